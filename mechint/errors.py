@@ -1,0 +1,68 @@
+"""What mechint raises when the user's input cannot be served.
+
+    MechintError                a ValueError: one line that says what, where, got, expected, what next
+    ├── UnknownNameError        no task, probe, study, hook or parameter of that name ("did you mean")
+    ├── ParameterError          a parameter of the wrong type or range
+    ├── DataError               a corpus, table or counterfactual set that cannot be used
+    ├── CheckpointError         a file that is missing, truncated, foreign or would need to run code
+    ├── NotApplicableError      a probe that cannot ask its question of this subject
+    ├── RunError                a run directory or an output path that cannot be used
+    └── TrainingError           training that cannot go on
+        └── NonFiniteError      a loss that is not finite, with the step and the parameter's name
+
+Everything else that escapes is a bug of ours; invariants are ``assert``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MechintError(ValueError):
+    """Base of all errors that a user can mend."""
+
+
+class UnknownNameError(MechintError):
+    """No such name; the message suggests the nearest ones.
+
+    >>> print(UnknownNameError.of("probe", "furier", ["fourier", "das"]))
+    unknown probe 'furier'; did you mean 'fourier'? (probes: das, fourier)
+    """
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str], limit: int = 24) -> UnknownNameError:
+        """Build the error for `name`, which is no `kind`; `known` are the names there are."""
+        names = sorted(known)
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ";"
+        shown = ", ".join(names[:limit]) + (f", … {len(names) - limit} more" if len(names) > limit else "")
+        return cls(f"unknown {kind} {name!r}{hint} ({kind}s: {shown or 'none'})")
+
+
+class ParameterError(MechintError):
+    """A parameter of the wrong type or range."""
+
+
+class DataError(MechintError):
+    """A corpus, a table or a set of counterfactuals that cannot be used."""
+
+
+class CheckpointError(MechintError):
+    """A checkpoint that is missing, truncated, foreign, hostile or incomplete."""
+
+
+class NotApplicableError(MechintError):
+    """A probe that cannot ask its question of this subject, and why."""
+
+
+class RunError(MechintError):
+    """A run directory or an output path that cannot be used."""
+
+
+class TrainingError(MechintError):
+    """Training that cannot go on."""
+
+
+class NonFiniteError(TrainingError):
+    """The loss or a parameter stopped being finite."""

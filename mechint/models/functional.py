@@ -1,0 +1,253 @@
+"""The transformer's mathematics, once, for cached forwards, fast training and ensembles.
+
+Every function takes parameters by name (TransformerLens's names) in one of two shapes: plain, or stacked with a
+leading `model` axis; activations then carry the same leading axis. `...` in shape comments stands for that axis.
+
+What is computed is said by a `Layout`: `dense` computes every position of every example in TransformerLens's shapes
+(what hooks need); `compact` computes each distinct (token, position) row of the first block once, no padding, and in
+the last block only what is read. Both walk through the same functions below; `tests/models/test_functional.py` holds
+their losses and gradients against each other.
+
+Cost: one forward. Memory: the activations autograd keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mechint.config import ModelConfig
+
+Parameters = Mapping[str, Tensor]
+Hook = Callable[[str, Tensor], Tensor]
+
+
+def no_hook(name: str, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+@dataclass(frozen=True)
+class Gather:
+    """How one block goes from the rows it is given to the rows it hands on. B batch, Q queries, T keys, N rows out.
+
+    keys (..., B, T): row of each key; queries (..., B, Q): which of `query_rows` each query is; query_rows
+    (..., U): the rows that ask (None: all); out (..., N): which of the B·Q queries go on (None: all); residual
+    (..., N): the row that each of them stands on; mask (..., B | 1, Q, T): False where a query may not look (None: nowhere);
+    table: scores are computed once for every pair of rows and looked up.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    query_rows: Tensor | None
+    out: Tensor | None
+    residual: Tensor
+    mask: Tensor | None
+    table: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a forward computes: the first rows, how blocks pass rows on, and which rows are read.
+
+    tokens, positions (..., rows); blocks: one Gather a block, or None for dense (rows are (batch, pos)); reads:
+    (..., reads) rows of the last block's output to unembed, None for all.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    blocks: tuple[Gather, ...] | None = None
+    reads: Tensor | None = None
+
+
+def dense(tokens: Tensor, first_position: int = 0) -> Layout:
+    """Every position of `tokens` (..., batch, pos)."""
+    positions = torch.arange(first_position, first_position + tokens.shape[-1], device=tokens.device)
+    return Layout(tokens, positions.expand(tokens.shape))
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
+    if weight.dim() == 2:
+        return F.linear(x, weight.T, bias)
+    if weight.shape[0] == 1:
+        return F.linear(x, weight[0].T, None if bias is None else bias[0])
+    flat = x.flatten(1, -2)
+    y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+    return y.view(*x.shape[:-1], weight.shape[-1])
+
+
+def rows_of(x: Tensor, index: Tensor, stacked: bool) -> Tensor:
+    """x (..., rows, *) at `index` (..., *) of rows; the gradient is a scatter-add."""
+    if not stacked:
+        return F.embedding(index, x.flatten(1)).view(*index.shape, *x.shape[1:])
+    models, rows = x.shape[:2]
+    if models > 1:
+        index = index + (rows * torch.arange(models, device=index.device)).view(-1, *[1] * (index.dim() - 1))
+    return F.embedding(index, x.reshape(models * rows, -1)).view(*index.shape, *x.shape[2:])
+
+
+def norm(p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
+    """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model has none."""
+    if config.normalization_type is None:
+        return x
+    if hook is no_hook:
+        y = F.layer_norm(x, x.shape[-1:], eps=config.eps)
+    else:
+        x = x - x.mean(-1, keepdim=True)
+        y = x / hook(f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt())
+    if config.normalization_type == "LN":
+        weight, bias = p[f"{name}.w"], p.get(f"{name}.b")
+        if weight.dim() == 2:
+            weight = weight.view(weight.shape[0], *[1] * (y.dim() - 2), -1)
+            bias = None if bias is None else bias.view(weight.shape)
+        y = y * weight if bias is None else torch.addcmul(bias, y, weight)
+    return hook(f"{hooked_as}.hook_normalized", y)
+
+
+def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., *, d_model) through weight (..., head, d_model, d_head) -> (..., *, head, d_head)."""
+    n_heads, _, d_head = weight.shape[-3:]
+    y = linear(x, weight.transpose(-3, -2).flatten(-2), None if bias is None else bias.flatten(-2))
+    return y.unflatten(-1, (n_heads, d_head))
+
+
+def activation(name: str, x: Tensor) -> Tensor:
+    if name == "relu":
+        return F.relu(x)
+    if name == "silu":
+        return F.silu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
+
+
+def _scores(q: Tensor, k: Tensor, gather: Gather | None, stacked: bool) -> Tensor:
+    """q (..., B, Q, head, d_head) with k (..., B, T, head, d_head) -> (..., B, head, Q, T), unscaled.
+
+    Under a `table` gather q is (..., U, head, d_head) and k (..., rows, head, d_head): the products of all pairs of
+    rows are made once and looked up.
+    """
+    if gather is None or not gather.table:
+        return torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))
+    table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
+    pairs = gather.queries.unsqueeze(-1) * table.shape[-1] + gather.keys.unsqueeze(-2)  # (..., B, Q, T)
+    table = table.flatten(-2).transpose(-2, -1)  # (..., U * rows, head)
+    return rows_of(table, pairs, stacked).movedim(-1, -3)
+
+
+def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
+    """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
+    stacked = p[f"{weights}.W_Q"].dim() == 4
+    asking = x if gather is None or gather.query_rows is None else rows_of(x, gather.query_rows, stacked)
+    q = hook(f"{name}.hook_q", heads(asking, p[f"{weights}.W_Q"], p.get(f"{weights}.b_Q")))
+    k = hook(f"{name}.hook_k", heads(x, p[f"{weights}.W_K"], p.get(f"{weights}.b_K")))
+    v = hook(f"{name}.hook_v", heads(x, p[f"{weights}.W_V"], p.get(f"{weights}.b_V")))
+    if gather is not None:
+        v = rows_of(v, gather.keys, stacked)
+        if not gather.table:
+            q, k = rows_of(q, gather.queries, stacked), rows_of(k, gather.keys, stacked)
+    scores = _scores(q, k, gather, stacked) / config.scale
+    if gather is None:
+        mask = _causal(scores.shape[-2], scores.shape[-1], scores.device) if config.attention_dir == "causal" else None
+    else:
+        mask = None if gather.mask is None else gather.mask.unsqueeze(-3)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    pattern = hook(f"{name}.hook_attn_scores", scores).softmax(-1)
+    if config.attention_rate < 1:
+        pattern = config.attention_rate * pattern + (1 - config.attention_rate)
+    pattern = hook(f"{name}.hook_pattern", pattern)
+    z = hook(f"{name}.hook_z", torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2))
+    weight, bias = p[f"{weights}.W_O"], p.get(f"{weights}.b_O")
+    if hook is not no_hook and getattr(hook, "wants_result", False):
+        result = hook(f"{name}.hook_result", torch.einsum("bqhd,hdm->bqhm", z, weight))
+        out = result.sum(-2)
+        return out if bias is None else out + bias
+    z = z.flatten(-2)
+    if gather is not None:
+        z = z.flatten(-3, -2)
+        z = z if gather.out is None else rows_of(z, gather.out, stacked)
+    return linear(z, weight.flatten(-3, -2), bias)
+
+
+def _causal(queries: int, keys: int, device: torch.device) -> Tensor:
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def mlp(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
+    """Feed-forward layer for normed rows x (..., *, d_model)."""
+    pre = hook(f"{name}.hook_pre", linear(x, p[f"{weights}.W_in"], p.get(f"{weights}.b_in")))
+    post = hook(f"{name}.hook_post", activation(config.act_fn, pre))
+    return linear(post, p[f"{weights}.W_out"], p.get(f"{weights}.b_out"))
+
+
+def block(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
+    """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses the weights, not the hooks."""
+    name, weights = f"blocks.{index}", f"blocks.{index % config.n_layers}"
+    x = hook(f"{name}.hook_resid_pre", x)
+    normed = norm(p, f"{weights}.ln1", f"{name}.ln1", config, x, hook)
+    out = attention(p, f"{name}.attn", f"{weights}.attn", config, normed, gather, hook)
+    out = hook(f"{name}.hook_attn_out", drop(f"{name}.attn", out))
+    if gather is not None:
+        x = rows_of(x, gather.residual, p[f"{weights}.attn.W_Q"].dim() == 4)
+    x = x + out
+    if not config.attn_only:
+        x = hook(f"{name}.hook_resid_mid", x)
+        normed = norm(p, f"{weights}.ln2", f"{name}.ln2", config, x, hook)
+        out = mlp(p, f"{name}.mlp", f"{weights}.mlp", config, normed, hook)
+        x = x + hook(f"{name}.hook_mlp_out", drop(f"{name}.mlp", out))
+    return hook(f"{name}.hook_resid_post", x)
+
+
+def embed(p: Parameters, layout: Layout, hook: Hook = no_hook) -> Tensor:
+    """Token plus position embedding of the layout's rows, (..., rows, d_model)."""
+    stacked = p["embed.W_E"].dim() == 3
+    positions = layout.positions
+    tokens = hook("hook_embed", rows_of(p["embed.W_E"], layout.tokens, stacked))
+    return tokens + hook("hook_pos_embed", rows_of(p["pos_embed.W_pos"], positions, stacked))
+
+
+def unembed(p: Parameters, config: ModelConfig, x: Tensor, hook: Hook = no_hook, group: int | None = None) -> Tensor:
+    """Logits (..., rows, d_vocab_out) of rows x, or of one output group."""
+    x = norm(p, "ln_final", "ln_final", config, x, hook)
+    weight, bias = p["unembed.W_U"], p.get("unembed.b_U")
+    if group is not None:
+        start = sum(config.output_sizes[:group])  # type: ignore[index]
+        columns = slice(start, start + config.output_sizes[group])  # type: ignore[index]
+        weight, bias = weight[..., columns], None if bias is None else bias[..., columns]
+    return linear(x, weight, bias)
+
+
+def blocks(
+    p: Parameters, config: ModelConfig, x: Tensor, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook, start: int = 0, stop: int | None = None
+) -> Tensor:
+    """Residual stream after blocks start … stop-1."""
+    for index in range(start, config.depth if stop is None else stop):
+        x = block(p, config, index, x, None if layout.blocks is None else layout.blocks[index], hook, drop)
+    return x
+
+
+def read_out(p: Parameters, config: ModelConfig, x: Tensor, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook, start: int = 0) -> Tensor:
+    """Logits from the residual stream x before block `start`; output groups leave where `read_layers` says."""
+    stacked = p["unembed.W_U"].dim() == 3
+
+    def reads(rows: Tensor) -> Tensor:
+        return rows if layout.reads is None else rows_of(rows, layout.reads, stacked)
+
+    if config.read_layers is None:
+        return unembed(p, config, reads(blocks(p, config, x, layout, hook, drop, start)), hook)
+    logits: list[Tensor | None] = [None] * len(config.read_layers)
+    for depth in range(start, config.depth + 1):
+        if depth > start:
+            x = blocks(p, config, x, layout, hook, drop, depth - 1, depth)
+        for group in (group for group, after in enumerate(config.read_layers) if after == depth or (depth == start and after < start)):
+            logits[group] = unembed(p, config, reads(x), hook if depth == config.depth else no_hook, group)
+    return torch.cat([part for part in logits if part is not None], -1)
+
+
+def forward(p: Parameters, config: ModelConfig, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook) -> Tensor:
+    """Logits of what the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads, d_vocab_out)."""
+    return read_out(p, config, embed(p, layout, hook), layout, hook, drop)

@@ -1,0 +1,158 @@
+"""Names of tasks, probes, checkpoint formats and studies, resolved on use.
+
+Built-ins are one line each below; third parties add theirs through the entry-point groups
+``mechint.tasks``, ``mechint.probes`` and ``mechint.checkpoint_formats``. Listing imports none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from mechint.errors import MechintError, UnknownNameError
+
+
+class Registry:
+    """A table name → ``"module:Object"``, imported when asked for.
+
+    >>> registry = Registry("codec", builtins={"json": "json:JSONDecoder"})
+    >>> registry.names(), registry["json"].__name__
+    (['json'], 'JSONDecoder')
+    """
+
+    def __init__(self, kind: str, builtins: dict[str, str], group: str | None = None) -> None:
+        self.kind, self.builtins, self.group = kind, dict(builtins), group
+
+    @cached_property
+    def _targets(self) -> dict[str, str]:
+        """Built-ins and entry points; a broken plug-in warns, a collision is an error."""
+        targets = dict(self.builtins)
+        owner = dict.fromkeys(targets, "mechint")
+        for point in entry_points(group=self.group) if self.group else ():
+            distribution = point.dist.name if point.dist else "an unknown distribution"
+            if not EntryPoint.pattern.match(point.value):
+                warnings.warn(f"{distribution} offers the {self.kind} {point.name!r} as {point.value!r}, which is no 'module:Object'", stacklevel=2)
+            elif targets.get(point.name, point.value) != point.value:
+                raise MechintError(f"two {self.kind}s are named {point.name!r}: {owner[point.name]}'s and {distribution}'s; uninstall one")
+            else:
+                targets[point.name], owner[point.name] = point.value, distribution
+        self._owners = owner
+        return targets
+
+    def names(self) -> list[str]:
+        """All names, sorted; imports nothing."""
+        return sorted(self._targets)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._targets
+
+    def __getitem__(self, name: str) -> Any:
+        """The object behind `name`; UnknownNameError with the nearest name, MechintError if its import fails."""
+        if name not in self._targets:
+            raise UnknownNameError.of(self.kind, name, self._targets)
+        module, _, attribute = self._targets[name].partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise MechintError(f"{self.kind} {name!r} of {self._owners[name]} cannot be loaded: {error}") from error
+
+    def add(self, name: str, target: str) -> None:
+        """Register `target` (``"module:Object"``) for this process, for notebooks and tests."""
+        if self._targets.get(name, target) != target:
+            raise MechintError(f"a {self.kind} named {name!r} exists already")
+        self._targets[name], self._owners[name] = target, "this process"
+
+    def remove(self, name: str) -> None:
+        """Forget what `add` registered."""
+        del self._targets[name], self._owners[name]
+
+    def describe(self, name: str) -> str:
+        """First line of the docstring of the object behind `name`, read without importing it."""
+        if name not in self._targets:
+            raise UnknownNameError.of(self.kind, name, self._targets)
+        module, _, attribute = self._targets[name].partition(":")
+        try:
+            spec = importlib.util.find_spec(module)
+            tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
+        except Exception as error:  # a plug-in of others: whatever breaks there must not break the list
+            warnings.warn(f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}", stacklevel=2)
+            return ""
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+        return ""
+
+
+TASKS = Registry(
+    "task",
+    {
+        "modular-arithmetic": "tasks.modular:ModularArithmetic",
+        "remainders": "tasks.remainders:Remainders",
+        "listops": "tasks.listops:ListOps",
+        "groups": "tasks.groups:Groups",
+        "composition": "tasks.composition:Composition",
+        "comparison": "tasks.ordering:Comparison",
+        "hidden-addition": "tasks.ordering:HiddenAddition",
+        "corpus": "tasks.corpus:Corpus",
+        "regression-mixture": "tasks.regression:RegressionMixture",
+        "single-index": "tasks.single_index:SingleIndex",
+    },
+    group="mechint.tasks",
+)
+
+PROBES = Registry(
+    "probe",
+    {
+        "fourier": "probes.fourier:Fourier",
+        "progress": "probes.progress:Progress",
+        "irreps": "probes.irreps:Irreps",
+        "das": "probes.das:DAS",
+        "ablation": "probes.ablation:Ablation",
+        "patching": "probes.patching:Patching",
+        "interference": "probes.interference:Interference",
+        "attention": "probes.attention:Attention",
+        "embedding": "probes.embedding:Embedding",
+        "norms": "probes.norms:Norms",
+        "gradients": "probes.gradients:Gradients",
+        "lens": "probes.lens:Lens",
+        "linear": "probes.linear:Linear",
+        "subspace": "probes.subspace:Subspace",
+    },
+    group="mechint.probes",
+)
+
+CHECKPOINT_FORMATS = Registry(
+    "checkpoint format",
+    {
+        "mechint": "mechint.checkpoints.native:read",
+        "safetensors": "mechint.checkpoints.native:read_safetensors",
+        "progress-measures": "mechint.checkpoints.progress_measures:read",
+        "rep-theory": "mechint.checkpoints.rep_theory:read",
+        "pizza": "mechint.checkpoints.pizza:read",
+        "nanogpt": "mechint.checkpoints.nanogpt:read",
+        "transformer-lens": "mechint.checkpoints.transformer_lens:read",
+        "huggingface": "mechint.checkpoints.huggingface:read",
+    },
+    group="mechint.checkpoint_formats",
+)
+
+STUDIES = Registry(
+    "study",
+    {
+        "joint-training": "mechint.studies.joint_training:JointTraining",
+        "remainders": "mechint.studies.remainders:RemaindersStudy",
+        "capacity": "mechint.studies.capacity:Capacity",
+        "emergence": "mechint.studies.emergence:Emergence",
+        "composition": "mechint.studies.composition:CompositionStudy",
+    },
+)
