@@ -84,11 +84,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def rows_of(x: Tensor, index: Tensor, stacked: bool) -> Tensor:
     """x (..., rows, *) at `index` (..., *) of rows; the gradient is a scatter-add."""
     if not stacked:
-        return F.embedding(index, x.flatten(1)).view(*index.shape, *x.shape[1:])
+        return x.flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
     models, rows = x.shape[:2]
     if models > 1:
         index = index + (rows * torch.arange(models, device=index.device)).view(-1, *[1] * (index.dim() - 1))
-    return F.embedding(index, x.reshape(models * rows, -1)).view(*index.shape, *x.shape[2:])
+    return x.reshape(models * rows, -1).index_select(0, index.flatten()).view(*index.shape, *x.shape[2:])
 
 
 def norm(p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:

@@ -1,0 +1,44 @@
+"""mechint trains small transformers on tasks whose algorithm is known, and opens them up.
+
+    import mechint, probes
+    subject = mechint.load("ckpt.pt")
+    result = probes.run("fourier", subject)
+
+Public names load when they are first used; importing mechint imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "load": "mechint.subject",
+    "Subject": "mechint.subject",
+    "Task": "mechint.task",
+    "FiniteTask": "mechint.task",
+    "GeneratedTask": "mechint.task",
+    "Probe": "mechint.probe",
+    "ProbeResult": "mechint.results",
+    "Claim": "mechint.results",
+    "ModelConfig": "mechint.config",
+    "TrainConfig": "mechint.config",
+    "HookedTransformer": "mechint.models.transformer",
+    "load_checkpoint": "mechint.checkpoints",
+    "train": "mechint.training",
+    "MechintError": "mechint.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mechint' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
