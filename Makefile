@@ -1,0 +1,41 @@
+# `make demo` and `make test` are all a newcomer needs; both create .venv when it is missing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# two workers on two cores: threads inside a worker would only wait for each other
+WORKERS ?= 2
+
+.PHONY: demo test slow lint bench studies clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## train addition mod 113 until it generalises, analyse it, write report.html
+	$(BIN)/mechint demo
+
+test: $(STAMP)  ## lint, then the whole test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --quiet
+
+slow: $(STAMP)  ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+lint: $(STAMP)  ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(STAMP)  ## ours against the peers, as ratios
+	$(BIN)/python -m benchmarks
+
+studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores)
+	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
+
+clean:
+	rm -rf $(VENV) runs report.html

@@ -1,0 +1,123 @@
+"""The import layers: who may import whom, read from the source, and what the light commands load."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Rooms from the ground up: a module may import rooms of its own floor and of the floors below it.
+FLOORS = [
+    ["errors"],
+    ["registry", "config", "files"],
+    ["symmetry", "representations"],
+    ["task"],
+    ["results", "activations"],
+    ["models", "figures"],
+    ["subject", "checkpoints", "planted"],
+    ["probe"],
+    ["training", "report"],
+    ["testing", "sweeps", "studies", "calibration", "demo"],
+    ["cli", "__main__"],
+]
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imported(path: Path, *, at_import: bool = False) -> set[str]:
+    """Dotted names that `path` imports outside ``if TYPE_CHECKING``; `at_import`: those outside functions too only."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT / "mechint").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down(path: Path) -> None:
+    own = room(path)
+    if own == "__init__":
+        return
+    assert own in FLOOR, f"{own} has no floor: add it to FLOORS"
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "mechint" and len(parts) > 1 and (other := parts[1]) in FLOOR:
+            assert FLOOR[other] <= FLOOR[own], f"{path.relative_to(ROOT)} imports {name}, which lies above it"
+
+
+@pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_mechint_knows_no_task_and_no_probe(path: Path) -> None:
+    assert not {name for name in imported(path) if name.split(".")[0] in ("tasks", "probes")}, "reach tasks and probes through the registry"
+
+
+@pytest.mark.parametrize("path", modules("tasks"), ids=lambda path: path.name)
+def test_tasks_import_neither_models_nor_training(path: Path) -> None:
+    allowed = FLOOR["task"]
+    for name in imported(path):
+        parts = name.split(".")
+        assert parts[0] != "probes"
+        if parts[0] == "mechint" and len(parts) > 1 and parts[1] in FLOOR:
+            assert FLOOR[parts[1]] <= allowed, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules("probes"), ids=lambda path: path.name)
+def test_probes_do_not_import_training(path: Path) -> None:
+    for name in imported(path):
+        parts = name.split(".")
+        assert parts[0] != "tasks", f"{path.name} imports {name}"
+        if parts[0] == "mechint" and len(parts) > 1 and parts[1] in FLOOR:
+            assert FLOOR[parts[1]] <= FLOOR["probe"], f"{path.name} imports {name}"
+
+
+HOMES = {"transformer_lens": ("mechint/models/", "mechint/checkpoints/"), "pyvene": ("probes/das",)}
+INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
+
+
+@pytest.mark.parametrize("path", modules("mechint") + modules("tasks") + modules("probes"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_heavy_imports_stay_at_home(path: Path) -> None:
+    place = path.relative_to(ROOT).as_posix()
+    for library, homes in HOMES.items():
+        if not place.startswith(homes):
+            assert library not in {name.split(".")[0] for name in imported(path)}, f"{library} belongs in {homes}"
+    eager = {name.split(".")[0] for name in imported(path, at_import=True)}
+    assert not eager & INSIDE_FUNCTIONS, "import it inside the function that needs it"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tasks"], ["probes"], ["train", "--help"], ["analyze", "--help"]], ids=" ".join)
+def test_light_commands_load_no_heavy_library(arguments: list[str]) -> None:
+    script = (
+        "import json, sys\n"
+        "from mechint.cli import main\n"
+        "try:\n    main(json.loads(sys.argv[1]))\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'transformer_lens', 'pyvene', 'numpy', 'scipy', 'pandas', 'plotly', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, json.dumps(arguments)], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
