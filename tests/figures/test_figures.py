@@ -1,0 +1,99 @@
+"""Figure builders: what is drawn, its names and units, that Plotly accepts it, and that equal input gives equal bytes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint import figures
+from mechint.figures.theme import colours, faint, numbers
+from mechint.results import Figure, ProbeResult
+
+GENERATOR = np.random.default_rng(0)
+NAMES = {"title": "A title", "caption": "What to see.", "x_title": "step", "y_title": "loss (nats)"}
+MATRIX = GENERATOR.normal(size=(5, 7))
+
+EXAMPLES = {
+    "lines": lambda: figures.lines(
+        range(3), {"a": [1, 2, 3], "b": torch.tensor([3.0, 2.0, 1.0])}, bands={"a": ([0, 1, 2], [2, 3, 4])}, levels={"chance": 1.5}, null=(1, 0.5, 1.5), **NAMES
+    ),
+    "lines, log": lambda: figures.lines([1, 10, 100], {"a": [1.0, 0.1, 0.01]}, x_log=True, y_log=True, levels={"goal": 0.1}, markers=True, **NAMES),
+    "bars": lambda: figures.bars([1, 2, 3], {"share": [0.1, 0.7, 0.2]}, highlight=[2], null=(0.1, 0.05, 0.2), levels={"threshold": 0.3}, **NAMES),
+    "bars, names": lambda: figures.bars(["x", "y"], {"a": [1, 2], "b": [2, 1]}, errors={"a": [0.1, 0.2]}, stacked=True, **NAMES),
+    "scatter": lambda: figures.scatter([1, 2], [3, 4], color=[0, 1], color_title="residue", cyclic=True, text=["p", "q"], equal=True, **NAMES),
+    "scatter, groups": lambda: figures.scatter([1, 2, 3], [3, 4, 5], groups=["odd", "even", "odd"], labels=True, text=["1", "2", "3"], **NAMES),
+    "histogram": lambda: figures.histogram({"null": GENERATOR.normal(size=500)}, marks={"observed": 3.0}, title="T", x_title="cosine", caption="C"),
+    "heatmap": lambda: figures.heatmap(MATRIX, z_title="logit (nats)", diverging=True, square=True, **NAMES),
+    "heatmap, names": lambda: figures.heatmap(MATRIX, z_title="share (0–1)", x=list("abcdefg"), y=range(5), limits=(0, 1), **NAMES),
+    "image_grid": lambda: figures.image_grid({f"head {i}": MATRIX * i for i in range(1, 7)}, z_title="attention (0–1)", **NAMES),
+    "arcs": lambda: figures.arcs(list("3+4="), {"head 0": np.tril(np.full((4, 4), 0.25))}, title="T", caption="C"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_builder(name: str) -> None:
+    made = EXAMPLES[name]()
+    assert isinstance(made, Figure)
+    drawn = go.Figure(made.spec)  # Plotly refuses properties it does not know
+    assert drawn.layout.title.text and made.caption
+    axes = [value for key, value in made.spec["layout"].items() if key.startswith(("xaxis", "yaxis"))]
+    assert len(axes) >= 2
+    assert any(axis["title"]["text"] for axis in axes)
+    text = json.dumps(made.spec, allow_nan=False)
+    assert json.loads(text) == made.spec, "plain JSON values only"
+    assert "uid" not in text
+    result = ProbeResult("p", "q", {}, "f", {}, figures={"a": made})
+    assert ProbeResult.from_json(result.to_json()).figures["a"] == made
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "histogram"])
+def test_equal_input_gives_equal_bytes(name: str) -> None:
+    assert json.dumps(EXAMPLES[name]().spec) == json.dumps(EXAMPLES[name]().spec)
+
+
+def test_a_heatmap_has_its_first_row_on_top_and_a_symmetric_scale() -> None:
+    made = figures.heatmap([[-1.0, 4.0], [2.0, float("nan")]], z_title="z", diverging=True, **NAMES)
+    trace = made.spec["data"][0]
+    assert trace["z"] == [[-1.0, 4.0], [2.0, None]]
+    assert (trace["zmin"], trace["zmax"]) == (-4.0, 4.0)
+    assert made.spec["layout"]["yaxis"]["autorange"] == "reversed"
+
+
+def test_panels_share_one_scale_and_do_not_overlap() -> None:
+    made = figures.image_grid({"a": [[0.0, 1.0]], "b": [[5.0, 2.0]], "c": [[3.0, 3.0]]}, z_title="z", columns=2, **NAMES)
+    layout = made.spec["layout"]
+    assert (layout["coloraxis"]["cmin"], layout["coloraxis"]["cmax"]) == (0.0, 5.0)
+    assert layout["xaxis"]["domain"][1] < layout["xaxis2"]["domain"][0]
+    assert layout["yaxis3"]["domain"][1] < layout["yaxis"]["domain"][0]
+
+
+def test_a_histogram_integrates_to_one() -> None:
+    trace = figures.histogram({"a": GENERATOR.normal(size=999)}, title="T", x_title="x", caption="C").spec["data"][0]
+    assert np.sum(np.diff(trace["x"]) * trace["y"][:-1]) == pytest.approx(1, abs=1e-3)
+
+
+def test_arcs_join_query_and_key() -> None:
+    pattern = np.zeros((4, 4))
+    pattern[3, 1] = 1.0
+    made = figures.arcs(list("abcd"), {"head": pattern}, title="T", caption="C")
+    (strong,) = [trace for trace in made.spec["data"] if trace["x"]]
+    assert {strong["x"][0], strong["x"][-2]} == {1.0, 3.0}
+    assert max(y for y in strong["y"] if y is not None) == pytest.approx(1.0, abs=0.01)
+
+
+@given(st.lists(st.floats(-1e300, 1e300)))
+def test_numbers_keep_five_digits(values: list[float]) -> None:
+    for kept, value in zip(numbers(values), values, strict=True):
+        assert kept == pytest.approx(value, rel=1e-4)
+
+
+def test_colours() -> None:
+    assert len(set(colours(8))) == 8
+    assert len(colours(29)) == 29
+    assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"
