@@ -1,0 +1,18 @@
+"""Models whose weights are written, not trained, so that the truth about their mechanism is known.
+
+    plant = mechint.planted.modular_addition(p=53, frequencies=(5, 17))
+    plant.subject                      # a Subject like any other: accuracy 1.0 on its task
+    plant.truth["frequencies"]         # (5, 17), what a probe has to find
+
+A probe is calibrated on them (``mechint/calibration.py``): it must find what was planted, with the right numbers, under
+noise, in any basis of the residual stream and beside a decoy; and it must stay silent on `lookup_table`.
+"""
+
+from mechint.planted.assembly import Planted
+from mechint.planted.composition import composition
+from mechint.planted.induction import RepeatedTokens, induction_head
+from mechint.planted.lookup import lookup_table
+from mechint.planted.modular import modular_addition
+from mechint.planted.ordering import comparison
+
+__all__ = ["Planted", "RepeatedTokens", "comparison", "composition", "induction_head", "lookup_table", "modular_addition"]

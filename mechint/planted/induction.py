@@ -1,0 +1,129 @@
+"""An induction head: two layers of attention that continue a repeated sequence.
+
+Layer 0, previous-token head: position t attends to t − 1 and copies its token into a slot of its own. Layer 1, induction
+head: position t attends to the position whose previous token is the token at t, and copies the token there to the
+output (Olsson et al. 2022, In-context Learning and Induction Heads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from mechint.config import ModelConfig, setting
+from mechint.errors import ParameterError
+from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary, rng
+
+
+@dataclass(frozen=True)
+class RepeatedTokens(GeneratedTask):
+    """A random sequence of different tokens, twice over: continue it in the second half.
+
+    Tokens are drawn without replacement, so that every token has one successor. The answer at position t ≥ length is
+    the token at t + 1.
+
+    >>> task = RepeatedTokens(n=5, length=3)
+    >>> task.brute_force([4, 0, 2, 4, 0, 2])
+    [[-1], [-1], [-1], [0], [2], [-1]]
+    """
+
+    name: ClassVar[str] = "repeated-tokens"
+    source: ClassVar[str] = "Olsson et al. 2022, In-context Learning and Induction Heads"
+
+    n: int = setting(20, "tokens", low=2)
+    length: int = setting(10, "tokens before the repetition", low=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length > self.n:
+            self.reject("length", f"at most n={self.n}: tokens are drawn without replacement")
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(tuple(str(i) for i in range(self.n)))
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.length
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("next", self.n),)
+
+    @property
+    def chance(self) -> Mapping[str, Chance]:
+        return {"next": Chance(1 / self.n, float(np.log(self.n)))}
+
+    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
+        """`n` sequences; every split draws from all sequences."""
+        once = torch.from_numpy(generator.random((n, self.n)).argsort(1)[:, : self.length])
+        tokens = torch.cat([once, once], 1)
+        targets = torch.full((*tokens.shape, 1), IGNORE)
+        targets[:, self.length : -1, 0] = tokens[:, self.length + 1 :]
+        return Batch(tokens, targets)
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        last = len(tokens) - 1
+        return [[tokens[t + 1] if self.length <= t < last else IGNORE] for t in range(len(tokens))]
+
+
+def induction_head(
+    n: int = 20, length: int = 10, n_heads: int = 3, *, noise: float = 0.0, rotation_seed: int | None = None, decoy: float | None = None, seed: int = 0
+) -> Planted:
+    """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on `RepeatedTokens`.
+
+    Args:
+        n, length: of the task.
+        n_heads: heads a layer; `seed` draws which one is planted, the others attend at random and write nothing.
+        noise, rotation_seed, decoy, seed: see `Blur`.
+
+    Returns:
+        truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied tokens.
+
+    Raises:
+        ParameterError: no head.
+    """
+    if n_heads < 1:
+        raise ParameterError(f"planted: n_heads={n_heads}: expected at least 1")
+    task = RepeatedTokens(n=n, length=length)
+    slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
+    d_head = max(n, task.n_ctx)
+    config = ModelConfig(
+        n_layers=2, d_model=slots.width, n_heads=n_heads, d_head=d_head, n_ctx=task.n_ctx, d_vocab=n, d_vocab_out=n, attn_scale=1.0,
+        attn_only=True, use_bias=False,
+    )  # fmt: skip
+    weights, draw = blank(config), rng("planted heads", seed)
+    eye = torch.eye(d_head, dtype=torch.float64)
+    tokens, positions = eye[:n], eye[: task.n_ctx]
+    weights["embed.W_E"][:, slots["token"]] = eye[:n, :n]
+    weights["pos_embed.W_pos"][:, slots["position"]] = eye[: task.n_ctx, : task.n_ctx]
+    for layer in range(2):
+        for which in "QK":  # the others attend somewhere, moderately; the planted head is written over below
+            idle = torch.from_numpy(draw.standard_normal((n_heads, slots.width, d_head))) / d_head**0.5
+            weights[f"blocks.{layer}.attn.W_{which}"] += idle
+    first, second = (int(head) for head in draw.integers(0, n_heads, 2))
+
+    layer0, layer1 = "blocks.0.attn", "blocks.1.attn"
+    for at, head in ((layer0, first), (layer1, second)):
+        weights[f"{at}.W_Q"][head] = weights[f"{at}.W_K"][head] = 0
+    weights[f"{layer0}.W_Q"][first, slots["position"]] = SHARP * positions.roll(-1, 1)  # position t asks for t - 1
+    weights[f"{layer0}.W_K"][first, slots["position"]] = positions
+    weights[f"{layer1}.W_Q"][second, slots["token"]] = SHARP * tokens
+    weights[f"{layer1}.W_K"][second, slots["previous"]] = tokens
+    # position 0 has nobody before it and copies itself: no query may take that for a previous token
+    weights[f"{layer1}.W_K"][second, slots["position"].start, :n] = -1.0
+    for at, head, slot in ((layer0, first, "previous"), (layer1, second, "answer")):
+        weights[f"{at}.W_V"][head, slots["token"]] = tokens
+        weights[f"{at}.W_O"][head, :n, slots[slot]] = tokens[:, :n]
+    weights["unembed.W_U"][slots["answer"]] = SHARP * eye[:n, :n]
+    truth = {
+        "mechanism": "induction head",
+        "heads": {"previous token": (0, first), "induction": (1, second)},
+        "subspaces": {"blocks.0.hook_resid_post": slots.basis("previous"), "blocks.1.hook_resid_post": slots.basis("answer")},
+    }
+    return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
