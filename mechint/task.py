@@ -77,6 +77,9 @@ class Batch:
     tokens (batch, pos) int64; targets (batch, pos, output) int64, IGNORE where no answer is read; weights like
     targets, float32, or None for ones; lengths (batch,) int64 where examples are padded on the right, else None;
     masks: name → (batch, pos) bool, e.g. "task" for the tokens of an injected task.
+
+    Tasks over real vectors have tokens (batch, n) float32, the inputs, and targets (batch, n_out) float32; the number of
+    the task that each input belongs to, where there are several, is ``masks["task"]`` (batch,) int64.
     """
 
     tokens: Tensor

@@ -1,0 +1,176 @@
+"""The linear bottleneck: one shared encoder of few columns, one linear decoder a task ("Why Larger Models Learn More", Sec. 3).
+
+Parameters, plain or stacked with a leading `model` axis (written ``...``): W_enc (..., n, columns) and, where decoders
+are learned, W_dec (..., task, columns, n_out). What the encoder keeps is its column space, with projector P = QQᵀ.
+
+Widths share one stacked ensemble: with `columns` above `width` the spare columns are zero, and zero they stay, because
+a zero column gets a zero gradient in every loss below. So the projector is that of the used columns, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from mechint.config import Settings, setting
+from mechint.errors import ParameterError
+from mechint.models.functional import Hook, Parameters, linear, no_hook
+from mechint.task import Batch
+
+
+class RegressionTruth(Protocol):
+    """What a mixture of regressions tells its student: task t's target is ``readouts[t] @ x``, C_t = readouts[t]ᵀ readouts[t]."""
+
+    @property
+    def priors(self) -> Tensor:
+        """(task,) share of each task, adding up to 1."""
+        ...
+
+    @property
+    def spectra(self) -> Tensor:
+        """(task, feature) eigenvalues λ of the covariances."""
+        ...
+
+    @property
+    def bases(self) -> Tensor:
+        """(task, feature, n) orthonormal eigenvectors."""
+        ...
+
+
+@dataclass(frozen=True)
+class LinearBottleneckConfig(Settings):
+    """Shape of a linear bottleneck; `n`, `n_tasks` and `n_out` follow from the task.
+
+    >>> LinearBottleneckConfig(n=8, width=2, n_tasks=4, n_out=2).columns
+    2
+    """
+
+    n: int = setting(64, "inputs", low=1)
+    width: int = setting(16, "columns of the encoder that are used", low=1)
+    n_tasks: int = setting(8, "decoders", low=1)
+    n_out: int = setting(8, "outputs of a decoder", low=1)
+    decoder: str = setting("learned", "learned beside the encoder, or at every step the best there is (population loss only)", choices=("learned", "optimal"))
+    columns: int | None = setting(None, "columns of the encoder, the spare ones zero, so that widths share an ensemble; width when none", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width > self.n:
+            self.reject("width", f"at most n={self.n}, the number of inputs")
+        if self.columns is None:
+            object.__setattr__(self, "columns", self.width)
+        if self.columns < self.width:  # type: ignore[operator]
+            self.reject("columns", f"at least width={self.width}")
+
+    @classmethod
+    def label(cls) -> str:
+        return "model"
+
+    @classmethod
+    def for_task(cls, task: RegressionTruth, **values: object) -> Self:
+        """The configuration with the task's shape and the given values."""
+        n_tasks, n_out, n = task.bases.shape
+        return cls.from_dict({"n": n, "n_tasks": n_tasks, "n_out": n_out, **values})
+
+
+def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
+    """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of linear gain."""
+    generator = torch.Generator().manual_seed(seed)
+    columns, width = config.columns or config.width, config.width
+    basis, r = torch.linalg.qr(torch.randn(config.n, width, generator=generator, dtype=torch.float64))
+    encoder = torch.zeros(config.n, columns)
+    encoder[:, :width] = (basis * r.diagonal().sign()).float()
+    if config.decoder == "optimal":
+        return {"W_enc": encoder}
+    decoders = torch.zeros(config.n_tasks, columns, config.n_out)
+    bound = math.sqrt(3 / width)
+    decoders[:, :width].uniform_(-bound, bound, generator=generator)
+    return {"W_enc": encoder, "W_dec": decoders}
+
+
+def forward(p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook) -> Tensor:
+    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task (..., batch)."""
+    if "W_dec" not in p:
+        raise ParameterError("model: decoder='optimal' answers no batch; train on the population loss, or take the decoders of with_decoders")
+    encoded = hook("hook_encoded", linear(x, p["W_enc"]))
+    every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2)).unflatten(-1, (config.n_tasks, config.n_out))
+    every = hook("hook_decoded", every)  # (..., batch, task, n_out)
+    chosen = task[..., None, None].expand(*task.shape, 1, config.n_out)
+    return every.gather(-2, chosen).squeeze(-2)
+
+
+def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
+    """Squared error of every model, (...,): summed over outputs, mean over the batch; weights multiply, they do not renormalise."""
+    error = (forward(p, config, batch.tokens, batch.masks["task"]) - batch.targets).square().sum(-1)
+    return (error if batch.weights is None else error * batch.weights).mean(-1)
+
+
+def basis(encoder: Tensor) -> Tensor:
+    """Orthonormal Q (..., n, columns) with the column space of the encoder; zero columns stay zero.
+
+    By Cholesky (Q = E L⁻ᵀ, LLᵀ = EᵀE), which is differentiable and, batched, several times faster than QR. A zero
+    column is given the unit diagonal, which decouples it.
+    """
+    spare = (encoder == 0).all(-2)
+    gram = encoder.mT @ encoder + torch.diag_embed(spare.to(encoder.dtype))
+    return torch.linalg.solve_triangular(torch.linalg.cholesky(gram), encoder.mT, upper=False).mT
+
+
+def _truth(task: RegressionTruth, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Priors, spectra and bases in the type and on the device of `like`."""
+    return task.priors.to(like), task.spectra.to(like), task.bases.to(like)
+
+
+def captured(p: Parameters, task: RegressionTruth) -> Tensor:
+    """‖P b‖² of every feature direction b, (..., task, feature) in 0 … 1."""
+    encoder = p["W_enc"]
+    bases = task.bases.to(encoder)
+    return (bases.flatten(0, 1) @ basis(encoder)).square().sum(-1).unflatten(-1, bases.shape[:2])
+
+
+def task_losses(p: Parameters, task: RegressionTruth) -> Tensor:
+    """Exact loss of every task, (..., task): Tr(C_t (I - P)) under the best decoders, or that of the learned ones.
+
+    The learned decoder W_t leaves ‖readout_t - W_tᵀ Eᵀ‖²_F, the inputs being isotropic.
+    """
+    encoder = p["W_enc"]
+    _, spectra, bases = _truth(task, encoder)
+    if "W_dec" not in p:
+        return (spectra * (1 - captured(p, task))).sum(-1)
+    readouts = spectra.sqrt().unsqueeze(-1) * bases
+    student = (encoder.unsqueeze(-3) @ p["W_dec"]).mT
+    return (readouts - student).square().sum((-2, -1))
+
+
+def population_loss(p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth) -> Tensor:
+    """Exact mixture loss Σ_t p_t L_t, (...,); its gradient is the one that stochastic training estimates."""
+    return task_losses(p, task) @ task.priors.to(p["W_enc"])
+
+
+def features_held(p: Parameters, task: RegressionTruth) -> Tensor:
+    """Features of each task in the encoder's column space, a_t r = Tr(P Π_t), (..., task) in 0 … r; basis-free."""
+    return captured({"W_enc": p["W_enc"].double()}, task).sum(-1)
+
+
+def residual(p: Parameters, task: RegressionTruth, common: tuple[int, ...]) -> Tensor:
+    """ρ_C = Tr((I - P) M_C) of the tasks `common`, (...,): what is left of their signal (Theorem 4)."""
+    exact = {"W_enc": p["W_enc"].double()}
+    return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[..., list(common)].sum(-1)
+
+
+def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
+    """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ, so that a forward answers with P."""
+    encoder = p["W_enc"]
+    _, spectra, bases = _truth(task, encoder)
+    readouts = spectra.sqrt().unsqueeze(-1) * bases
+    inverse = torch.linalg.pinv(encoder.double()).to(encoder)
+    return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ readouts.mT}
+
+
+def widths(p: Mapping[str, Tensor]) -> Tensor:
+    """Columns in use, (...,)."""
+    return (p["W_enc"] != 0).any(-2).sum(-1)

@@ -1,0 +1,123 @@
+"""The students as hooked modules, and the table that training finds them in by `Task.model_kind`.
+
+Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transformer's does in `functional`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from mechint.errors import CheckpointError
+from mechint.models import linear_bottleneck, two_layer
+from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.two_layer import TwoLayerConfig
+
+
+class _Student(HookedRootModule):
+    """Parameters of `initial` by name, one hook point a name of `hooks`."""
+
+    def __init__(self, config: LinearBottleneckConfig | TwoLayerConfig, initial: Mapping[str, Tensor], hooks: tuple[str, ...]) -> None:
+        super().__init__()
+        self.config = config
+        for name in hooks:
+            setattr(self, name, HookPoint())
+        for name, value in initial.items():
+            self.register_parameter(name, nn.Parameter(value))
+        self.setup()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters by name, as the pure functions take them."""
+        return dict(self.named_parameters())
+
+    def load_weights(self, state: Mapping[str, Tensor]) -> None:
+        """Take parameters by name; CheckpointError where a name or a shape does not fit."""
+        own = self.weights()
+        if set(own) != set(state):
+            raise CheckpointError(f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}")
+        for name, value in own.items():
+            if tuple(state[name].shape) != tuple(value.shape):
+                raise CheckpointError(f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}")
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(state[name])
+
+    def _through(self, name: str, tensor: Tensor) -> Tensor:
+        return self.hook_dict[name](tensor)
+
+
+class LinearBottleneck(_Student):
+    """One shared encoder and a linear decoder a task.
+
+    Hooks: hook_encoded (batch, columns), hook_decoded (batch, task, n_out): what every task's decoder answers.
+
+    Example:
+        >>> model = LinearBottleneck(LinearBottleneckConfig(n=8, width=3, n_tasks=4, n_out=2), seed=0)
+        >>> answers, cache = model.run_with_cache(torch.ones(5, 8), torch.tensor([0, 1, 2, 3, 0]))
+        >>> tuple(answers.shape), tuple(cache["hook_encoded"].shape), tuple(cache["hook_decoded"].shape)
+        ((5, 2), (5, 3), (5, 4, 2))
+    """
+
+    config: LinearBottleneckConfig
+
+    def __init__(self, config: LinearBottleneckConfig, seed: int = 0) -> None:
+        super().__init__(config, linear_bottleneck.initialise(config, seed), ("hook_encoded", "hook_decoded"))
+
+    def forward(self, x: Tensor, task: Tensor) -> Tensor:
+        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,) int64."""
+        return linear_bottleneck.forward(self.weights(), self.config, x, task, self._through)
+
+
+class TwoLayerStudent(_Student):
+    """f(x) = Σ_i ‖w_i‖² σ(⟨x, w_i / ‖w_i‖⟩).
+
+    Hooks: hook_pre (batch, neuron) the projections, hook_post (batch, neuron) the link of them.
+
+    Example:
+        >>> model = TwoLayerStudent(TwoLayerConfig(d=8, width=3), seed=0)
+        >>> answers, cache = model.run_with_cache(torch.ones(5, 8))
+        >>> tuple(answers.shape), tuple(cache["hook_post"].shape)
+        ((5,), (5, 3))
+    """
+
+    config: TwoLayerConfig
+
+    def __init__(self, config: TwoLayerConfig, seed: int = 0) -> None:
+        super().__init__(config, two_layer.initialise(config, seed), ("hook_pre", "hook_post"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Answers (batch,) to x (batch, d)."""
+        return two_layer.forward(self.weights(), self.config, x, self._through)
+
+
+@dataclass(frozen=True)
+class Student:
+    """One architecture: its configuration and module, and the functions on plain or stacked parameters that training calls.
+
+    initialise(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
+    population_loss(parameters, config, task) -> (model,), exact.
+    """
+
+    config: Any
+    module: Any
+    initialise: Callable[..., dict[str, Tensor]]
+    losses: Callable[..., Tensor]
+    population_loss: Callable[..., Tensor]
+
+
+STUDENTS: Mapping[str, Student] = {
+    "linear-bottleneck": Student(
+        LinearBottleneckConfig, LinearBottleneck, linear_bottleneck.initialise, linear_bottleneck.losses, linear_bottleneck.population_loss
+    ),
+    "two-layer": Student(TwoLayerConfig, TwoLayerStudent, two_layer.initialise, two_layer.losses, two_layer.population_loss),
+}

@@ -1,0 +1,244 @@
+"""The students' closed forms against samples, autograd, plain runs and the theory of their tasks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechint import hermite
+from mechint.errors import CheckpointError, ParameterError
+from mechint.models import linear_bottleneck as bottleneck
+from mechint.models import two_layer
+from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.students import STUDENTS, LinearBottleneck, TwoLayerStudent
+from mechint.models.two_layer import TwoLayerConfig
+from mechint.task import Batch
+from tasks.regression import RegressionMixture
+from tasks.single_index import SingleIndex
+
+MIXTURE = RegressionMixture(n=12, n_tasks=3, rank=3, alpha=1.0, beta=0.7, rotation=1)
+SUM = SingleIndex(d=10, n_directions=4, beta=1.0, rotation=2)
+
+
+def stack(parameters):
+    return {name: torch.stack([p[name] for p in parameters]) for name in parameters[0]}
+
+
+def expand(batch: Batch, models: int) -> Batch:
+    return batch._map(lambda tensor: tensor.expand(models, *tensor.shape))
+
+
+def descend(parameters, loss, steps, lr, adam=False):
+    """Gradient descent (or Adam) on the sum of the models' losses; returns the trained parameters."""
+    parameters = {name: value.clone().requires_grad_() for name, value in parameters.items()}
+    optimiser = torch.optim.Adam(parameters.values(), lr=lr) if adam else torch.optim.SGD(parameters.values(), lr=lr)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss(parameters).sum().backward()
+        optimiser.step()
+    return {name: value.detach() for name, value in parameters.items()}
+
+
+# --- Hermite series -----------------------------------------------------------------------------------------------------
+def test_hermite_series_are_numpys():
+    coefficients = (0.3, -1.0, 0.0, 0.5, 0.25)
+    z = torch.linspace(-3, 3, 11, dtype=torch.float64)
+    plain = [c / math.sqrt(math.factorial(j)) for j, c in enumerate(coefficients)]
+    np.testing.assert_allclose(hermite.evaluate(coefficients, z).numpy(), np.polynomial.hermite_e.hermeval(z.numpy(), plain), atol=1e-12)
+
+
+def test_gaussian_correlation_by_quadrature():
+    first, second, rho = (0.2, 0.5, 0.0, 1.0), (0.1, 0.3, 0.7, -0.4), 0.6
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    z, w = np.meshgrid(nodes, nodes)
+    other = rho * z + math.sqrt(1 - rho**2) * w
+    product = hermite.evaluate(first, torch.from_numpy(z)) * hermite.evaluate(second, torch.from_numpy(other))
+    mean = (product.numpy() * np.outer(weights, weights)).sum() / (2 * math.pi)
+    assert hermite.correlate(first, second, torch.tensor(rho, dtype=torch.float64)).item() == pytest.approx(mean, abs=1e-10)
+
+
+def test_a_constant_link_is_refused():
+    with pytest.raises(ParameterError, match=r"hermite=\(1.0, 0.0\): expected a coefficient of degree 1 or more"):
+        hermite.link((1.0, 0.0))
+
+
+# --- linear bottleneck --------------------------------------------------------------------------------------------------
+def bottleneck_config(**values) -> LinearBottleneckConfig:
+    return LinearBottleneckConfig.for_task(MIXTURE, **{"width": 4, **values})
+
+
+@pytest.mark.parametrize("decoder", ["learned", "optimal"])
+def test_stacked_is_plain_and_padding_changes_nothing(decoder):
+    plain = bottleneck.initialise(bottleneck_config(decoder=decoder), 3)
+    padded = bottleneck.initialise(bottleneck_config(decoder=decoder, columns=7), 3)
+    other = bottleneck.initialise(bottleneck_config(decoder=decoder, columns=7, width=6), 4)
+    both = stack([padded, other])
+    config = bottleneck_config(decoder=decoder)
+    torch.testing.assert_close(bottleneck.population_loss(both, config, MIXTURE)[0], bottleneck.population_loss(plain, config, MIXTURE))
+    assert bottleneck.widths(both).tolist() == [4, 6]
+    trained = descend(both, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True)
+    alone = descend(plain, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True)
+    torch.testing.assert_close(trained["W_enc"][0, :, :4], alone["W_enc"], rtol=1e-4, atol=1e-5)
+    assert bottleneck.widths(trained).tolist() == [4, 6]
+
+
+def test_the_projector_is_numpys_from_the_singular_vectors():
+    encoder = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    padded = torch.cat([encoder, torch.zeros(12, 2, dtype=torch.float64)], 1)
+    u = np.linalg.svd(encoder.numpy(), full_matrices=False)[0]
+    q = bottleneck.basis(padded)
+    np.testing.assert_allclose((q @ q.T).numpy(), u @ u.T, atol=1e-12)
+
+
+def test_best_decoders_reach_the_trace_formula_and_no_others_do_better():
+    config = bottleneck_config(decoder="optimal")
+    p = bottleneck.initialise(config, 0)
+    encoder = p["W_enc"].double().numpy()
+    projector = encoder @ np.linalg.pinv(encoder)
+    expected = [np.trace(c.T @ c @ (np.eye(12) - projector)) for c in MIXTURE.readouts.numpy()]
+    np.testing.assert_allclose(bottleneck.task_losses(p, MIXTURE).numpy(), expected, rtol=1e-5)
+    fitted = bottleneck.with_decoders(p, MIXTURE)
+    np.testing.assert_allclose(bottleneck.task_losses(fitted, MIXTURE).numpy(), expected, rtol=1e-5)
+    worse = fitted | {"W_dec": fitted["W_dec"] + 0.01}
+    assert (bottleneck.task_losses(worse, MIXTURE) > bottleneck.task_losses(fitted, MIXTURE)).all()
+
+
+def test_the_batch_loss_estimates_the_population_loss():
+    config = bottleneck_config()
+    p = stack([bottleneck.initialise(config, seed) for seed in (0, 1)])
+    batch = expand(MIXTURE.sample(40_000, seed=0), 2)
+    torch.testing.assert_close(bottleneck.losses(p, config, batch), bottleneck.population_loss(p, config, MIXTURE), rtol=0.03, atol=0)
+    doubled = Batch(batch.tokens, batch.targets, torch.full((2, 40_000), 2.0), masks=batch.masks)
+    torch.testing.assert_close(bottleneck.losses(p, config, doubled), 2 * bottleneck.losses(p, config, batch))
+
+
+def test_the_population_gradient_is_that_of_theorem_4():
+    p = bottleneck.initialise(bottleneck_config(decoder="optimal"), 5)
+    encoder = p["W_enc"].double().requires_grad_()
+    bottleneck.population_loss({"W_enc": encoder}, bottleneck_config(decoder="optimal"), MIXTURE).backward()
+    q = encoder.detach()  # orthonormal at the start
+    covariance = torch.einsum("t,tri,trj->ij", MIXTURE.priors, MIXTURE.readouts, MIXTURE.readouts)
+    expected = -2 * (torch.eye(12, dtype=torch.float64) - q @ q.T) @ covariance @ q
+    torch.testing.assert_close(encoder.grad, expected, rtol=1e-5, atol=1e-6)
+    bound = 2 * math.sqrt(torch.linalg.eigvalsh(covariance).max() * bottleneck.residual({"W_enc": q}, MIXTURE, (0, 1, 2)))
+    assert encoder.grad.norm() <= bound
+
+
+def test_every_width_learns_the_predicted_features():
+    widths = [1, 2, 4, 6, 8, 9]
+    configs = [bottleneck_config(decoder="optimal", width=width, columns=9) for width in widths]
+    p = stack([bottleneck.initialise(config, 0) for config in configs])
+    trained = descend(p, lambda p: bottleneck.population_loss(p, configs[0], MIXTURE), 800, 0.02, adam=True)
+    expected = torch.tensor([MIXTURE.retained_features(width) for width in widths])
+    held = bottleneck.features_held(trained, MIXTURE)
+    assert (held - expected).abs().max() < 0.1
+    losses = bottleneck.population_loss(trained, configs[0], MIXTURE)
+    np.testing.assert_allclose(losses.numpy(), [MIXTURE.residual(width) for width in widths], atol=0.01)
+
+
+def test_bottleneck_module_runs_what_the_functions_compute():
+    model = LinearBottleneck(bottleneck_config(), seed=2)
+    batch = MIXTURE.sample(16, seed=0)
+    answers, cache = model.run_with_cache(batch.tokens, batch.masks["task"])
+    encoded = batch.tokens @ model.weights()["W_enc"]
+    torch.testing.assert_close(cache["hook_encoded"], encoded)
+    decoders = model.weights()["W_dec"]
+    torch.testing.assert_close(answers, torch.stack([encoded[i] @ decoders[t] for i, t in enumerate(batch.masks["task"])]))
+    silent = model.run_with_hooks(batch.tokens, batch.masks["task"], fwd_hooks=[("hook_encoded", lambda value, hook: value * 0)])
+    assert not silent.any()
+
+
+def test_bottleneck_errors():
+    with pytest.raises(ParameterError, match="model: width=13: expected at most n=12"):
+        bottleneck_config(width=13)
+    with pytest.raises(ParameterError, match="model: columns=3: expected at least width=4"):
+        bottleneck_config(columns=3)
+    model = LinearBottleneck(bottleneck_config(decoder="optimal"))
+    with pytest.raises(ParameterError, match="decoder='optimal' answers no batch"):
+        model(torch.ones(1, 12), torch.tensor([0]))
+    with pytest.raises(CheckpointError, match="state dict holds W; expected W_enc"):
+        model.load_weights({"W": torch.ones(1)})
+    with pytest.raises(CheckpointError, match=r"W_enc: got shape \(1,\), expected \(12, 4\)"):
+        model.load_weights({"W_enc": torch.ones(1)})
+
+
+# --- two layers ---------------------------------------------------------------------------------------------------------
+def grown(config: TwoLayerConfig, seed: int) -> dict[str, torch.Tensor]:
+    """Neurons of norm 0.3, where no term of the loss is negligible."""
+    return {"W": two_layer.initialise(config, seed)["W"] * 0.3 / config.init_norm}
+
+
+@pytest.mark.parametrize("coefficients", [(0.0, 0.0, 0.0, 1.0), (0.5, 0.2, 0.0, 1.0)])
+def test_population_loss_is_the_mean_over_samples(coefficients):
+    task = SingleIndex(d=10, n_directions=4, hermite=coefficients, rotation=2)
+    config = TwoLayerConfig.for_task(task, width=6)
+    p = stack([grown(config, seed) for seed in (0, 1)])
+    sampled = two_layer.losses(p, config, expand(task.sample(200_000, seed=0), 2))
+    torch.testing.assert_close(sampled, two_layer.population_loss(p, config, task), rtol=0.03, atol=0)
+
+
+def test_population_loss_is_the_digests_formula_for_one_degree():
+    config = TwoLayerConfig.for_task(SUM, width=6)
+    w = grown(config, 0)["W"].double()
+    n = w.norm(dim=1)
+    v = w / n[:, None]
+    a, c = SUM.amplitudes, v @ SUM.directions.T
+    expected = a.square().sum() - 2 * ((n**2)[:, None] * a * c**3).sum() + (torch.outer(n**2, n**2) * (v @ v.T) ** 3).sum()
+    torch.testing.assert_close(two_layer.population_loss({"W": w}, config, SUM), expected)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), spare=st.integers(1, 5))
+def test_spare_neurons_change_nothing(seed, spare):
+    config = TwoLayerConfig.for_task(SUM, width=3)
+    padded = TwoLayerConfig.for_task(SUM, width=3, neurons=3 + spare)
+    plain, wide = grown(config, seed), grown(padded, seed)
+    trained = descend(plain, lambda p: two_layer.population_loss(p, config, SUM), 5, 0.05)
+    wider = descend(wide, lambda p: two_layer.population_loss(p, padded, SUM), 5, 0.05)
+    torch.testing.assert_close(wider["W"][:3], trained["W"])
+    assert not wider["W"][3:].any()
+
+
+def test_directions_emerge_in_order_at_times_in_proportion_to_one_over_their_amplitude():
+    task = SingleIndex(d=32, n_directions=4, beta=1.0, rotation=0)
+    config = TwoLayerConfig.for_task(task, width=64)
+    p = {"W": stack([two_layer.initialise(config, seed) for seed in range(2)])["W"].requires_grad_()}
+    optimiser, times = torch.optim.SGD(p.values(), lr=0.05), torch.full((2, 4), math.inf)
+    for step in range(1200):
+        optimiser.zero_grad()
+        two_layer.population_loss(p, config, task).sum().backward()
+        optimiser.step()
+        if step % 5 == 0:
+            learned = two_layer.alignment({"W": p["W"].detach()}, task) > 0.5
+            times = torch.where(learned & times.isinf(), float(step), times)
+    mean = times.mean(0)
+    assert times.isfinite().all() and (mean.diff() > 0).all()
+    slope = np.polyfit(np.log([1, 2, 3, 4]), mean.log().numpy(), 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.25)
+    predicted = task.emergence_times(lr=0.05, init_norm=1e-3, width=64)
+    assert ((mean / predicted - 1).abs() < 0.35).all()
+
+
+def test_two_layer_module_is_its_formula():
+    model = TwoLayerStudent(TwoLayerConfig.for_task(SUM, width=5, init_norm=0.5), seed=1)
+    x = SUM.sample(7, seed=0).tokens
+    answers, cache = model.run_with_cache(x)
+    w = model.weights()["W"].detach()
+    pre = x @ (w / w.norm(dim=1, keepdim=True)).T
+    torch.testing.assert_close(cache["hook_pre"], pre)
+    torch.testing.assert_close(answers, ((pre**3 - 3 * pre) / math.sqrt(6) * w.norm(dim=1) ** 2).sum(1))
+
+
+def test_the_table_serves_both_tasks_kinds():
+    assert {task.model_kind for task in (MIXTURE, SUM)} == set(STUDENTS)
+    for task in (MIXTURE, SUM):
+        student = STUDENTS[task.model_kind]
+        config = student.config.for_task(task, width=3)
+        first, again = student.initialise(config, 7), student.initialise(config, 7)
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert set(student.module(config, 7).weights()) == set(first)

@@ -1,0 +1,139 @@
+"""The mixture of regressions: its batches, and its theory against eigenvalues and brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechint.errors import DataError, ParameterError
+from tasks.regression import RegressionMixture
+
+mixtures = st.builds(
+    RegressionMixture,
+    n=st.just(20),
+    n_tasks=st.integers(1, 5),
+    rank=st.integers(1, 4),
+    alpha=st.floats(0.3, 2.0),
+    beta=st.floats(0.0, 2.0),
+    beta_rarest=st.one_of(st.none(), st.floats(0.0, 2.0)),
+    rotation=st.one_of(st.none(), st.integers(0, 3)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(task=mixtures)
+def test_the_theory_is_that_of_the_mixture_covariance(task):
+    covariance = torch.einsum("t,tri,trj->ij", task.priors, task.readouts, task.readouts)
+    values, vectors = (part.flip(-1) for part in torch.linalg.eigh(covariance))
+    rank = task.n_tasks * task.rank
+    torch.testing.assert_close(values[:rank], task.utilities.flatten().sort(descending=True).values)
+    for width in (0, 1, rank // 2, rank):
+        best = torch.eye(task.n, dtype=torch.float64) - vectors[:, :width] @ vectors[:, :width].T
+        assert task.residual(width) == pytest.approx(float(torch.trace(covariance @ best)), abs=1e-9)
+        assert sum(task.retained_features(width)) == min(width, rank)
+        assert float(task.task_losses(width) @ task.priors) == pytest.approx(task.residual(width), abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(task=mixtures)
+def test_critical_widths_by_counting_up(task):
+    distinct = len({round(u, 12) for u in task.utilities.flatten().tolist()}) == task.utilities.numel()
+    for features in range(1, task.rank + 1):
+        widths = range(1, task.n_tasks * task.rank + 1)
+        for t in range(task.n_tasks):
+            least = next(width for width in widths if task.retained_features(width)[t] >= features)
+            assert task.critical_width(t, features) == least if distinct else task.critical_width(t, features) >= least
+        every = next(width for width in widths if min(task.retained_features(width)) >= features)
+        assert task.critical_width(features=features) == every if distinct else task.critical_width(features=features) >= every
+
+
+def test_rank_one_is_a_linear_staircase():
+    task = RegressionMixture(n=16, n_tasks=16, rank=1, alpha=1.0)
+    assert [task.critical_width(t) for t in range(16)] == list(range(1, 17))
+
+
+def test_common_tasks_and_thresholds():
+    task = RegressionMixture()  # T = 8, α = 1: p = 1/t over H_8 = 2.7179
+    assert task.priors[-1].item() == pytest.approx(0.046, abs=5e-4)
+    assert task.common(0.75) == (0, 1, 2, 3)  # 0.368, 0.552, 0.675, 0.767
+    spectrum = task.common_spectrum()
+    for epsilon in (0.0, 0.05, 0.3, 5.0):
+        least = next(m for m in itertools.count() if float(spectrum[m:].sum()) <= epsilon)
+        assert task.interference_free_width(epsilon) == least
+    rare = float(task.priors[-1])
+    assert task.invasion_width() == 1 + sum(float(mu) >= rare for mu in spectrum)
+
+
+def test_labels_are_the_teachers_and_tasks_come_at_their_prior():
+    task = RegressionMixture(n=12, n_tasks=3, rank=2, rotation=4)
+    batch = task.sample(20_000, seed=1)
+    for i in range(5):
+        expected = task.brute_force(batch.tokens[i].tolist())[int(batch.masks["task"][i])]
+        np.testing.assert_allclose(batch.targets[i].numpy(), expected, atol=1e-5)
+    share = torch.bincount(batch.masks["task"]).double() / 20_000
+    assert (share - task.priors).abs().max() < 0.015
+    assert torch.cov(batch.tokens.T).sub(torch.eye(12)).abs().max() < 0.05
+    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.03)
+    mean = batch.targets.mean(0)
+    assert (batch.targets - mean).square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.03)
+
+
+@pytest.mark.parametrize("gap", [1, 4, 16])
+def test_bursts_keep_the_long_run_frequency(gap):
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=gap)
+    stream, steps, batch_size = task.stream("train", 0, 100), 48, 100
+    counts = [torch.bincount(next(stream).masks["task"], minlength=4) for _ in range(steps)]
+    share = torch.stack(counts).sum(0) / (steps * batch_size)
+    assert (share - task.priors).abs().max() < 0.03
+    if gap > 1:
+        assert all((int(count[-1]) > 0) == ((step + 1) % gap == 0) for step, count in enumerate(counts))
+
+
+def test_fixed_normalisation_weights_an_enlarged_batch_up():
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalisation="fixed")
+    batch = next(task.stream("train", 0, 50, start=7))
+    errors = torch.rand(len(batch))
+    assert (errors * batch.weights).mean().item() == pytest.approx(errors.sum().item() / 50, rel=1e-5)
+
+
+@pytest.mark.parametrize("gap", [1, 3])
+def test_streams_repeat_resume_and_differ_between_splits(gap):
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=gap)
+    first = [batch.tokens for batch in itertools.islice(task.stream("train", 5, 16), 6)]
+    later = [batch.tokens for batch in itertools.islice(task.stream("train", 5, 16, start=4), 2)]
+    assert all(torch.equal(a, b) for a, b in zip(first[4:], later, strict=True))
+    assert not torch.equal(first[0], next(task.stream("test", 5, 16)).tokens)
+
+
+def test_shuffled_targets_say_nothing_about_the_input():
+    task = RegressionMixture(n=8, n_tasks=2, rank=4).control("shuffled")
+    batch = task.sample(20_000, seed=0)
+    assert (batch.tokens.T @ batch.targets / 20_000).abs().max() < 0.04
+    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.05)
+
+
+def test_text_round_trips():
+    task = RegressionMixture(n=8, n_tasks=2, rank=4)
+    row = task.sample(1, seed=0).tokens[0]
+    assert torch.equal(torch.tensor(task.tokens_of(task.text(row))), row)
+    with pytest.raises(DataError, match="expected numbers"):
+        task.tokens_of("1 two")
+    assert RegressionMixture.from_dict(task.to_dict()) == task
+
+
+def test_errors():
+    with pytest.raises(ParameterError, match=r"regression-mixture: n=10: expected at least n_tasks × rank = 64"):
+        RegressionMixture(n=10)
+    with pytest.raises(ParameterError, match="gap=2: expected 1 where there is a single task"):
+        RegressionMixture(n_tasks=1, gap=2)
+    with pytest.raises(ParameterError, match="features=9: expected 1 to rank=8"):
+        RegressionMixture().critical_width(features=9)
+    with pytest.raises(ParameterError, match="task=8: expected 0 to 7"):
+        RegressionMixture().critical_width(8)
+    with pytest.raises(ParameterError, match="generated without end"):
+        next(RegressionMixture(gap=2).stream("train", 0, None))
