@@ -21,6 +21,9 @@ from mechint.representations import Irrep, decompose, irrep_matrices
 MAX_POINTS = 6
 """Symmetric and alternating groups act on at most so many points (6! = 720 elements)."""
 
+MAX_ORDER = 1024
+"""The largest group that is made from a name."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteGroup:
@@ -44,7 +47,10 @@ class FiniteGroup:
     names: tuple[str, ...]
 
     def __init__(self, table: ArrayLike, names: Sequence[str] | None = None) -> None:
-        entries = np.array(table)
+        try:
+            entries = np.array(table)
+        except ValueError:
+            raise DataError("group table: rows of different lengths: expected a square") from None
         _check(entries)
         self._fill(entries, names)
 
@@ -69,13 +75,13 @@ class FiniteGroup:
     @lru_cache(maxsize=64)
     def cyclic(n: int) -> FiniteGroup:
         """Z/n: element i is the residue i."""
-        _require(n >= 1, f"cyclic group of order {n}: expected at least 1")
+        _require(1 <= n <= MAX_ORDER, f"cyclic group of order {n}: expected 1 to {MAX_ORDER}")
         return FiniteGroup._known(np.add.outer(np.arange(n), np.arange(n)) % n)
 
     @staticmethod
     def dihedral(n: int) -> FiniteGroup:
         """The 2n symmetries of the n-gon: element i < n is the rotation rⁱ, element n + i the reflection rⁱs."""
-        _require(n >= 1, f"dihedral group of the {n}-gon: expected at least 1")
+        _require(1 <= n <= MAX_ORDER // 2, f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}")
         flip, turn = np.divmod(np.arange(2 * n), n)
         # r^a s^e · r^b s^f = r^(a ± b) s^(e + f): a reflection turns what follows the other way
         turns = (turn[:, None] + np.where(flip[:, None], -turn, turn)) % n
@@ -98,8 +104,9 @@ class FiniteGroup:
     @staticmethod
     def direct_product(a: FiniteGroup, b: FiniteGroup) -> FiniteGroup:
         """a × b: the pair (i, j) is element ``i * b.order + j``, named "i,j"."""
-        table = a.table[:, None, :, None] * b.order + b.table[None, :, None, :]
         n = a.order * b.order
+        _require(n <= MAX_ORDER, f"direct product of order {n}: expected at most {MAX_ORDER}")
+        table = a.table[:, None, :, None] * b.order + b.table[None, :, None, :]
         return FiniteGroup._known(table.reshape(n, n), [f"{x},{y}" for x in a.names for y in b.names])
 
     @staticmethod
@@ -271,7 +278,7 @@ def _check(table: NDArray) -> None:
     identities = np.flatnonzero((table == elements).all(1) & (table == elements[:, None]).all(0))
     if not len(identities):
         raise DataError("group table: no identity: no element leaves all others as they are")
-    invertible = ((table == identities[0]) & (table.T == identities[0])).any(1)
+    invertible = np.logical_and(table == identities[0], table.T == identities[0]).any(1)
     if not invertible.all():
         raise DataError(f"group table: element {np.argmin(invertible)} has no inverse")
     for a in elements:  # one element at a time keeps the memory at n²

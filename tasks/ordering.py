@@ -1,0 +1,112 @@
+"""Comparison and addition on tokens whose order is hidden: a random bijection gives each token its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.symmetry import FiniteGroup
+from mechint.task import Output, Symmetry, rng
+from tasks.two_operands import TwoOperandTask
+
+SOURCE = "Why Larger Models Learn More, Sec. 4 and App. E"
+
+
+@dataclass(frozen=True)
+class HiddenOrder(TwoOperandTask):
+    """Base of the tasks on n tokens with a hidden rank 0 … n-1 each; causal variables count in ranks."""
+
+    operands: ClassVar[tuple[str, str]] = ("rank of a", "rank of b")
+    source: ClassVar[str] = SOURCE
+    model_defaults: ClassVar[Mapping[str, Any]] = {"n_layers": 1, "d_model": 128, "n_heads": 4, "d_mlp": 512, "init_mode": "d_model"}
+
+    n: int = setting(100, "number of tokens", low=2, high=1024)
+    bijection_seed: int = setting(0, "seed of the tokens' ranks", low=0)
+    equals: bool = setting(False, "whether the prompt ends with '='; otherwise the answer is read at the second operand")
+
+    @property
+    def n_values(self) -> int:
+        return self.n
+
+    @property
+    def value_names(self) -> Sequence[str]:
+        return [f"t{token}" for token in range(self.n)]
+
+    @cached_property
+    def ranks(self) -> Tensor:
+        return torch.from_numpy(rng("bijection", self.n, self.bijection_seed).permutation(self.n))
+
+    def tables(self) -> dict[str, Any]:
+        return {**super().tables(), "rank": dict(zip(self.value_names, self.ranks.tolist(), strict=True))}
+
+
+@dataclass(frozen=True)
+class Comparison(HiddenOrder):
+    """Whether a comes before b in a hidden order of the tokens: class 1 when rank a < rank b, else 0.
+
+    >>> task = Comparison(n=10)
+    >>> a, b = (int(task.ranks.argsort()[rank]) for rank in (2, 7))
+    >>> task.label_inputs(torch.tensor([[a, b], [b, a], [a, a]]))[:, -1, 0].tolist()
+    [1, 0, 0]
+    """
+
+    name: ClassVar[str] = "comparison"
+    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 2000, "lr": 1e-3, "weight_decay": 0.1}
+
+    train_fraction: float = setting(0.5, "share of the pairs that is trained on", low=0, high=1)
+
+    @property
+    def symbol(self) -> str:
+        return "<"
+
+    def _answers(self) -> Tensor:
+        return (self.ranks[:, None] < self.ranks).long()[..., None]
+
+    def plain(self, x: int, y: int) -> list[int]:
+        order = sorted(range(self.n), key=self.ranks.tolist().__getitem__)
+        return [int(y in order[order.index(x) + 1 :])]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("a < b", 2),)
+
+
+@dataclass(frozen=True)
+class HiddenAddition(HiddenOrder):
+    """Addition modulo n of the hidden ranks of two tokens; class i is the rank i.
+
+    The symmetry is Z/n on the tokens in the order of their ranks.
+
+    >>> task = HiddenAddition(n=10)
+    >>> a, b = (int(task.ranks.argsort()[rank]) for rank in (4, 7))
+    >>> task.label_inputs(torch.tensor([[a, b]]))[0, -1].tolist()
+    [1]
+    """
+
+    name: ClassVar[str] = "hidden-addition"
+    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 15_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98)}
+
+    @property
+    def symbol(self) -> str:
+        return "+"
+
+    def _answers(self) -> Tensor:
+        return ((self.ranks[:, None] + self.ranks) % self.n)[..., None]
+
+    def plain(self, x: int, y: int) -> list[int]:
+        ranks = self.ranks.tolist()
+        return [[*range(self.n), *range(self.n)][ranks[x] :][ranks[y]]]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("answer", self.n, FiniteGroup.cyclic(self.n)),)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        return Symmetry(FiniteGroup.cyclic(self.n), tuple(self.ranks.argsort().tolist()))

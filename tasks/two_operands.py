@@ -1,0 +1,192 @@
+"""What every task of two operands shares: the input grid, the prompt ``x y =``, labels from a table of answers.
+
+A family gives the table (`answers`), the same answers once more one at a time (`plain`), and what is special to it.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.errors import DataError
+from mechint.task import IGNORE, Chance, Control, FiniteTask, Variable, Vocabulary, rng
+
+
+@dataclass(frozen=True)
+class TwoOperandTask(FiniteTask):
+    """Base of tasks on pairs (x, y) of one set of values; value i is token i, the answer is read at the last position."""
+
+    operands: ClassVar[tuple[str, str]] = ("x", "y")
+
+    train_fraction: float = setting(0.3, "share of the pairs that is trained on", low=0, high=1)
+    validation_fraction: float = setting(0.0, "share held out for validation; the rest is the test", low=0, high=1)
+    labels: str = setting("true", "shuffled: the answers permuted over the pairs", choices=("true", "shuffled"))
+    label_seed: int = setting(0, "seed of the shuffle", low=0)
+    equals: bool = setting(True, "whether the prompt ends with '='; otherwise the answer is read at the second operand")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train_fraction + self.validation_fraction > 1 + 1e-9:
+            self.reject("validation_fraction", f"at most {1 - self.train_fraction:g}, what train_fraction={self.train_fraction:g} leaves")
+        if round(self.train_fraction * self.n_values**2) < 1:
+            self.reject("train_fraction", f"enough to train on at least one of the {self.n_values**2} pairs")
+
+    # --- what a family says ---------------------------------------------------------------------------------------
+    @property
+    @abc.abstractmethod
+    def n_values(self) -> int:
+        """Number of values an operand takes."""
+
+    @abc.abstractmethod
+    def _answers(self) -> Tensor:
+        """(x, y, output) the true answers, by value of the token."""
+
+    @abc.abstractmethod
+    def plain(self, x: int, y: int) -> list[int]:
+        """The true answers to one pair of tokens, by the plainest possible computation."""
+
+    @property
+    def value_names(self) -> Sequence[str]:
+        return [str(value) for value in range(self.n_values)]
+
+    @property
+    def symbol(self) -> str:
+        """What stands between the operands in the text."""
+        return ""
+
+    @cached_property
+    def ranks(self) -> Tensor:
+        """(n_values,) value of each operand's token as the causal variables count it; a permutation."""
+        return torch.arange(self.n_values)
+
+    # --- what follows ---------------------------------------------------------------------------------------------
+    @property
+    def second(self) -> int:
+        """Token of the second operand's first value."""
+        return 0
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        names = list(self.value_names)
+        return Vocabulary(tuple(names + [f"{name}′" for name in names[: self.second]] + ["="] * self.equals))
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 + self.equals
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return (self.n_values, self.n_values)
+
+    @property
+    def fractions(self) -> tuple[float, float]:
+        return self.train_fraction, self.validation_fraction
+
+    @cached_property
+    def shuffle(self) -> Tensor | None:
+        """(n_values²,) the pair whose answer each pair is given; None when the labels are true."""
+        if self.labels == "true":
+            return None
+        return torch.from_numpy(rng("labels", self.name, self.label_seed).permutation(self.n_values**2))
+
+    @cached_property
+    def answers(self) -> Tensor:
+        """(x, y, output) the answers as labelled, shuffled or not."""
+        true = self._answers()
+        return true if self.shuffle is None else true.flatten(0, 1)[self.shuffle].view_as(true)
+
+    def inputs(self) -> Tensor:
+        n = self.n_values
+        x, y = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+        columns = [x, y + self.second] + [torch.full_like(x, self.d_vocab - 1)] * self.equals
+        return torch.stack(columns, -1).flatten(0, 1)
+
+    def label_inputs(self, tokens: Tensor) -> Tensor:
+        return self._targets(self.answers.to(tokens.device)[tokens[:, 0], tokens[:, 1] - self.second])
+
+    def _targets(self, answers: Tensor) -> Tensor:
+        """(batch, output) answers as targets (batch, pos, output), read at the last position."""
+        targets = answers.new_full((len(answers), self.n_ctx, answers.shape[-1]), IGNORE)
+        targets[:, -1] = answers
+        return targets
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        x, y = int(tokens[0]), int(tokens[1]) - self.second
+        if self.shuffle is not None:
+            x, y = divmod(int(self.shuffle[x * self.n_values + y]), self.n_values)
+        answers = self.plain(x, y)
+        return [[IGNORE] * len(answers)] * (self.n_ctx - 1) + [answers]
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """The two operands, and each answer."""
+        operands = [self._operand(position, name) for position, name in enumerate(self.operands)]
+        answers = [self._answer(index) for index in range(len(self.outputs))]
+        return {variable.name: variable for variable in operands + answers}
+
+    def _operand(self, position: int, name: str) -> Variable:
+        start = position * self.second
+
+        def read(tokens: Tensor) -> Tensor:
+            return self.ranks.to(tokens.device)[tokens[:, position] - start]
+
+        def label(tokens: Tensor, values: Tensor) -> Tensor:
+            changed = tokens.clone()
+            changed[:, position] = self.ranks.argsort().to(tokens.device)[values] + start
+            return self.label_inputs(changed)
+
+        return Variable(name, self.n_values, f"value of the {('first', 'second')[position]} operand", read, label, (position,))
+
+    def _answer(self, index: int) -> Variable:
+        output = self.outputs[index]
+
+        def label(tokens: Tensor, values: Tensor) -> Tensor:
+            targets = self.label_inputs(tokens)
+            targets[:, -1, index] = values
+            return targets
+
+        return Variable(
+            output.name, output.n_classes, f"what the model answers as {output.name!r}", lambda tokens: self.label_inputs(tokens)[:, -1, index], label
+        )
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        shuffled = Control("shuffled", "the answers permuted over the pairs: nothing to generalise", {"labels": "shuffled"})
+        return (*super().controls, shuffled)
+
+    @property
+    def chance(self) -> Mapping[str, Chance]:
+        answers = self.answers.flatten(0, 1)
+        return {output.name: chance_of(answers[:, index]) for index, output in enumerate(self.outputs)}
+
+    def tables(self) -> dict[str, Any]:
+        return {} if self.shuffle is None else {"shuffle": self.shuffle.tolist()}
+
+    def text(self, tokens: Sequence[int] | Tensor) -> str:
+        words = self.vocabulary.decode(tokens).split(" ")
+        return " ".join(words[:1] + [self.symbol] * bool(self.symbol) + words[1:])
+
+    def tokens_of(self, text: str) -> list[int]:
+        words = text.split(" ")
+        if self.symbol:
+            if len(words) < 2 or words[1] != self.symbol:
+                raise DataError(f"text {text!r}: expected {self.symbol!r} after the first operand")
+            del words[1]
+        return self.vocabulary.encode(" ".join(words))
+
+
+def chance_of(labels: Tensor) -> Chance:
+    """Chance level of equally likely `labels`: the share of the most frequent one, and their entropy.
+
+    >>> chance_of(torch.tensor([0, 1, 1, 1])).accuracy
+    0.75
+    """
+    shares = labels.unique(return_counts=True)[1].double() / len(labels)
+    return Chance(float(shares.max()), float(-(shares * shares.log()).sum()))
