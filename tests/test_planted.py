@@ -171,7 +171,7 @@ def test_small_noise_and_an_orthogonal_decoy_leave_the_answers(name: str) -> Non
 def test_the_size_of_the_noise_is_relative_to_the_weights() -> None:
     plain, noisy = (BUILDERS["modular addition"](noise=noise).subject.model.weights() for noise in (0.0, 0.1))
     for name in ("embed.W_E", "blocks.0.mlp.W_in", "unembed.W_U"):
-        ratio = (noisy[name] - plain[name]).square().mean().sqrt() / plain[name].square().mean().sqrt()
+        ratio = (noisy[name] - plain[name]).detach().square().mean().sqrt() / plain[name].detach().square().mean().sqrt()
         assert float(ratio) == pytest.approx(0.1, rel=0.15)
 
 

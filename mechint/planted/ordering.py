@@ -73,7 +73,8 @@ def comparison(
 
 def _values(task: FiniteTask, data: Batch) -> dict[int, int]:
     """Token → its value, for the tokens that stand as first operand."""
-    return dict(zip(data.tokens[:, 0].tolist(), task.variables["a"].read(data.tokens).tolist(), strict=True))
+    first = next(variable for variable in task.variables.values() if variable.positions == (0,))
+    return dict(zip(data.tokens[:, 0].tolist(), first.read(data.tokens).tolist(), strict=True))
 
 
 def _write_embedding(weights: dict[str, Tensor], slots: Slots, values: Mapping[int, int], u: Tensor, across: Tensor, seed: int) -> None:
