@@ -1,0 +1,108 @@
+"""From a Page to HTML: one file that opens offline, or pages that share one plotly.js beside them.
+
+Equal pages give equal bytes: nothing is drawn from a clock or a random source.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from mechint.figures.theme import numbers
+from mechint.report.page import Page
+from mechint.results import Figure, Table, plain
+
+TEMPLATES = Path(__file__).parent / "templates"
+LONG = 12
+"""Rows of a table, or members of a list, that are shown before the rest is folded away."""
+
+
+@cache
+def plotly_js() -> str:
+    """The plotly.js that comes with plotly, 4 to 5 MB."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
+
+
+def render(page: Page, plotly: str | None = None) -> str:
+    """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the relative path `plotly`."""
+    has_figures = any(section.figures for section in page.sections)
+    inline = Markup(plotly_js()) if has_figures and plotly is None else None
+    return environment().get_template("page.html.j2").render(page=page, plotly_inline=inline, plotly_path=plotly if has_figures else None)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates, with the filters they use; a name that is not there is an error."""
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    made.filters |= {"show": show, "rows": _rows, "script": _script, "flat": flat, "slug": slug, "p_value": _p_value}
+    made.globals |= {"asset": _asset, "LONG": LONG}
+    return made
+
+
+def _asset(name: str) -> Markup:
+    """A style sheet or a script of ours, as it stands."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def _script(figure: Figure) -> Markup:
+    """A figure as JSON that can stand inside a <script> element."""
+    text = json.dumps(plain(figure.spec), separators=(",", ":"), ensure_ascii=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def show(value: Any, limit: int = LONG) -> str:
+    """A value as a reader wants it: four significant digits, lists and mappings cut after `limit` members.
+
+    >>> show(0.123456), show([16, 30, 56]), show({"16": 0.348, "30": 0.314}), show(True)
+    ('0.1235', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
+    """
+    value = plain(value)
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return show(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
+    if isinstance(value, list | dict):
+        parts = [f"{key}: {show(item)}" for key, item in value.items()] if isinstance(value, dict) else [show(item) for item in value]
+        return ", ".join(parts[:limit]) + (f", … {len(parts) - limit} more" if len(parts) > limit else "") or "none"
+    return {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(value, value) if isinstance(value, str) else str(value)
+
+
+def _p_value(value: float) -> str:
+    return "–" if math.isnan(value) else "< 1e-6" if value < 1e-6 else f"{value:.2g}"
+
+
+def _rows(table: Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(numbers(list(column)) for column in table.columns.values()), strict=True))
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested mappings as rows of dotted name and text.
+
+    >>> flat({"task": {"name": "groups", "parameters": {}}, "seed": 0})
+    [('task.name', 'groups'), ('seed', '0')]
+    """
+    rows: list[tuple[str, str]] = []
+    for name, item in value.items():
+        rows += flat(item, f"{prefix}{name}.") if isinstance(item, Mapping) else [(f"{prefix}{name}", show(item))]
+    return rows
+
+
+def slug(text: str) -> str:
+    """`text` as an HTML id or a file name: lower case letters, digits and hyphens.
+
+    >>> slug("Joint training: p = 113")
+    'joint-training-p-113'
+    """
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
