@@ -82,3 +82,26 @@ def json_beside(path: Path) -> Any:
         return None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON: {error}") from error
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a foreign configuration that are JSON values, for showing."""
+    return {str(name): value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)}
+
+
+def record(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
+    """Step and last losses of a training file that keeps them under the field's usual names."""
+    step = next((number for name in ("step", "epoch", "iter_num", "iteration") if (number := _number(content.get(name))) is not None), None)
+    metrics = {}
+    for name in ("train_loss", "test_loss", "val_loss", "best_val_loss"):
+        history = content.get(name.replace("loss", "losses"))
+        number = _number(content.get(name, history[-1] if isinstance(history, list) and history else None))
+        if number is not None:
+            metrics[name] = number
+    return None if step is None else int(step), metrics
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

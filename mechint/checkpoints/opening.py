@@ -118,7 +118,7 @@ def _summary(content: Any) -> str:
 # --- which task -------------------------------------------------------------------------------------------------------
 def _task(path: Path, found: Found, name: str | None, parameters: Mapping[str, Any]) -> Task | None:
     """The caller's task, or the file's with the caller's changes; None where nobody names one."""
-    if name is not None:
+    if name is not None and name != found.task:
         return TASKS[name].from_dict(parameters)
     if found.task is None:
         if parameters:
