@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import DIVERGING, GRID, INK, SEQUENTIAL, axis, colours, faint, figure, numbers
+from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colours, faint, figure, numbers
 from mechint.results import Figure
 
 
@@ -100,19 +100,20 @@ def image_grid(
     columns: int | None = None,
     diverging: bool = False,
     limits: tuple[float, float] | None = None,
-    size: int = 220,
+    size: int | None = None,
 ) -> Figure:
     """Small multiples: matrices under one colour scale, one panel a head, a neuron or a layer.
 
     Args:
         panels: name → matrix (rows, columns) each, row 0 on top.
         columns: panels a line; when None, up to four.
-        size: height of a panel in pixels.
+        size: height of a panel in pixels; about its width when None.
     """
     matrices = {name: _matrix(panel) for name, panel in panels.items()}
     assert matrices, "no panel"
     across = columns or min(4, len(matrices))
     down = math.ceil(len(matrices) / across)
+    size = size or min(260, round(660 / across))
     gap_x, gap_y = 0.05, 0.30 / max(down, 1.5)
     width, tall = (1 - gap_x * (across - 1)) / across, (1 - gap_y * (down - 1)) / down
     scale = _scale(np.concatenate([matrix.ravel() for matrix in matrices.values()]), diverging, limits)
@@ -161,16 +162,17 @@ def arcs(
     for colour, (name, pattern) in zip(colours(len(weights)), weights.items(), strict=True):
         matrix = _matrix(pattern)
         shown = [(q, k) for q, k in np.argwhere(matrix > threshold).tolist() if q != k]
-        for bucket in range(4):
+        buckets = [[(q, k) for q, k in shown if min(3, int(matrix[q, k] * 4)) == bucket] for bucket in range(4)]
+        kept = [bucket for bucket in range(4) if buckets[bucket]]
+        for bucket in kept:
             opacity = (bucket + 1) / 4
-            members = [(q, k) for q, k in shown if min(3, int(matrix[q, k] * 4)) == bucket]
             x, y = [], []
-            for q, k in members:
+            for q, k in buckets[bucket]:
                 x += [*((q + k) / 2 + (q - k) / 2 * np.cos(angle)), math.nan]
-                y += [*(abs(q - k) / 2 * np.sin(angle)), math.nan]
+                y += [*(abs(q - k) * np.sin(angle)), math.nan]
             line = {"color": faint(colour, opacity), "width": 1 + 2 * opacity}
-            legend = {"name": name, "legendgroup": name, "showlegend": bucket == 3}
+            legend = {"name": name, "legendgroup": name, "showlegend": bucket == kept[-1]}
             data.append({"type": "scatter", "mode": "lines", "x": numbers(x, 4), "y": numbers(y, 4), "line": line, "hoverinfo": "skip", **legend})
     ticks = {"tickmode": "array", "tickvals": list(range(len(tokens))), "ticktext": [str(token) for token in tokens], "tickangle": 0}
     x_axis = axis(x_title, showgrid=False, range=[-0.7, len(tokens) - 0.3], **ticks)
-    return figure(data, title, caption, height=height, xaxis=x_axis, yaxis=axis(y_title, rangemode="tozero", gridcolor=GRID, color=INK))
+    return figure(data, title, caption, height=height, xaxis=x_axis, yaxis=axis(y_title, rangemode="tozero"))

@@ -75,6 +75,7 @@ def figure(data: Sequence[Mapping[str, Any]], title: str, caption: str, *, heigh
         "showlegend": named > 1,
         "legend": {"bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 2},
         "hoverlabel": {"font": {"family": FONT}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,136,148,0.5)", "activecolor": INK},
     }
     return Figure({"data": list(data), "layout": base | layout}, caption)
 

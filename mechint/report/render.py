@@ -61,7 +61,7 @@ def _script(figure: Figure) -> Markup:
 
 
 def show(value: Any, limit: int = LONG) -> str:
-    """A value as a reader wants it: four significant digits, lists and mappings cut after `limit` members.
+    """A value as a reader wants it: four significant digits; of a long mapping its largest `limit` numbers, of a long list its first.
 
     >>> show(0.123456), show([16, 30, 56]), show({"16": 0.348, "30": 0.314}), show(True)
     ('0.1235', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
@@ -74,6 +74,8 @@ def show(value: Any, limit: int = LONG) -> str:
     if isinstance(value, float):
         return show(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
     if isinstance(value, list | dict):
+        if isinstance(value, dict) and len(value) > limit and all(isinstance(item, int | float) for item in value.values()):
+            value = dict(sorted(value.items(), key=lambda entry: -abs(entry[1])))
         parts = [f"{key}: {show(item)}" for key, item in value.items()] if isinstance(value, dict) else [show(item) for item in value]
         return ", ".join(parts[:limit]) + (f", … {len(parts) - limit} more" if len(parts) > limit else "") or "none"
     return {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(value, value) if isinstance(value, str) else str(value)
