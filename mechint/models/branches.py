@@ -1,0 +1,193 @@
+"""Forwards that branch off a recorded one: many edits of the residual stream, each computed only from where it differs.
+
+    stream = Stream(model, tokens, reads)
+    logits = stream.edited([Edit(Point(0, 1), delta, pos=2), ...])      # (edit, example, d_vocab_out)
+
+Every patch and every ablation of a head, a layer, a neuron or a direction adds something to the residual stream at one
+`Point`. All edits of one point are stacked along the batch and share one forward, which begins at that point, and which
+in the last block computes only the rows that are read. Exact: equal to a hooked forward from the tokens.
+
+Cost: one forward to record, then an edit costs the blocks that follow it. Memory: `memory` bytes a stacked forward.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.models import functional
+from mechint.models.functional import Gather, no_hook
+from mechint.task import IGNORE
+
+Parameters = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """A place on the residual stream: between blocks `block` - 1 and `block` (half 0), or after the attention of `block` (half 1).
+
+    ``Point(depth)`` is the stream that is unembedded.
+    """
+
+    block: int
+    half: int = 0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Add `delta` to the residual stream at `point`: (example, pos, d_model), or (example, d_model) at position `pos`."""
+
+    point: Point
+    delta: Tensor
+    pos: int | None = None
+
+
+def last_read(targets: Tensor) -> Tensor:
+    """(example,) the last position at which an answer is read, of targets (example, pos, output); 0 where none is."""
+    read = (targets != IGNORE).any(-1)
+    return (read * torch.arange(targets.shape[1], device=targets.device)).amax(1)
+
+
+def at(x: Tensor, reads: Tensor) -> Tensor:
+    """x (example, pos, …) at one position an example -> (example, …)."""
+    return x[torch.arange(len(x), device=x.device), reads]
+
+
+def unsupported(model: Any) -> str | None:
+    """Why forwards cannot branch off in `model`, or None when they can."""
+    return None if isinstance(getattr(model, "config", None), ModelConfig) else f"its model is a {type(model).__name__}, not a HookedTransformer of mechint"
+
+
+def frozen(model: Any) -> dict[str, Tensor]:
+    """The parameters of a HookedTransformer by name, outside autograd."""
+    return {name: value.detach() for name, value in model.weights().items()}
+
+
+def resume(p: Parameters, config: ModelConfig, x: Tensor, point: Point, reads: Tensor) -> Tensor:
+    """Logits (example, d_vocab_out) at `reads` (example,), from the residual stream x (example, pos, d_model) at `point`.
+
+    Differentiable in x. Output groups that left the stream before `point` (`config.read_layers`) are not to be used.
+    """
+    last = config.depth - 1
+    if config.read_layers is not None:
+        x = _feed_forward(p, config, point.block, x) if point.half else x
+        return at(functional.read_out(p, config, x, functional.dense(x[..., 0].detach().long()), start=point.block + point.half), reads)
+    if point.half and point.block < last:
+        x, point = _feed_forward(p, config, point.block, x), Point(point.block + 1)
+    if point <= Point(last):
+        x = functional.blocks(p, config, x, functional.dense(x[..., 0].detach().long()), start=point.block, stop=last)
+        rows = functional.block(p, config, last, x.flatten(0, 1), _only(reads, x.shape[1], config), no_hook, no_hook)
+    else:
+        rows = _feed_forward(p, config, last, at(x, reads)) if point.half else at(x, reads)
+    return functional.unembed(p, config, rows)
+
+
+def _feed_forward(p: Parameters, config: ModelConfig, block: int, x: Tensor) -> Tensor:
+    """The second half of a block: the residual stream x after attention, with what the feed-forward layer adds."""
+    if config.attn_only:
+        return x
+    name, weights = f"blocks.{block}", f"blocks.{block % config.n_layers}"
+    normed = functional.norm(p, f"{weights}.ln2", f"{name}.ln2", config, x, no_hook)
+    return x + functional.mlp(p, f"{name}.mlp", f"{weights}.mlp", config, normed, no_hook)
+
+
+def _only(reads: Tensor, n_ctx: int, config: ModelConfig) -> Gather:
+    """The last block on flattened rows (example · pos): one query an example, at `reads`."""
+    positions = torch.arange(n_ctx, device=reads.device)
+    examples = torch.arange(len(reads), device=reads.device)
+    own = examples * n_ctx + reads
+    mask = (positions <= reads[:, None])[:, None] if config.attention_dir == "causal" else None
+    return Gather(examples[:, None] * n_ctx + positions, examples[:, None], own, None, own, mask, table=False)
+
+
+class Stream:
+    """A forward of a HookedTransformer on `tokens`, recorded, from which edited forwards branch off.
+
+    Args:
+        model: a HookedTransformer; nothing of it is touched, its hooks do not run.
+        tokens: (example, pos); the caller chunks the examples.
+        reads: (example,) position at which each example's logits are wanted.
+        names: hooks to record besides the residual stream, kept in `activations`.
+        memory: bytes that one stacked forward of `edited` may take.
+    """
+
+    def __init__(self, model: Any, tokens: Tensor, reads: Tensor, names: Iterable[str] = (), memory: int = 1 << 28) -> None:
+        self.p, self.config, self.tokens, self.reads, self.memory = frozen(model), model.config, tokens, reads, memory
+        self.activations: dict[str, Tensor] = {}
+        wanted = set(names) | {self._residual(Point(block, half)) for block in range(self.config.depth) for half in (0, 1)}
+
+        def keep(name: str, tensor: Tensor) -> Tensor:
+            if name in wanted:
+                self.activations[name] = tensor
+            return tensor
+
+        layout = functional.dense(tokens)
+        with torch.no_grad():
+            x = functional.blocks(self.p, self.config, functional.embed(self.p, layout, keep), layout, keep)
+            self.activations[self._residual(Point(self.config.depth))] = x
+            start = Point(0) if self.config.read_layers is not None else Point(self.config.depth)
+            self.logits = resume(self.p, self.config, self.residual(start), start, reads)
+
+    def _residual(self, point: Point) -> str:
+        if point.half and not self.config.attn_only:
+            return f"blocks.{point.block}.hook_resid_mid"
+        after = point.half or point.block == self.config.depth
+        return f"blocks.{point.block + point.half - 1}.hook_resid_post" if after else f"blocks.{point.block}.hook_resid_pre"
+
+    def residual(self, point: Point) -> Tensor:
+        """The recorded residual stream (example, pos, d_model) at `point`."""
+        return self.activations[self._residual(point)]
+
+    def edited(self, edits: Sequence[Edit]) -> Tensor:
+        """Logits (edit, example, d_vocab_out) at `reads` under each edit alone."""
+        result = self.logits.new_empty(len(edits), *self.logits.shape)
+        by_point: dict[Point, list[int]] = defaultdict(list)
+        for index, edit in enumerate(edits):
+            by_point[edit.point].append(index)
+        with torch.no_grad():
+            for point, members in by_point.items():
+                for start in range(0, len(members), self._stack(point)):
+                    part = members[start : start + self._stack(point)]
+                    result[part] = self._branch(point, [edits[index] for index in part])
+        return result
+
+    def _stack(self, point: Point) -> int:
+        """How many edits of `point` fit one forward."""
+        config, (examples, positions) = self.config, self.tokens.shape
+        rows = examples if self._only_read(point) else examples * positions
+        width = 6 * config.d_model + 2 * (config.d_mlp or 0) + config.n_heads * positions
+        return max(1, int(self.memory // (4 * (rows * width + examples * config.d_vocab_out))))
+
+    def _only_read(self, point: Point) -> bool:
+        """Whether positions no longer mix after `point`."""
+        return self.config.read_layers is None and point > Point(self.config.depth - 1)
+
+    def _branch(self, point: Point, edits: Sequence[Edit]) -> Tensor:
+        base, reads = self.residual(point), self.reads
+        if self._only_read(point):
+            base, reads = at(base, reads)[:, None], torch.zeros_like(reads)
+            x = torch.stack([base[:, 0] + self._read_delta(edit) for edit in edits])[:, :, None]
+        else:
+            x = base.expand(len(edits), *base.shape).clone()
+            for row, edit in zip(x, edits, strict=True):
+                (row if edit.pos is None else row[:, edit.pos]).add_(edit.delta)
+        logits = resume(self.p, self.config, x.flatten(0, 1), point, reads.repeat(len(edits))).unflatten(0, (len(edits), -1))
+        if self.config.read_layers is not None:
+            logits = torch.where(self._left_before(point), self.logits, logits)
+        return logits
+
+    def _read_delta(self, edit: Edit) -> Tensor:
+        """(example, d_model) what the edit adds at the read position: nothing where it edits another position."""
+        return at(edit.delta, self.reads) if edit.pos is None else edit.delta * (self.reads == edit.pos)[:, None]
+
+    def _left_before(self, point: Point) -> Tensor:
+        """(d_vocab_out,) True for the output groups that are read off before `point`."""
+        assert self.config.read_layers is not None and self.config.output_sizes is not None
+        left = [Point(after) < point for after in self.config.read_layers]
+        return torch.tensor(left, device=self.reads.device).repeat_interleave(torch.tensor(self.config.output_sizes, device=self.reads.device))
