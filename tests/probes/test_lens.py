@@ -1,0 +1,104 @@
+"""The lens against brute force, TransformerLens's own decomposition, and planted heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformer_lens import ActivationCache
+
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.errors import NotApplicableError
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.lens import Lens, Readout
+
+
+def random_subject(normalization: str | None) -> Subject:
+    """Two layers with every kind of weight non-zero."""
+    task = TASKS["modular-arithmetic"](p=7)
+    config = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_vocab=8, d_vocab_out=7, normalization_type=normalization)
+    model = HookedTransformer(config)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return Subject(model, task)
+
+
+@pytest.mark.parametrize("normalization", ["LN", "LNPre", None])
+def test_the_lens_at_the_end_is_the_model_and_the_parts_add_up(normalization: str | None) -> None:
+    subject = random_subject(normalization)
+    readout = Readout(subject)
+    x = subject.activation("blocks.1.hook_resid_post", subject.read).double()
+    assert torch.allclose(readout.logits(x), subject.logits().double(), atol=1e-4)
+    result = Lens().run(subject)
+    assert result.metrics["attribution.error"] < 1e-4
+    logits = subject.logits()
+    right = (logits.gather(1, subject.targets).squeeze(1) - logits.mean(1)).mean()
+    assert result.metrics["attribution.total"] == pytest.approx(float(right), abs=1e-4)
+    assert result.metrics["lens.final_accuracy"] == pytest.approx(subject.accuracy()["answer"])
+
+
+@pytest.mark.parametrize("normalization", ["LN", "LNPre", None])
+def test_every_depth_is_what_the_model_makes_of_that_residual_stream(normalization: str | None) -> None:
+    subject = random_subject(normalization)
+    table = Lens().run(subject).tables["lens"].columns
+    for i, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_mid", "blocks.0.hook_resid_post", "blocks.1.hook_resid_mid")):
+        with torch.no_grad():
+            logits = subject.model(subject.activation(hook), start_at_layer=2)[:, subject.read]
+        assert table["accuracy"][i] == pytest.approx(subject.accuracy(logits)["answer"])
+        assert table["loss"][i] == pytest.approx(subject.loss(logits)["answer"], rel=1e-5)
+
+
+def test_attributions_are_transformer_lens_s() -> None:
+    """TransformerLens's ActivationCache decomposes the stream and applies the final norm; the product is taken here."""
+    subject = random_subject("LNPre")
+    with torch.no_grad():
+        _, recorded = subject.model.run_with_cache(subject.data.tokens)
+    cache = ActivationCache(dict(recorded), subject.model)
+    stack = torch.cat([cache[f"blocks.{layer}.attn.hook_z"][:, -1].unsqueeze(0) for layer in range(2)])
+    heads = torch.einsum("lbhd,lhdm->lhbm", stack, torch.stack([block.attn.W_O for block in subject.model.blocks])).flatten(0, 1)
+    scaled = cache.apply_ln_to_stack(heads, layer=-1, pos_slice=-1)
+    direction = subject.model.W_U - subject.model.W_U.mean(1, keepdim=True)
+    expected = (scaled * direction.T[subject.targets[:, 0]]).sum(-1).mean(-1)
+    columns = Lens().run(subject).tables["attribution"].columns
+    ours = dict(zip(columns["component"], columns["attribution"], strict=True))
+    got = [ours[f"L{layer}H{head}"] for layer in range(2) for head in range(3)]
+    assert got == pytest.approx(expected.detach().tolist(), abs=1e-4)
+
+
+def test_positions_add_up_to_their_head() -> None:
+    subject = random_subject("LN")
+    result = Lens().run(subject)
+    columns = result.tables["attribution"].columns
+    ours = dict(zip(columns["component"], columns["attribution"], strict=True))
+    # b_V is part of v, so a head's sources sum to its whole attribution
+    heads = [ours[f"L{layer}H{head}"] for layer in range(2) for head in range(3)]
+    assert result.arrays["positions"].sum(1) == pytest.approx(heads, abs=1e-5)
+
+
+def test_it_finds_the_planted_head_and_where_it_looks() -> None:
+    plant = planted.induction_head(n=12, length=6, seed=4, rotation_seed=1)
+    result = Lens().run(plant.subject)
+    layer, head = plant.truth["heads"]["induction"]
+    assert result.metrics["attribution.top_component"] == f"L{layer}H{head}"
+    assert result.metrics["lens.ready_after"] == "L1 attention"
+    assert result.null["attribution.top"].p_value < 0.01
+    row = [f"L{i}H{j}" for i in range(2) for j in range(3)].index(f"L{layer}H{head}")
+    assert int(np.argmax(result.arrays["positions"][row])) == plant.subject.read - 5
+
+
+def test_it_is_silent_on_untrained_weights() -> None:
+    subject = planted.modular_addition(13, (2, 3)).subject
+    p_values = [Lens(permutations=99).run(subject.untrained(seed)).null["attribution.top"].p_value for seed in range(5)]
+    assert min(p_values) > 0.01
+
+
+def test_it_says_why_it_does_not_apply() -> None:
+    task = TASKS["modular-arithmetic"](p=7)
+    model = HookedTransformer(ModelConfig(d_model=8, d_vocab=8, d_vocab_out=7, read_layers=(1,)))
+    with pytest.raises(NotApplicableError, match="leave after different layers"):
+        Lens().run(Subject(model, task))
