@@ -325,20 +325,24 @@ class FiniteTask(Task):
         return self._all[index[torch.from_numpy(rng("sample", seed).integers(0, len(index), n))]]
 
     def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
-        data = self._all[self.split(seed)[split]]
-        n = len(data)
-        if batch_size is None or batch_size >= n:
-            while True:
-                yield data
-        per_epoch = n // batch_size
-        step, epoch, order = start, -1, torch.arange(n)
+        return epochs(self._all[self.split(seed)[split]], seed, batch_size, start)
+
+
+def epochs(data: Batch, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
+    """Batches of a fixed set for ever, in a new order every epoch (what does not fill a batch is left out); all of it when none or too few."""
+    n = len(data)
+    if batch_size is None or batch_size >= n:
         while True:
-            if step // per_epoch != epoch:
-                epoch = step // per_epoch
-                order = torch.from_numpy(rng("order", seed, epoch).permutation(n))
-            at = step % per_epoch * batch_size
-            yield data[order[at : at + batch_size]]
-            step += 1
+            yield data
+    per_epoch = n // batch_size
+    step, epoch, order = start, -1, torch.arange(n)
+    while True:
+        if step // per_epoch != epoch:
+            epoch = step // per_epoch
+            order = torch.from_numpy(rng("order", seed, epoch).permutation(n))
+        at = step % per_epoch * batch_size
+        yield data[order[at : at + batch_size]]
+        step += 1
 
 
 class GeneratedTask(Task):

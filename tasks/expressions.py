@@ -1,0 +1,281 @@
+"""Draws, solves and writes whole batches of nested expressions, without a Python loop over examples.
+
+A batch of expressions is a list of `Level`s, one a depth of nesting; a column of a level is a bracket, and the nested
+operands of level d, read slot by slot, are the brackets of level d + 1. Growing goes down the levels, solving goes up,
+and the text follows from each item's place in the full expression and from the step that resolves its bracket.
+Costs about (brackets + 1) × items of the longest expression, two bytes each, an example.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.algebra import Ints, Mask
+from tasks.notation import CLOSE, END, EQUALS, NOTHING, START, STEP, Notation
+
+NESTING = 0.5
+"""Probability that an operand is a bracket, where the depth allows one."""
+CHUNK = 8192
+"""Most expressions drawn at once; bounds memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """All brackets of one depth: `example`, `operation`, `count`, `value` (bracket,); `nested`, `operands` (slot, bracket)."""
+
+    example: Ints
+    operation: Ints
+    count: Ints
+    nested: Mask
+    operands: Ints
+    value: Ints
+
+    @property
+    def valid(self) -> Mask:
+        return np.arange(len(self.operands))[:, None] < self.count
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Held-out operand tuples, ordered: `tuples` (pattern, operand) over 0 … size-1."""
+
+    tuples: Ints
+    size: int
+
+    @cached_property
+    def _codes(self) -> Ints:
+        return np.sort(self.encode(self.tuples.T))
+
+    def encode(self, operands: Ints) -> Ints:
+        """One number for each tuple, a column of (operand, tuple)."""
+        return self.size ** np.arange(len(operands), dtype=np.int64) @ operands
+
+    def found(self, levels: list[Level], n: int) -> Mask:
+        """(n,) whether any bracket, once its operands are values, shows a pattern among its consecutive operands."""
+        length = self.tuples.shape[1]
+        found = np.zeros(n, bool)
+        for level in levels:
+            for first in range(len(level.operands) - length + 1):
+                codes = self.encode(level.operands[first : first + length])
+                place = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+                found[level.example[(self._codes[place] == codes) & (level.count >= first + length)]] = True
+        return found
+
+    def plant(self, levels: list[Level], n: int, generator: np.random.Generator) -> Mask:
+        """Write a random pattern into one bracket that holds just as many plain values, drawn from all such of an example.
+
+        Returns (n,) whether the example had one.
+        """
+        length = self.tuples.shape[1]
+        fits = [np.flatnonzero((level.count == length) & ~level.nested.any(0)) for level in levels]
+        example = np.concatenate([level.example[rows] for level, rows in zip(levels, fits, strict=True)])
+        order = np.lexsort((generator.random(len(example)), example))
+        chosen = np.zeros(len(example), bool)
+        chosen[order[np.flatnonzero(np.diff(example[order], append=-1))]] = True
+        for level, rows, here in zip(levels, fits, np.split(chosen, np.cumsum([len(rows) for rows in fits])[:-1]), strict=True):
+            level.operands[:length, rows[here]] = self.tuples[generator.integers(0, len(self.tuples), here.sum())].T
+        return np.isin(np.arange(n), example)
+
+
+@dataclass(frozen=True, eq=False)
+class Grammar:
+    """Expressions with `fewest` to `operands` operands a bracket and up to `depth` nested brackets, of at most `n_ctx` characters."""
+
+    notation: Notation
+    fewest: int
+    operands: int
+    depth: int
+    chain_of_thought: bool
+    n_ctx: int
+
+    @property
+    def most_brackets(self) -> int:
+        """No text with more brackets fits: each takes two items and an operand at every step that still shows it."""
+        if not self.chain_of_thought:
+            return self.n_ctx // 3
+        return next(b for b in itertools.count() if 3 * (b + 1) * (b + 2) // 2 > self.n_ctx)
+
+    # --- growing and solving ----------------------------------------------------------------------------------------
+    def grow(self, n: int, weights: NDArray[np.float64], generator: np.random.Generator) -> tuple[list[Level], Mask]:
+        """`n` random trees with unsolved nested operands, and (n,) which of them stayed within `most_brackets`.
+
+        The number of operands is uniform, every operand is nested with probability `NESTING`, operations come with
+        `weights`, values are uniform.
+        """
+        share = np.cumsum(weights) / np.sum(weights)
+        levels: list[Level] = []
+        example, brackets = np.arange(n), np.zeros(n, np.int64)
+        for below in reversed(range(self.depth)):
+            shape = (self.operands, len(example))
+            brackets += np.bincount(example, minlength=n)
+            small = brackets <= self.most_brackets
+            count = generator.integers(self.fewest, self.operands + 1, len(example))
+            operation = np.searchsorted(share, generator.random(len(example)), side="right")
+            operands = generator.integers(0, self.notation.algebra.size, shape)
+            nested = np.zeros(shape, bool)
+            if below:
+                nested = (generator.random(shape) < NESTING) & (np.arange(self.operands)[:, None] < count) & small[example]
+            levels.append(Level(example, operation, count, nested, operands, np.zeros(len(example), np.int64)))
+            example = example[np.nonzero(nested)[1]]
+            if not len(example):
+                break
+        return levels, brackets <= self.most_brackets
+
+    def solve(self, levels: list[Level]) -> list[Level]:
+        """`levels` with every bracket's value, the nested operands' included."""
+        solved: list[Level] = []
+        for level in reversed(levels):
+            if solved:
+                level.operands[level.nested] = solved[0].value
+            solved.insert(0, replace(level, value=self.notation.algebra.apply(level.operation, level.operands, level.count)))
+        return solved
+
+    def draw(
+        self, n: int, weights: NDArray[np.float64], generator: np.random.Generator, patterns: Patterns, held_out: bool
+    ) -> tuple[NDArray[np.int16], Ints]:
+        """Tokens (n, n_ctx), padded with the end, and lengths (n,) of `n` expressions.
+
+        held_out: each shows at least one of `patterns` as all operands of a bracket; otherwise none shows any.
+        """
+        parts: list[tuple[NDArray[np.int16], Ints]] = []
+        have = drawn = 0
+        while have < n:
+            size = min(CHUNK, int(1.1 * (n - have) * (drawn + 1) / (have + 1)) + 16)
+            levels, keep = self.grow(size, weights, generator)
+            if held_out:
+                keep &= patterns.plant(levels, size, generator)
+            levels = self.solve(levels)
+            if not held_out:
+                keep &= ~patterns.found(levels, size)
+            parts.append(self.write(*select(levels, keep)))
+            have, drawn = have + len(parts[-1][1]), drawn + size
+        tokens, lengths = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
+        return tokens, lengths
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+    def write(self, levels: list[Level], n: int) -> tuple[NDArray[np.int16], Ints]:
+        """Tokens (m, n_ctx) and lengths (m,) of those m of the `n` expressions whose text fits."""
+        tokens, lengths = self.spell(levels, n)
+        fits = lengths <= self.n_ctx
+        tokens, lengths = tokens[np.repeat(fits, lengths)], lengths[fits]
+        padded = np.full((len(lengths), self.n_ctx), self.notation.vocabulary.ids[self.notation.end], np.int16)
+        padded[np.arange(self.n_ctx) < lengths[:, None]] = tokens
+        return padded, lengths
+
+    def spell(self, levels: list[Level], n: int) -> tuple[NDArray[np.int16], Ints]:
+        """All tokens of `n` solved expressions one after another, and the length (n,) of each."""
+        if not n:
+            return np.zeros(0, np.int16), np.zeros(0, np.int64)
+        items = self._steps(levels, n)
+        shown = items != NOTHING
+        flat = items[shown]
+        spelled = self.notation.spelled
+        per_row = np.count_nonzero(shown, axis=1)
+        lengths = np.add.reduceat(np.count_nonzero(spelled, axis=1).take(flat), np.cumsum(per_row) - per_row)
+        characters = spelled.take(flat, axis=0)
+        return characters[characters > 0] - np.int16(1), lengths
+
+    def _steps(self, levels: list[Level], n: int) -> NDArray[np.int16]:
+        """Items (n, column) of the whole texts, with gaps: start, then a block of columns a step, then the answer.
+
+        Before step t the brackets of preorder rank < brackets - t are open; an item shows while its own bracket is, and
+        a resolved bracket shows as its value while its parent is.
+        """
+        place = _places(levels, n)
+        width = int(place[0].size.max())
+        items, values, owners, parents = (np.zeros((n, width), np.int16) for _ in range(4))
+        item, folded, owner, parent = (grid.ravel() for grid in (items, values, owners, parents))
+        for level, at in zip(levels, place, strict=True):
+            base = level.example * width
+            for slot, value in enumerate(level.operands):
+                # all slots as if plain values: what follows overwrites unused ones (they fall on the close) and nested ones
+                leaf = base + at.operand_start[slot]
+                item[leaf], owner[leaf] = self.notation.value_item(value, not slot), at.rank
+            start, close = base + at.start, base + at.start + at.size - 1
+            item[close], owner[close] = CLOSE, at.rank
+            item[start], owner[start] = self.notation.opening_item(level.operation, at.first), at.rank
+            folded[start], parent[start] = self.notation.value_item(level.value, at.first), at.parent
+        brackets = place[0].brackets.astype(np.int16)
+        steps = int(brackets.max()) if self.chain_of_thought else 1
+        value = self.notation.value_item(levels[0].value, True)
+        text = np.zeros((n, steps * (width + 1) + 5), np.int16)
+        text[:, 0] = START
+        for step in range(steps):
+            block = text[:, step * (width + 1) : (step + 1) * (width + 1)]
+            rank = (brackets - step)[:, None]
+            if step:
+                block[:, 0] = np.where(rank[:, 0] > 0, STEP, NOTHING)
+            unresolved = owners < rank
+            block[:, 1:] = items * unresolved + values * (unresolved ^ (parents < rank))  # products: np.where costs five times as much
+        if self.chain_of_thought:
+            text[:, -5], text[:, -4] = STEP, value
+        text[:, -3], text[:, -2], text[:, -1] = EQUALS, value, END
+        return text
+
+    # --- sizes ------------------------------------------------------------------------------------------------------
+    def length(self, complete: bool) -> int:
+        """Characters of the longest text the grammar writes, or of a short one that has `operands` at once and reaches `depth`.
+
+        The longest is the complete tree; the short one a chain of brackets with the fewest operands but for the first.
+        """
+        notation = self.notation
+        widest, value = int(np.argmax([len(text) for text in notation.openings])), notation.algebra.size - 1 if complete else 0
+        levels, rows = [], 1
+        for depth in range(self.depth):
+            count = np.full(rows, self.operands if complete or not depth else self.fewest)
+            nested = np.arange(self.operands)[:, None] < (count if complete else np.ones(rows))
+            nested = nested if depth + 1 < self.depth else np.zeros_like(nested)
+            zeros = np.zeros(rows, np.int64)
+            levels.append(Level(zeros, zeros + widest, count, nested, np.full((self.operands, rows), value), zeros + value))
+            rows = int(nested.sum())
+        return int(self.spell(levels, 1)[1][0])
+
+
+def select(levels: list[Level], keep: Mask) -> tuple[list[Level], int]:
+    """The kept examples' brackets, examples renumbered, and how many examples that is."""
+    number = np.cumsum(keep) - 1
+    kept = []
+    for level in levels:
+        rows = np.flatnonzero(keep[level.example])
+        if len(rows):
+            kept.append(
+                Level(number[level.example[rows]], level.operation[rows], level.count[rows], level.nested[:, rows], level.operands[:, rows], level.value[rows])
+            )
+    return kept, int(keep.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where the brackets of a level stand: first item, number of items and of brackets within, preorder rank and the parent's (the root's own at the root)."""
+
+    start: Ints
+    size: Ints
+    brackets: Ints
+    rank: Ints
+    parent: Ints
+    first: Mask
+    operand_start: Ints
+
+
+def _places(levels: list[Level], n: int) -> list[_Place]:
+    """A `_Place` a level; sizes are summed from the deepest level up, places handed down from the root."""
+    sizes: list[tuple[Ints, Ints]] = []
+    for level, below in zip(reversed(levels), [None, *reversed(levels)], strict=False):
+        size, brackets = level.valid.astype(np.int64), np.zeros(level.nested.shape, np.int64)
+        if below is not None:
+            size[level.nested], brackets[level.nested] = 2 + sizes[0][0].sum(0), 1 + sizes[0][1].sum(0)
+        sizes.insert(0, (size, brackets))
+    places: list[_Place] = []
+    start, rank, parent, first = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones(n, bool)
+    for level, (size, brackets) in zip(levels, sizes, strict=True):
+        operand_start = start + 1 + np.cumsum(size, 0) - size
+        operand_rank = rank + 1 + np.cumsum(brackets, 0) - brackets
+        places.append(_Place(start, 2 + size.sum(0), 1 + brackets.sum(0), rank, parent, first, operand_start))
+        slot, bracket = np.nonzero(level.nested)
+        start, rank, parent, first = operand_start[level.nested], operand_rank[level.nested], rank[bracket], slot == 0
+    return places
