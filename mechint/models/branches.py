@@ -76,25 +76,16 @@ def resume(p: Parameters, config: ModelConfig, x: Tensor, point: Point, reads: T
     """
     last = config.depth - 1
     if config.read_layers is not None:
-        x = _feed_forward(p, config, point.block, x) if point.half else x
+        x = functional.feed_forward(p, config, point.block, x, no_hook, no_hook) if point.half else x
         return at(functional.read_out(p, config, x, functional.dense(x[..., 0].detach().long()), start=point.block + point.half), reads)
     if point.half and point.block < last:
-        x, point = _feed_forward(p, config, point.block, x), Point(point.block + 1)
+        x, point = functional.feed_forward(p, config, point.block, x, no_hook, no_hook), Point(point.block + 1)
     if point <= Point(last):
         x = functional.blocks(p, config, x, functional.dense(x[..., 0].detach().long()), start=point.block, stop=last)
         rows = functional.block(p, config, last, x.flatten(0, 1), _only(reads, x.shape[1], config), no_hook, no_hook)
     else:
-        rows = _feed_forward(p, config, last, at(x, reads)) if point.half else at(x, reads)
+        rows = functional.feed_forward(p, config, last, at(x, reads), no_hook, no_hook) if point.half else at(x, reads)
     return functional.unembed(p, config, rows)
-
-
-def _feed_forward(p: Parameters, config: ModelConfig, block: int, x: Tensor) -> Tensor:
-    """The second half of a block: the residual stream x after attention, with what the feed-forward layer adds."""
-    if config.attn_only:
-        return x
-    name, weights = f"blocks.{block}", f"blocks.{block % config.n_layers}"
-    normed = functional.norm(p, f"{weights}.ln2", f"{name}.ln2", config, x, no_hook)
-    return x + functional.mlp(p, f"{name}.mlp", f"{weights}.mlp", config, normed, no_hook)
 
 
 def _only(reads: Tensor, n_ctx: int, config: ModelConfig) -> Gather:
@@ -120,36 +111,43 @@ class Stream:
     def __init__(self, model: Any, tokens: Tensor, reads: Tensor, names: Iterable[str] = (), memory: int = 1 << 28) -> None:
         self.p, self.config, self.tokens, self.reads, self.memory = frozen(model), model.config, tokens, reads, memory
         self.activations: dict[str, Tensor] = {}
-        wanted = set(names) | {self._residual(Point(block, half)) for block in range(self.config.depth) for half in (0, 1)}
+        self._residual: dict[Point, Tensor] = {}
+        with torch.no_grad():
+            self._record(set(names))
+            start = Point(0) if self.config.read_layers is not None else Point(self.config.depth - 1, 1)
+            self.logits = resume(self.p, self.config, self.residual(start), start, reads)
 
+    def _record(self, wanted: set[str]) -> None:
         def keep(name: str, tensor: Tensor) -> Tensor:
             if name in wanted:
                 self.activations[name] = tensor
             return tensor
 
-        layout = functional.dense(tokens)
-        with torch.no_grad():
-            x = functional.blocks(self.p, self.config, functional.embed(self.p, layout, keep), layout, keep)
-            self.activations[self._residual(Point(self.config.depth))] = x
-            start = Point(0) if self.config.read_layers is not None else Point(self.config.depth)
-            self.logits = resume(self.p, self.config, self.residual(start), start, reads)
-
-    def _residual(self, point: Point) -> str:
-        if point.half and not self.config.attn_only:
-            return f"blocks.{point.block}.hook_resid_mid"
-        after = point.half or point.block == self.config.depth
-        return f"blocks.{point.block + point.half - 1}.hook_resid_post" if after else f"blocks.{point.block}.hook_resid_pre"
+        x = functional.embed(self.p, functional.dense(self.tokens), keep)
+        for block in range(self.config.depth):
+            self._residual[Point(block)] = x
+            x = self._residual[Point(block, 1)] = functional.attend(self.p, self.config, block, x, None, keep, no_hook)
+            if block < self.config.depth - 1 or wanted - set(self.activations):
+                x = self._residual[Point(block + 1)] = functional.feed_forward(self.p, self.config, block, x, keep, no_hook)
 
     def residual(self, point: Point) -> Tensor:
         """The recorded residual stream (example, pos, d_model) at `point`."""
-        return self.activations[self._residual(point)]
+        if point not in self._residual:  # after the last block, which is not computed before it is asked for
+            with torch.no_grad():
+                self._residual[point] = functional.feed_forward(
+                    self.p, self.config, point.block - 1, self._residual[Point(point.block - 1, 1)], no_hook, no_hook
+                )
+        return self._residual[point]
 
     def edited(self, edits: Sequence[Edit]) -> Tensor:
         """Logits (edit, example, d_vocab_out) at `reads` under each edit alone."""
         result = self.logits.new_empty(len(edits), *self.logits.shape)
         by_point: dict[Point, list[int]] = defaultdict(list)
         for index, edit in enumerate(edits):
-            by_point[edit.point].append(index)
+            if self._idle(edit):
+                result[index] = self.logits
+            else:
+                by_point[edit.point].append(index)
         with torch.no_grad():
             for point, members in by_point.items():
                 for start in range(0, len(members), self._stack(point)):
@@ -167,6 +165,14 @@ class Stream:
     def _only_read(self, point: Point) -> bool:
         """Whether positions no longer mix after `point`."""
         return self.config.read_layers is None and point > Point(self.config.depth - 1)
+
+    def _idle(self, edit: Edit) -> bool:
+        """Whether the edited position cannot reach any that is read."""
+        if edit.pos is None:
+            return False
+        if self._only_read(edit.point):
+            return not bool((self.reads == edit.pos).any())
+        return self.config.attention_dir == "causal" and edit.pos > int(self.reads.max())
 
     def _branch(self, point: Point, edits: Sequence[Edit]) -> Tensor:
         base, reads = self.residual(point), self.reads

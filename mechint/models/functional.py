@@ -184,8 +184,8 @@ def mlp(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, 
     return linear(post, p[f"{weights}.W_out"], p.get(f"{weights}.b_out"))
 
 
-def block(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
-    """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses the weights, not the hooks."""
+def attend(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
+    """First half of block `index`: the residual stream x with what attention adds."""
     name, weights = f"blocks.{index}", f"blocks.{index % config.n_layers}"
     x = hook(f"{name}.hook_resid_pre", x)
     normed = norm(p, f"{weights}.ln1", f"{name}.ln1", config, x, hook)
@@ -193,13 +193,23 @@ def block(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gat
     out = hook(f"{name}.hook_attn_out", drop(f"{name}.attn", out))
     if gather is not None:
         x = rows_of(x, gather.residual, p[f"{weights}.attn.W_Q"].dim() == 4)
-    x = x + out
+    return x + out
+
+
+def feed_forward(p: Parameters, config: ModelConfig, index: int, x: Tensor, hook: Hook, drop: Hook) -> Tensor:
+    """Second half of block `index`: the residual stream x with what the feed-forward layer adds, if there is one."""
+    name, weights = f"blocks.{index}", f"blocks.{index % config.n_layers}"
     if not config.attn_only:
         x = hook(f"{name}.hook_resid_mid", x)
         normed = norm(p, f"{weights}.ln2", f"{name}.ln2", config, x, hook)
         out = mlp(p, f"{name}.mlp", f"{weights}.mlp", config, normed, hook)
         x = x + hook(f"{name}.hook_mlp_out", drop(f"{name}.mlp", out))
     return hook(f"{name}.hook_resid_post", x)
+
+
+def block(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
+    """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses the weights, not the hooks."""
+    return feed_forward(p, config, index, attend(p, config, index, x, gather, hook, drop), hook, drop)
 
 
 def embed(p: Parameters, layout: Layout, hook: Hook = no_hook) -> Tensor:

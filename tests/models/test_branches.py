@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechint.config import ModelConfig
@@ -32,10 +32,7 @@ CONFIGS = st.builds(
 def hooked(model: HookedTransformer, tokens: torch.Tensor, reads: torch.Tensor, edit: Edit) -> torch.Tensor:
     """The same edit by a plain hooked forward."""
     block = edit.point.block
-    if edit.point.half:
-        name = f"blocks.{block}.hook_attn_out"
-    else:
-        name = f"blocks.{block - 1}.hook_resid_post" if block else "blocks.0.hook_resid_pre"
+    name = f"blocks.{block}.hook_attn_out" if edit.point.half else f"blocks.{block - 1}.hook_resid_post" if block else "blocks.0.hook_resid_pre"
 
     def add(x: torch.Tensor, hook: object) -> torch.Tensor:
         x = x.clone()
@@ -53,6 +50,7 @@ def model_and_tokens(config: ModelConfig, seed: int) -> tuple[HookedTransformer,
     return HookedTransformer(config, seed=seed).double(), tokens, reads, generator
 
 
+@settings(max_examples=20)
 @given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
 def test_edited_equals_hooked(config: ModelConfig, seed: int, memory: int) -> None:
     model, tokens, reads, generator = model_and_tokens(config, seed)
