@@ -36,7 +36,7 @@ class RegressionMixture(RealTask):
 
     >>> task = RegressionMixture(n=6, n_tasks=3, rank=2, alpha=1.0, beta=0.5)
     >>> task.retained_features(3), task.critical_width(1)
-    ([2, 1, 0], 4)
+    ([2, 1, 0], 3)
     """
 
     name: ClassVar[str] = "regression-mixture"
