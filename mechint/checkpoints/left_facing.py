@@ -48,9 +48,8 @@ def turn_round(path: Path, state: Mapping[str, Tensor], activation: str, **setti
             weights |= {f"{block}mlp.{name}": state[f"{block}mlp.{name}"].T for name in ("W_in", "W_out")}
             weights |= {f"{block}mlp.{name}": state[f"{block}mlp.{name}"] for name in ("b_in", "b_out")}
             weights |= {f"{block}attn.b_{which}": torch.zeros(n_heads, d_head) for which in "QKV"} | {f"{block}attn.b_O": torch.zeros(d_model)}
-            used |= {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")} | {
-                f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")
-            }
+            used |= {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}
+            used |= {f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")}
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path}: left-facing weights, but damaged or incomplete: {error}") from error
     if set(state) - used:

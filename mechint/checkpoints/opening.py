@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,7 +51,10 @@ def load_checkpoint(path: str | Path, task: str | None = None, parameters: Mappi
     name, found = recognise(file, None if file.is_dir() else read_content(file))
     chosen = _task(file, found, task, parameters or {})
     found = _fit(file, found, chosen)
-    model = (found.model if found.model is not None else _model(file, found)).to(place)
+    model = found.model if found.model is not None else _model(file, found)
+    if place.type != "cpu":
+        with contextlib.redirect_stdout(sys.stderr):  # a bridge announces its moves where results go
+            model = model.to(place)
     model.eval()
     return Checkpoint(
         path=file,

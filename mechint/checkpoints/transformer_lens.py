@@ -2,7 +2,8 @@
 
 Shapes say most of the architecture. What they do not say comes from a configuration (a mapping in the file, or
 ``cfg.json`` or ``config.json`` beside it, in TransformerLens's field names) and is otherwise assumed and named in
-``extra["assumed"]``: ReLU, causal attention, and no normalisation where there are no layer norm weights.
+``extra["assumed"]``: ReLU, causal attention, and without layer norm weights LNPre where the weights show that layer norm
+was folded into them, no normalisation otherwise.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ def interpret(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any])
     if "blocks.0.ln1.w" in state:
         said["normalization_type"] = "LN"
         assumed.pop("normalization_type", None)
+    elif "normalization_type" in assumed and _folded(state):
+        said["normalization_type"] = assumed["normalization_type"] = "LNPre"
     attn_only = "blocks.0.mlp.W_in" not in state
     if attn_only:
         assumed.pop("act_fn", None)
@@ -118,6 +121,12 @@ def interpret(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any])
     return config, weights, assumed
 
 
+def _folded(state: Mapping[str, Tensor]) -> bool:
+    """Whether layer norm weights were folded in: TransformerLens then centres what reads the residual stream."""
+    reads = state["blocks.0.attn.W_Q"]
+    return bool(reads.abs().max() > 0) and bool(reads.mean(1).abs().max() < 1e-6 * reads.abs().max())
+
+
 def _attn_scale(given: Mapping[str, Any]) -> float | None:
     if given.get("use_attn_scale") is False:
         return 1.0
@@ -126,12 +135,12 @@ def _attn_scale(given: Mapping[str, Any]) -> float | None:
 
 
 def _n_ctx(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) -> int:
-    """Positions: of the position embedding, else of the attention mask, else as configured."""
-    for name, axis in (("pos_embed.W_pos", 0), ("blocks.0.attn.mask", -1)):
-        if name in state:
-            return state[name].shape[axis]
-    if isinstance(given.get("n_ctx"), int):
-        return given["n_ctx"]
+    """Positions: of the position embedding, else as configured, else of the attention mask."""
+    if "pos_embed.W_pos" in state:
+        return state["pos_embed.W_pos"].shape[0]
+    mask = state.get("blocks.0.attn.mask", torch.empty(0))
+    if isinstance(given.get("n_ctx"), int) or mask.numel():  # version 3 keeps an empty mask
+        return given.get("n_ctx") or mask.shape[-1]
     raise CheckpointError(f"{path}: neither a position embedding nor a mask nor a configuration says how many positions it reads")
 
 
@@ -149,5 +158,5 @@ def _refuse(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) -
         if any(part in name.rpartition("blocks.")[2] and (part != "_W_K" or name.rpartition(".")[2] == part) for name in state):
             raise CheckpointError(f"{path}: uses {what}, which mechint's HookedTransformer does not have")
     mask = state.get("blocks.0.attn.mask")
-    if mask is not None and mask.dim() == 2 and not torch.equal(mask.bool(), torch.ones_like(mask, dtype=torch.bool).tril()):
+    if mask is not None and mask.numel() and not torch.equal(mask.bool(), torch.ones_like(mask, dtype=torch.bool).tril()):
         raise CheckpointError(f"{path}: uses local attention, which mechint's HookedTransformer does not have")
