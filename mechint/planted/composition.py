@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.errors import ParameterError
 from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
 from mechint.registry import TASKS
 
@@ -31,12 +32,17 @@ def composition(
     Returns:
         truth: "heads" {"hop 1": (0, 0), "hop 2": (1, 0), …}, "subspaces" {residual stream after layer ℓ: hop 2^ℓ}.
 
+    Raises:
+        ParameterError: k or a hop that is asked for is no power of 2.
+
     >>> plant = composition(n=3, k=2)
     >>> plant.truth["heads"]
     {'hop 1': (0, 0), 'hop 2': (1, 0)}
     """
-    made = TASKS["composition"](N=n, k=k, **task)
     hops = [2**layer for layer in range(k.bit_length())]
+    made = TASKS["composition"](**{"n": n, "k": k, "hops": tuple(hops), **task})
+    if k != hops[-1] or not set(made.hops) <= set(hops):
+        raise ParameterError(f"planted: k={k}, hops={made.hops}: doubling finds only the hops {', '.join(map(str, hops))}; expected powers of 2")
     slots = Slots(row=k, column=n, target=n, value=n, **{f"hop {hop}": n for hop in hops})
     config = ModelConfig(
         n_layers=len(hops), d_model=slots.width, n_heads=1, d_head=k + n, n_ctx=k * n, d_vocab=k * n, d_vocab_out=made.d_vocab_out, attn_scale=1.0,
@@ -52,8 +58,8 @@ def composition(
     for layer, hop in enumerate(hops):
         step, pointer, copied = (0, "target", "value") if layer == 0 else (hop // 2, f"hop {hop // 2}", f"hop {hop // 2}")
         _write_hop(weights, f"blocks.{layer}.attn", slots, k, step, pointer, copied, f"hop {hop}")
-    for output, part in made.output_slices.items():
-        weights["unembed.W_U"][slots[output.replace("-", " ")], part] = SHARP * eye
+    for hop, part in zip(made.hops, made.output_slices.values(), strict=True):
+        weights["unembed.W_U"][slots[f"hop {hop}"], part] = SHARP * eye
     truth = {
         "mechanism": "composition by doubling",
         "heads": {f"hop {hop}": (layer, 0) for layer, hop in enumerate(hops)},
