@@ -99,14 +99,14 @@ def norm(p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tenso
         y = F.layer_norm(x, x.shape[-1:], eps=config.eps)
     else:
         x = x - x.mean(-1, keepdim=True)
-        y = x / hook(f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt())
+        y = hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt()))
     if config.normalization_type == "LN":
         weight, bias = p[f"{name}.w"], p.get(f"{name}.b")
         if weight.dim() == 2:
             weight = weight.view(weight.shape[0], *[1] * (y.dim() - 2), -1)
             bias = None if bias is None else bias.view(weight.shape)
         y = y * weight if bias is None else torch.addcmul(bias, y, weight)
-    return hook(f"{hooked_as}.hook_normalized", y)
+    return y
 
 
 def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
