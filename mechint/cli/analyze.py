@@ -1,0 +1,147 @@
+"""``mechint analyze``: open a checkpoint, point probes at it, and show what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mechint.cli.frame import complain, console, foreign_options, json_option, print_json, working
+from mechint.config import assign, parse_assignment
+from mechint.errors import CheckpointError, MechintError, UnknownNameError
+from mechint.registry import PROBES, TASKS
+
+if TYPE_CHECKING:
+    from mechint.checkpoints import Checkpoint
+    from mechint.results import ProbeResult
+
+DEFAULT = ("fourier", "irreps", "attention", "embedding", "lens")
+"""The probes that answer in seconds on a small model; those that do not apply are left out unless they are named."""
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--probe", "names", multiple=True, metavar="NAME", help="A probe; may be repeated. All quick ones that apply when none is named.")
+@foreign_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the report to this HTML file.")
+@json_option
+def analyze(path: Path, names: tuple[str, ...], task: str | None, settings: tuple[str, ...], device: str, seed: int, out: Path | None, as_json: bool) -> int:
+    """Run probes on a checkpoint of any known format, or on a run directory.
+
+    Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE.
+    """
+    for registry, wanted in ((PROBES, names), (TASKS, (task,) if task else ())):
+        for name in wanted:
+            if name not in registry:
+                raise UnknownNameError.of(registry.kind, name, registry)
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file")
+    if out is not None:
+        from mechint.report import check_writable
+
+        check_writable(out)
+    with working(f"opening {path}") as update:
+        from mechint.checkpoints import load_checkpoint
+
+        chosen = tuple(dict.fromkeys(names)) or tuple(name for name in DEFAULT if name in PROBES)
+        parameters, options = sort_settings(settings, task, chosen)
+        opened = load_checkpoint(path, task=task, parameters=parameters, device=device)
+        results, problems = run_probes(opened, chosen, options, seed, update)
+    if not names:
+        problems = [] if results else problems
+    if as_json:
+        print_json({"checkpoint": describe(opened), "results": {name: brief(result) for name, result in results.items()}})
+    else:
+        show(opened, results)
+    if out is not None and results:
+        from mechint.report import write_report
+
+        write_report(results, out, title=title_of(opened))
+        complain(f"report written to {out}")
+    for problem in problems:
+        complain(problem)
+    return 2 if problems else 0
+
+
+def sort_settings(settings: Sequence[str], task: str | None, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """``--set`` texts as parameters of the task and settings of each probe.
+
+    Without a named task, what no probe has belongs to the task that the file names.
+    """
+    targets: dict[str, Any] = {name: PROBES[name] for name in names}
+    if task is not None:
+        sorted_ = assign(settings, targets | {"task": TASKS[task]})
+        return sorted_.pop("task"), sorted_
+    fields = {field for probe in targets.values() for field in (row["name"] for row in probe.describe())}
+    mine, others = [], {}
+    for text in settings:
+        name, value = parse_assignment(text)
+        if name.partition(".")[0] in targets or name in fields:
+            mine.append(text)
+        else:
+            others[name.removeprefix("task.")] = value
+    return others, assign(mine, targets)
+
+
+def run_probes(
+    opened: Checkpoint, names: Sequence[str], options: Mapping[str, Mapping[str, Any]], seed: int, update: Any
+) -> tuple[dict[str, ProbeResult], list[str]]:
+    """Results by probe, and a line for each probe that could not run; one that fails does not lose the others."""
+    made = {name: PROBES[name].from_dict(dict(options.get(name, {}))) for name in names}
+    subject = opened.subject()
+    results: dict[str, ProbeResult] = {}
+    problems: list[str] = []
+    for name, probe in made.items():
+        update(f"probe {name}")
+        try:
+            results[name] = probe.run(subject, seed=seed)
+        except MechintError as error:
+            problems.append(str(error))
+    return results, problems
+
+
+def describe(opened: Checkpoint) -> dict[str, Any]:
+    """What a machine reads about the checkpoint."""
+    return {"path": str(opened.path), "format": opened.format, "task": opened.task.name if opened.task else None, "step": opened.step}
+
+
+def brief(result: ProbeResult) -> dict[str, Any]:
+    """What a machine reads about a result: its numbers, without arrays and figures."""
+    whole = result.to_dict(arrays=False, figures=False)
+    return {name: whole[name] for name in ("metrics", "finding", "null", "tables")}
+
+
+def title_of(opened: Checkpoint) -> str:
+    """The report's title: the task with the parameters that differ from its defaults, or the file's name."""
+    if opened.task is None:
+        return opened.path.name
+    defaults = type(opened.task)().to_dict()
+    changed = ", ".join(f"{name} = {value}" for name, value in opened.task.to_dict().items() if value != defaults[name] and not isinstance(value, list | dict))
+    return f"{opened.task.name} ({changed})" if changed else opened.task.name
+
+
+def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
+    """Findings and numbers on the terminal."""
+    from rich.table import Table
+
+    from mechint.report.render import show as text
+
+    out = console()
+    known = describe(opened)
+    out.print(f"[bold]{known['path']}[/bold]  " + "  ".join(f"{name} {value}" for name, value in known.items() if name != "path" and value is not None))
+    for name, result in results.items():
+        out.print(f"\n[bold cyan]{name}[/bold cyan]  [dim]{result.question}[/dim]")
+        out.print(result.finding, markup=False)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("metric", no_wrap=True)
+        table.add_column("observed", overflow="fold")
+        for column in ("null", "z", "p"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for metric, value in result.metrics.items():
+            null = result.null.get(metric)
+            against = ["", "", ""] if null is None else [f"{text(null.mean)} ± {text(null.std)}", text(null.z), f"{null.p_value:.2g}"]
+            table.add_row(metric, text(value, limit=6), *against)
+        out.print(table, markup=False)

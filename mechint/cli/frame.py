@@ -1,0 +1,122 @@
+"""What every command stands in: errors as one line with exit status 2, streams that may break, the shared options."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+
+
+class Commands(click.Group):
+    """A group of commands that turns what goes wrong into one line on stderr and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            raise UnknownNameError.of("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
+        extra["standalone_mode"] = False
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = _warn
+                status = super().main(args=args, prog_name=prog_name, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            fail(error.format_message())
+        except MechintError as error:
+            fail(str(error))
+        except (KeyboardInterrupt, click.Abort):
+            complain("stopped; a run that was training continues with --resume")
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except OSError as error:
+            fail(f"{error.filename or 'output'}: {error.strerror or error}")
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    click.echo(f"mechint: {' '.join(message.split())}", err=True)
+
+
+def fail(message: str) -> NoReturn:
+    """One line on stderr, and exit status 2."""
+    complain(message)
+    sys.exit(2)
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    complain(f"warning: {message}")
+
+
+def print_json(value: Any) -> None:
+    """`value` on stdout as JSON that every reader takes."""
+    click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
+
+
+def console(*, err: bool = False) -> Console:
+    """A rich console on stdout or stderr."""
+    from rich.console import Console
+
+    return Console(stderr=err, highlight=False)
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with `text` on stderr where that is a terminal; yields the function that changes the text."""
+    with console(err=True).status(text) as status:
+        yield status.update
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Seeds from ``0:8`` (0 to 7) or ``0,1,5``.
+
+    >>> seeds_of("0:4"), seeds_of("3"), seeds_of("0,2,5")
+    ((0, 1, 2, 3), (3,), (0, 2, 5))
+    """
+    try:
+        first, colon, last = text.partition(":")
+        seeds = tuple(range(int(first or 0), int(last))) if colon else tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ParameterError(f"--seeds {text}: expected first:end or a list such as 0,1,5") from error
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ParameterError(f"--seeds {text}: expected at least one seed, none below 0 and none twice")
+    return seeds
+
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+SET_HELP = "A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …"
+set_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=SET_HELP)
+task_option = click.option("--task", "task", metavar="NAME", help="The task, where the file does not name it.")
+device_option = click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+"""The shared options, each as a decorator."""
+
+foreign_options = _options(task_option, set_option, device_option)

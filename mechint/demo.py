@@ -1,0 +1,34 @@
+"""The tour behind ``make demo``: addition mod 113 trained until it generalises, analysed, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mechint.registry import PROBES, TASKS
+
+TASK, PARAMETERS = "modular-arithmetic", {"p": 113}
+TRAIN = {"steps": 4000, "lr": 2e-3, "grokfast": "ema", "stop_accuracy": 0.999}
+PROBED = ("fourier", "attention", "embedding")
+
+
+def run_demo(out: Path, report: Path, progress: Callable[[Any], None] | None = None) -> dict[str, str]:
+    """Train under `out`, write `report`; returns the findings by probe.
+
+    A finished run in `out` is analysed again, not trained again.
+    """
+    from mechint.files import write_text
+    from mechint.report import PAGE, page_of, write_page
+    from mechint.training import train
+
+    task = TASKS[TASK].from_dict(PARAMETERS)
+    (run,) = train(task, None, TRAIN, seeds=(0,), out=out, resume=out.exists(), progress=progress)
+    subject = run.subject()
+    results = {name: PROBES[name]().run(subject, seed=0) for name in PROBED}
+    page = page_of(results, "Addition mod 113")
+    write_page(page, report)
+    import json
+
+    write_text(Path(run.path) / PAGE, json.dumps(page.to_dict()))
+    return {name: result.finding for name, result in results.items()}
