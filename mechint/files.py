@@ -21,6 +21,7 @@ _REASONS = {
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.EEXIST: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory, expected a file",
     errno.ENAMETOOLONG: "the name is too long",
 }
