@@ -147,7 +147,7 @@ def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) 
     def documents() -> Iterator[str]:
         try:
             saved = (Path(name) / "state.json").is_file()
-            rows = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, split="train", streaming=True)
+            rows: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, split="train", streaming=True)
         except (OSError, ValueError, RuntimeError) as error:
             raise DataError(f"{origin}: cannot be opened: {' '.join(str(error).split())}") from error
         for row in rows:

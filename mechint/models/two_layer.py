@@ -126,6 +126,6 @@ def population_loss(p: Parameters, config: TwoLayerConfig, task: SingleIndexTrut
 
 def alignment(p: Parameters, task: SingleIndexTruth) -> Tensor:
     """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent: 0 at the start, 1 when p is learned."""
-    square, unit = polar(p["W"].double())
+    square, unit = polar(p["W"])
     cosine = unit @ task.directions.to(unit).mT
     return (square.unsqueeze(-1) * cosine.pow(hermite.information_exponent(task.link))).sum(-2) / task.amplitudes.to(unit)

@@ -91,8 +91,8 @@ def test_the_projector_is_numpys_from_the_singular_vectors():
     encoder = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     padded = torch.cat([encoder, torch.zeros(12, 2, dtype=torch.float64)], 1)
     u = np.linalg.svd(encoder.numpy(), full_matrices=False)[0]
-    q = bottleneck.basis(padded)
-    np.testing.assert_allclose((q @ q.T).numpy(), u @ u.T, atol=1e-12)
+    np.testing.assert_allclose(bottleneck.projector(padded).numpy(), u @ u.T, atol=1e-12)
+    assert torch.autograd.gradcheck(bottleneck.projector, encoder.requires_grad_())
 
 
 def test_best_decoders_reach_the_trace_formula_and_no_others_do_better():
@@ -115,6 +115,23 @@ def test_the_batch_loss_estimates_the_population_loss():
     torch.testing.assert_close(bottleneck.losses(p, config, batch), bottleneck.population_loss(p, config, MIXTURE), rtol=0.03, atol=0)
     doubled = Batch(batch.tokens, batch.targets, torch.full((2, 40_000), 2.0), masks=batch.masks)
     torch.testing.assert_close(bottleneck.losses(p, config, doubled), 2 * bottleneck.losses(p, config, batch))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
+    config = bottleneck_config()
+    p = {name: value.double().requires_grad_() for name, value in stack([bottleneck.initialise(config, seed) for seed in (0, 1)]).items()}
+    one = MIXTURE.sample(50, seed=0)
+    weights = torch.rand(50, dtype=torch.float64) if weighted else None
+    shared = expand(Batch(one.tokens.double(), one.targets.double(), weights, masks=one.masks), 2)
+    copied = shared._map(torch.clone)
+    results = []
+    for batch in (shared, copied):
+        losses = bottleneck.losses(p, config, batch)
+        results.append((losses, *torch.autograd.grad(losses.sum(), list(p.values()))))
+    assert shared.tokens.stride(0) == 0 != copied.tokens.stride(0)
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_the_population_gradient_is_that_of_theorem_4():
