@@ -27,7 +27,7 @@ def read_content(path: Path) -> Any:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(16)
+            head = file.read(32)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no such file") from error
     except OSError as error:
@@ -73,9 +73,10 @@ def _torch(path: Path, head: bytes) -> Any:
 def _refusal(message: str) -> str:
     """Why a weights-only load was refused, in one line."""
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
-    if wanted or "Unsupported" in message:
-        name = f" ({wanted[1]})" if wanted else ""
-        return f"refused: loading it would run pickled code{name}; mechint reads tensors and plain values only, so save the state_dict alone"
+    if wanted:
+        return f"refused: loading it would run pickled code ({wanted[1]}); mechint reads tensors and plain values only, so save the state_dict alone"
+    if "Unsupported" in message:
+        return "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of tensors and plain values only"
     return f"the file is truncated, damaged or no PyTorch checkpoint: {_line(message)}"
 
 

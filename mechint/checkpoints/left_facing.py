@@ -35,6 +35,7 @@ def turn_round(path: Path, state: Mapping[str, Tensor], activation: str, **setti
         raise CheckpointError(f"{path}: activation function {activation!r}: expected {' or '.join(ACTIVATIONS)}")
     n_layers = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
     weights = {"embed.W_E": state["embed.W_E"].T, "unembed.W_U": state["unembed.W_U"]}
+    zeros = state["embed.W_E"].new_zeros
     used = {"embed.W_E", "unembed.W_U", "pos_embed.W_pos"}
     try:
         weights["pos_embed.W_pos"] = state["pos_embed.W_pos"]
@@ -47,14 +48,14 @@ def turn_round(path: Path, state: Mapping[str, Tensor], activation: str, **setti
             weights[f"{block}attn.W_O"] = state[f"{block}attn.W_O"].T.reshape(n_heads, d_head, d_model)
             weights |= {f"{block}mlp.{name}": state[f"{block}mlp.{name}"].T for name in ("W_in", "W_out")}
             weights |= {f"{block}mlp.{name}": state[f"{block}mlp.{name}"] for name in ("b_in", "b_out")}
-            weights |= {f"{block}attn.b_{which}": torch.zeros(n_heads, d_head) for which in "QKV"} | {f"{block}attn.b_O": torch.zeros(d_model)}
+            weights |= {f"{block}attn.b_{which}": zeros(n_heads, d_head) for which in "QKV"} | {f"{block}attn.b_O": zeros(d_model)}
             used |= {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}
             used |= {f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")}
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path}: left-facing weights, but damaged or incomplete: {error}") from error
     if set(state) - used:
         raise CheckpointError(f"{path}: left-facing weights with {', '.join(sorted(set(state) - used)[:4])}, which no model of that family here has")
-    weights["unembed.b_U"] = torch.zeros(d_vocab_out)
+    weights["unembed.b_U"] = zeros(d_vocab_out)
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads, "d_head": d_head, "d_mlp": d_mlp, "n_ctx": n_ctx}
     config = ModelConfig(**shape, d_vocab=d_vocab, d_vocab_out=d_vocab_out, act_fn=ACTIVATIONS[activation.lower()], **settings)
     return config, weights

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mechint.checkpoints.found import Found, plain_values, record, state_dict
@@ -60,7 +59,7 @@ def _convert(state: Mapping[str, Tensor], given: Mapping[str, Any]) -> tuple[Mod
     )
     weights = {"embed.W_E": embedding, "pos_embed.W_pos": positions, "unembed.W_U": unembedding.T}
     if biased:
-        weights["unembed.b_U"] = torch.zeros(unembedding.shape[0])
+        weights["unembed.b_U"] = unembedding.new_zeros(unembedding.shape[0])
     weights |= _named(state, {"transformer.ln_f.weight": "ln_final.w", "transformer.ln_f.bias": "ln_final.b"}, biased)
     for layer in range(n_layers):
         weights |= {f"blocks.{layer}.{name}": value for name, value in _block(state, f"transformer.h.{layer}.", n_heads, biased).items()}

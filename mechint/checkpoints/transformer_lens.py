@@ -116,7 +116,7 @@ def interpret(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any])
     weights = {name: value for name, value in state.items() if not name.endswith((".mask", ".IGNORE"))}
     for name, size in parameter_shapes(config).items():
         if name not in weights and (name.rpartition(".")[2].startswith("b_") or name == "pos_embed.W_pos"):
-            weights[name] = torch.zeros(size)
+            weights[name] = state["embed.W_E"].new_zeros(size)
             assumed.setdefault("zero", []).append(name)
     return config, weights, assumed
 

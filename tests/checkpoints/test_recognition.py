@@ -1,0 +1,128 @@
+"""What is no checkpoint of anybody's: hostile, truncated, foreign, empty or missing; one line each, and no code runs."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import pytest
+import torch
+
+from mechint.checkpoints import Found, load_checkpoint
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError
+from mechint.models import build
+from mechint.registry import CHECKPOINT_FORMATS
+
+CONFIG = ModelConfig(d_model=4, n_heads=1, d_vocab=3, d_vocab_out=2)
+
+
+class Hostile:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return exec, (f"open({str(self.place)!r}, 'w').close()",)
+
+
+def refused(path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path)
+    text = str(caught.value)
+    assert "\n" not in text and str(path) in text
+    return text
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize("wrap", [lambda bad: bad, lambda bad: {"format": "mechint", "state": {"a": torch.ones(1)}, "metrics": [bad]}], ids=["bare", "inside"])
+def test_pickled_code_is_refused_and_does_not_run(tmp_path, wrap, legacy):
+    torch.save(wrap(Hostile(tmp_path / "ran")), tmp_path / "bad.pt", _use_new_zipfile_serialization=not legacy)
+    assert "would run pickled code (" in refused(tmp_path / "bad.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_bare_pickle_is_refused_and_does_not_run(tmp_path, protocol):
+    (tmp_path / "bad.pt").write_bytes(pickle.dumps(Hostile(tmp_path / "ran"), protocol))
+    refused(tmp_path / "bad.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickled_module_is_refused_with_what_to_do(tmp_path):
+    torch.save(build(CONFIG), tmp_path / "whole.pt")
+    text = refused(tmp_path / "whole.pt")
+    assert "mechint.models.transformer.HookedTransformer" in text and "save the state_dict alone" in text
+
+
+def test_missing_empty_and_foreign_files(tmp_path):
+    assert "there is no such file" in refused(tmp_path / "none.pt")
+    for name, content, text in [
+        ("empty.pt", b"", "the file is empty"),
+        ("text.pt", b"hello, world", "neither a PyTorch nor a safetensors file"),
+        ("pointer.pt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
+        ("noise.pt", b"\x80\x02" + bytes(range(200)), "damaged, or would run pickled code"),
+        ("noise.safetensors", b"\xff" * 64, "not a whole safetensors file"),
+        ("archive.pt", b"PK\x03\x04" + bytes(300), "truncated or damaged"),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        assert text in refused(tmp_path / name)
+
+
+def test_every_truncation_is_one_line(tmp_path):
+    torch.save(build(CONFIG).transformer_lens_state(), tmp_path / "whole.pt")
+    whole = (tmp_path / "whole.pt").read_bytes()
+    load_checkpoint(tmp_path / "whole.pt")
+    for length in range(1, len(whole), len(whole) // 23):
+        (tmp_path / "part.pt").write_bytes(whole[:length])
+        refused(tmp_path / "part.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"weight": torch.ones(2)}, "holds weight; no format knows it (formats: "),
+        ({}, "holds an empty mapping"),
+        (torch.ones(3), "holds a Tensor, not a state dict"),
+        ([torch.ones(3)], "holds a list, not a state dict"),
+        ({"model": {"fc.weight": torch.ones(2)}, "epoch": 3}, "holds model, epoch"),
+    ],
+)
+def test_tensors_that_are_no_known_model(tmp_path, content, text):
+    torch.save(content, tmp_path / "other.pt")
+    assert text in refused(tmp_path / "other.pt")
+
+
+def test_directories_without_a_model(tmp_path):
+    assert "a directory without a model: no ckpt.pt" in refused(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "a Hugging Face configuration without weights" in refused(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot be read as JSON"):
+        load_checkpoint(tmp_path)
+
+
+# --- formats of third parties -----------------------------------------------------------------------------------------
+def read_ours(path, content):
+    """A third party's format: a mapping with the key "ours"."""
+    if not isinstance(content, dict) or "ours" not in content:
+        return None
+    return Found(config=CONFIG, weights=build(CONFIG, seed=content["ours"]).weights(), step=3)
+
+
+def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):
+    torch.save({"ours": 5}, tmp_path / "theirs.pt")
+    targets = {"ours": f"{read_ours.__module__}:read_ours", "broken": "no_such_module_anywhere:read"}
+    for name, target in targets.items():
+        CHECKPOINT_FORMATS.add(name, target)
+    CHECKPOINT_FORMATS.builtins.pop("ours", None)
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            opened = load_checkpoint(tmp_path / "theirs.pt")
+        assert (opened.format, opened.step) == ("ours", 3) and torch.equal(opened.model.W_E, build(CONFIG, seed=5).W_E)
+        assert any("'broken'" in str(warning.message) for warning in seen)
+    finally:
+        for name in targets:
+            CHECKPOINT_FORMATS.remove(name)
