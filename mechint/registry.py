@@ -99,6 +99,7 @@ TASKS = Registry(
         "modular-arithmetic": "tasks.modular:ModularArithmetic",
         "remainders": "tasks.remainders:Remainders",
         "listops": "tasks.listops:ListOps",
+        "listops-triplets": "tasks.triplets:Triplets",
         "groups": "tasks.groups:Groups",
         "composition": "tasks.composition:Composition",
         "comparison": "tasks.ordering:Comparison",

@@ -1,9 +1,7 @@
-"""Draws, solves and writes whole batches of nested expressions, without a Python loop over examples.
+"""Draws and solves whole batches of nested expressions, without a Python loop over examples.
 
 A batch of expressions is a list of `Level`s, one a depth of nesting; a column of a level is a bracket, and the nested
-operands of level d, read slot by slot, are the brackets of level d + 1. Growing goes down the levels, solving goes up,
-and the text follows from each item's place in the full expression and from the step that resolves its bracket.
-Costs about (brackets + 1) × items of the longest expression, two bytes each, an example.
+operands of level d, read slot by slot, are the brackets of level d + 1. Growing goes down the levels, solving goes up.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.algebra import Ints, Mask
-from tasks.notation import CLOSE, END, EQUALS, NOTHING, START, STEP, Notation
+from tasks.notation import Notation
+from tasks.writing import Writer
 
 NESTING = 0.5
 """Probability that an operand is a bracket, where the depth allows one."""
@@ -84,14 +83,22 @@ class Patterns:
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """Expressions with `fewest` to `operands` operands a bracket and up to `depth` nested brackets, of at most `n_ctx` characters."""
+    """Expressions with `fewest` to `operands` operands a bracket and up to `depth` nested brackets, of at most `n_ctx` characters.
+
+    `weights` (operation,): how often each of the algebra's operations is drawn, in proportion.
+    """
 
     notation: Notation
+    weights: NDArray[np.float64]
     fewest: int
     operands: int
     depth: int
     chain_of_thought: bool
     n_ctx: int
+
+    @property
+    def writer(self) -> Writer:
+        return Writer(self.notation, self.chain_of_thought)
 
     @property
     def most_brackets(self) -> int:
@@ -101,13 +108,13 @@ class Grammar:
         return next(b for b in itertools.count() if 3 * (b + 1) * (b + 2) // 2 > self.n_ctx)
 
     # --- growing and solving ----------------------------------------------------------------------------------------
-    def grow(self, n: int, weights: NDArray[np.float64], generator: np.random.Generator) -> tuple[list[Level], Mask]:
+    def grow(self, n: int, generator: np.random.Generator) -> tuple[list[Level], Mask]:
         """`n` random trees with unsolved nested operands, and (n,) which of them stayed within `most_brackets`.
 
         The number of operands is uniform, every operand is nested with probability `NESTING`, operations come with
         `weights`, values are uniform.
         """
-        share = np.cumsum(weights) / np.sum(weights)
+        share = np.cumsum(self.weights) / np.sum(self.weights)
         levels: list[Level] = []
         example, brackets = np.arange(n), np.zeros(n, np.int64)
         for below in reversed(range(self.depth)):
@@ -135,87 +142,25 @@ class Grammar:
             solved.insert(0, replace(level, value=self.notation.algebra.apply(level.operation, level.operands, level.count)))
         return solved
 
-    def draw(
-        self, n: int, weights: NDArray[np.float64], generator: np.random.Generator, patterns: Patterns, held_out: bool
-    ) -> tuple[NDArray[np.int16], Ints]:
+    def draw(self, n: int, generator: np.random.Generator, patterns: Patterns, held_out: bool) -> tuple[NDArray[np.int16], Ints]:
         """Tokens (n, n_ctx), padded with the end, and lengths (n,) of `n` expressions.
 
         held_out: each shows at least one of `patterns` as all operands of a bracket; otherwise none shows any.
         """
         parts: list[tuple[NDArray[np.int16], Ints]] = []
         have = drawn = 0
-        while have < n:
-            size = min(CHUNK, int(1.1 * (n - have) * (drawn + 1) / (have + 1)) + 16)
-            levels, keep = self.grow(size, weights, generator)
+        while have < n or not parts:
+            size = min(CHUNK, int(1.2 * (n - have) * (drawn + 1) / (have + 1)) + 16)
+            levels, keep = self.grow(size, generator)
             if held_out:
                 keep &= patterns.plant(levels, size, generator)
             levels = self.solve(levels)
             if not held_out:
                 keep &= ~patterns.found(levels, size)
-            parts.append(self.write(*select(levels, keep)))
+            parts.append(self.writer.write(*select(levels, keep), self.n_ctx))
             have, drawn = have + len(parts[-1][1]), drawn + size
         tokens, lengths = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
         return tokens, lengths
-
-    # --- writing ----------------------------------------------------------------------------------------------------
-    def write(self, levels: list[Level], n: int) -> tuple[NDArray[np.int16], Ints]:
-        """Tokens (m, n_ctx) and lengths (m,) of those m of the `n` expressions whose text fits."""
-        tokens, lengths = self.spell(levels, n)
-        fits = lengths <= self.n_ctx
-        tokens, lengths = tokens[np.repeat(fits, lengths)], lengths[fits]
-        padded = np.full((len(lengths), self.n_ctx), self.notation.vocabulary.ids[self.notation.end], np.int16)
-        padded[np.arange(self.n_ctx) < lengths[:, None]] = tokens
-        return padded, lengths
-
-    def spell(self, levels: list[Level], n: int) -> tuple[NDArray[np.int16], Ints]:
-        """All tokens of `n` solved expressions one after another, and the length (n,) of each."""
-        if not n:
-            return np.zeros(0, np.int16), np.zeros(0, np.int64)
-        items = self._steps(levels, n)
-        shown = items != NOTHING
-        flat = items[shown]
-        spelled = self.notation.spelled
-        per_row = np.count_nonzero(shown, axis=1)
-        lengths = np.add.reduceat(np.count_nonzero(spelled, axis=1).take(flat), np.cumsum(per_row) - per_row)
-        characters = spelled.take(flat, axis=0)
-        return characters[characters > 0] - np.int16(1), lengths
-
-    def _steps(self, levels: list[Level], n: int) -> NDArray[np.int16]:
-        """Items (n, column) of the whole texts, with gaps: start, then a block of columns a step, then the answer.
-
-        Before step t the brackets of preorder rank < brackets - t are open; an item shows while its own bracket is, and
-        a resolved bracket shows as its value while its parent is.
-        """
-        place = _places(levels, n)
-        width = int(place[0].size.max())
-        items, values, owners, parents = (np.zeros((n, width), np.int16) for _ in range(4))
-        item, folded, owner, parent = (grid.ravel() for grid in (items, values, owners, parents))
-        for level, at in zip(levels, place, strict=True):
-            base = level.example * width
-            for slot, value in enumerate(level.operands):
-                # all slots as if plain values: what follows overwrites unused ones (they fall on the close) and nested ones
-                leaf = base + at.operand_start[slot]
-                item[leaf], owner[leaf] = self.notation.value_item(value, not slot), at.rank
-            start, close = base + at.start, base + at.start + at.size - 1
-            item[close], owner[close] = CLOSE, at.rank
-            item[start], owner[start] = self.notation.opening_item(level.operation, at.first), at.rank
-            folded[start], parent[start] = self.notation.value_item(level.value, at.first), at.parent
-        brackets = place[0].brackets.astype(np.int16)
-        steps = int(brackets.max()) if self.chain_of_thought else 1
-        value = self.notation.value_item(levels[0].value, True)
-        text = np.zeros((n, steps * (width + 1) + 5), np.int16)
-        text[:, 0] = START
-        for step in range(steps):
-            block = text[:, step * (width + 1) : (step + 1) * (width + 1)]
-            rank = (brackets - step)[:, None]
-            if step:
-                block[:, 0] = np.where(rank[:, 0] > 0, STEP, NOTHING)
-            unresolved = owners < rank
-            block[:, 1:] = items * unresolved + values * (unresolved ^ (parents < rank))  # products: np.where costs five times as much
-        if self.chain_of_thought:
-            text[:, -5], text[:, -4] = STEP, value
-        text[:, -3], text[:, -2], text[:, -1] = EQUALS, value, END
-        return text
 
     # --- sizes ------------------------------------------------------------------------------------------------------
     def length(self, complete: bool) -> int:
@@ -224,7 +169,8 @@ class Grammar:
         The longest is the complete tree; the short one a chain of brackets with the fewest operands but for the first.
         """
         notation = self.notation
-        widest, value = int(np.argmax([len(text) for text in notation.openings])), notation.algebra.size - 1 if complete else 0
+        widest = int(np.argmax([len(text) * (weight > 0) for text, weight in zip(notation.openings, self.weights, strict=True)]))
+        value = notation.algebra.size - 1 if complete else 0
         levels, rows = [], 1
         for depth in range(self.depth):
             count = np.full(rows, self.operands if complete or not depth else self.fewest)
@@ -233,7 +179,7 @@ class Grammar:
             zeros = np.zeros(rows, np.int64)
             levels.append(Level(zeros, zeros + widest, count, nested, np.full((self.operands, rows), value), zeros + value))
             rows = int(nested.sum())
-        return int(self.spell(levels, 1)[1][0])
+        return int(self.writer.spell(levels, 1)[1][0])
 
 
 def select(levels: list[Level], keep: Mask) -> tuple[list[Level], int]:
@@ -247,35 +193,3 @@ def select(levels: list[Level], keep: Mask) -> tuple[list[Level], int]:
                 Level(number[level.example[rows]], level.operation[rows], level.count[rows], level.nested[:, rows], level.operands[:, rows], level.value[rows])
             )
     return kept, int(keep.sum())
-
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """Where the brackets of a level stand: first item, number of items and of brackets within, preorder rank and the parent's (the root's own at the root)."""
-
-    start: Ints
-    size: Ints
-    brackets: Ints
-    rank: Ints
-    parent: Ints
-    first: Mask
-    operand_start: Ints
-
-
-def _places(levels: list[Level], n: int) -> list[_Place]:
-    """A `_Place` a level; sizes are summed from the deepest level up, places handed down from the root."""
-    sizes: list[tuple[Ints, Ints]] = []
-    for level, below in zip(reversed(levels), [None, *reversed(levels)], strict=False):
-        size, brackets = level.valid.astype(np.int64), np.zeros(level.nested.shape, np.int64)
-        if below is not None:
-            size[level.nested], brackets[level.nested] = 2 + sizes[0][0].sum(0), 1 + sizes[0][1].sum(0)
-        sizes.insert(0, (size, brackets))
-    places: list[_Place] = []
-    start, rank, parent, first = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones(n, bool)
-    for level, (size, brackets) in zip(levels, sizes, strict=True):
-        operand_start = start + 1 + np.cumsum(size, 0) - size
-        operand_rank = rank + 1 + np.cumsum(brackets, 0) - brackets
-        places.append(_Place(start, 2 + size.sum(0), 1 + brackets.sum(0), rank, parent, first, operand_start))
-        slot, bracket = np.nonzero(level.nested)
-        start, rank, parent, first = operand_start[level.nested], operand_rank[level.nested], rank[bracket], slot == 0
-    return places

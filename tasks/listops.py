@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.errors import DataError, ParameterError, UnknownNameError
+from mechint.errors import DataError, UnknownNameError
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Output, Symmetry, Variable, Vocabulary, epochs, rng
 from tasks import greedy
 from tasks.algebra import ADDITIONS, Algebra, addition_table, integers, permutation_blocks, random_answers
@@ -90,7 +90,7 @@ class ListOps(GeneratedTask):
             self.reject("weights", f"{len(self.mixture)} numbers, one for each of {', '.join(self.mixture)}, not all 0")
         if self.min_operands is None:
             object.__setattr__(self, "min_operands", min(2, self.operands))
-        if self.grammar.fewest > self.operands:
+        if self.min_operands > self.operands:  # type: ignore[operator]
             self.reject("min_operands", f"at most operands={self.operands}")
         possible = self.values.size**self.pattern_length
         if self.excluded is not None and not 1 <= self.excluded <= possible // 2:
@@ -113,7 +113,8 @@ class ListOps(GeneratedTask):
 
     @cached_property
     def grammar(self) -> Grammar:
-        grammar = Grammar(self.notation, self.min_operands or 1, self.operands, self.depth, self.chain_of_thought, self.context or LONGEST)
+        shares = self.shares() + (self.shares(self.ramp_operation) if self.ramp_operation else 0)
+        grammar = Grammar(self.notation, shares, self.min_operands or 1, self.operands, self.depth, self.chain_of_thought, self.context or LONGEST)
         if self.context is not None or sum(self.operands**level for level in range(self.depth)) > grammar.most_brackets:
             return grammar
         return dataclasses.replace(grammar, n_ctx=min(LONGEST, grammar.length(complete=True)))
@@ -184,7 +185,8 @@ class ListOps(GeneratedTask):
 
     def expressions(self, n: int, split: str, generator: np.random.Generator, operation: str | None = None) -> Batch:
         """`n` expressions of `split`, of the mixture or of `operation` alone."""
-        tokens, lengths = self.grammar.draw(n, self.shares(operation), generator, self.patterns, held_out=split == "test")
+        grammar = dataclasses.replace(self.grammar, weights=self.shares(operation))
+        tokens, lengths = grammar.draw(n, generator, self.patterns, held_out=split == "test")
         return self.labelled(torch.from_numpy(tokens.astype(np.int64)), torch.from_numpy(lengths.astype(np.int64)))
 
     def labelled(self, tokens: Tensor, lengths: Tensor) -> Batch:
@@ -256,8 +258,7 @@ class ListOps(GeneratedTask):
     @property
     def drawn(self) -> tuple[str, ...]:
         """Operations that expressions are drawn with, the ramp's among them."""
-        share = self.shares() + (self.shares(self.ramp_operation) if self.ramp_operation else 0)
-        return tuple(name for name, weight in zip(self.values.names, share, strict=True) if weight)
+        return tuple(name for name, weight in zip(self.values.names, self.grammar.weights, strict=True) if weight)
 
     def score(self, predict: Predict, split: str, seed: int, n: int) -> dict[str, np.ndarray]:
         """Accuracies (model,) of greedy continuation from the prompt: what follows the first = against the value.
@@ -265,33 +266,37 @@ class ListOps(GeneratedTask):
         accuracy: on ``sample(n, seed, split)``; with several operations also accuracy.NAME for each, on expressions of
         that operation alone, `n` in all. An axis of one model in `predict`'s tokens stands for the same tokens under all.
         """
-        scores = {"accuracy": self._accuracy(predict, self.sample(n, seed, split))}
+        scores = {"accuracy": self.accuracy(predict, self.sample(n, seed, split))}
         for name in self.drawn if len(self.drawn) > 1 else ():
             some = self.expressions(max(1, n // len(self.drawn)), split, rng("score", self.name, split, seed, name), name)
-            scores[f"accuracy.{name}"] = self._accuracy(predict, some)
+            scores[f"accuracy.{name}"] = self.accuracy(predict, some)
         return scores
 
-    def _accuracy(self, predict: Predict, batch: Batch) -> np.ndarray:
-        ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
-        equals, end = ids["="], ids[self.notation.end]
-        given = greedy.answers(predict, batch.tokens, self.prompts(batch.tokens), equals, end, width)
-        return (given == greedy.after(batch.tokens, equals, end, width)).all(-1).double().mean(-1).numpy()
+    def accuracy(self, predict: Predict, batch: Batch) -> np.ndarray:
+        """(model,) share of `batch` whose value is found by greedy continuation from the prompt."""
+        ids, right = self.vocabulary.ids, self.answers_of(batch.tokens)
+        given = greedy.answers(predict, batch.tokens, self.prompts(batch.tokens), ids["="], ids[self.notation.end], right.shape[-1])
+        return (given == right).all(-1).double().mean(-1).numpy()
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
-        """Of the best constant character over all those predicted, from 16,384 test expressions of seed 0."""
-        targets = self.sample(1 << 14, seed=0).targets
-        return {"token": _constant(targets[targets != IGNORE])}
+        """Of the best constant character over all those predicted, from 8,192 test expressions of seed 0."""
+        return {"token": constant_chance(self.sample(1 << 13, seed=0).targets)}
 
     @cached_property
     def answer_chance(self) -> Chance:
         """Of the best constant value, as `score` counts, from the same test expressions."""
-        tokens, width = self.sample(1 << 14, seed=0).tokens, max(map(len, self.notation.values))
-        found = greedy.after(tokens, self.vocabulary.ids["="], self.vocabulary.ids[self.notation.end], width)
-        return _constant((found * len(self.vocabulary) ** torch.arange(width)).sum(-1))
+        return constant_chance(self.answers_of(self.sample(1 << 13, seed=0).tokens))
+
+    def answers_of(self, tokens: Tensor) -> Tensor:
+        """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the end; -1 where there is no =."""
+        ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
+        return greedy.after(tokens, ids["="], ids[self.notation.end], width)
 
 
-def _constant(values: Tensor) -> Chance:
-    """Chance of always giving the most frequent of `values`, or their frequencies."""
-    share = values.unique(return_counts=True)[1].double() / len(values)
+def constant_chance(values: Tensor) -> Chance:
+    """Of always giving the most frequent row of `values` (..., character), or their frequencies; IGNORE is left out."""
+    rows = values.reshape(-1, values.shape[-1])
+    share = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1].double()
+    share /= share.sum()
     return Chance(accuracy=float(share.max()), loss=float(-(share * share.log()).sum()))
