@@ -7,13 +7,14 @@ language in `language`, the injected task's words in `injection`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import NotApplicableError
@@ -201,6 +202,29 @@ class Corpus(GeneratedTask):
             "words_of_tokens": {inner.vocabulary.tokens[i]: words[word] for i, word in enumerate(self.injection.token_words.tolist())},
             "words_of_classes": [words[word] for word in self.injection.class_words.tolist()],
         }
+
+    def score(self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int) -> dict[str, np.ndarray]:
+        """Accuracy and loss (nats), (model,) each, of what is answered inside the stream.
+
+        accuracy.task, loss.task: the answers of `n` prompts of the injected task, held-out ones unless `split` is "train";
+        accuracy.sums, loss.sums, accuracy.rises, loss.rises: the reference tasks' answers in `n` texts. Names whose
+        answers are not met are left out. Tokens have a model axis of one, which stands for the same tokens under all.
+        """
+        texts = self.sample(n, seed, split)
+        asked = {name: (texts, mask & (texts.targets[..., 0] != IGNORE)) for name, mask in texts.masks.items() if name != "task"}
+        if self.inject is not None:
+            prompts = self.sample(n, seed, "task-train" if split == "train" else "task")
+            asked["task"] = prompts, prompts.targets[..., 0] != IGNORE
+        scores = {}
+        for name, (batch, mask) in asked.items():
+            rows, positions = mask.nonzero(as_tuple=True)
+            if len(rows):
+                right = batch.targets[rows, positions, 0]
+                logits = predict(batch.tokens[rows].unsqueeze(0), positions.unsqueeze(0)).double().cpu()
+                scores[f"accuracy.{name}"] = (logits.argmax(-1) == right).double().mean(-1).numpy()
+                chosen = logits.log_softmax(-1).gather(-1, right.expand(logits.shape[:-1]).unsqueeze(-1))
+                scores[f"loss.{name}"] = -chosen.squeeze(-1).mean(-1).numpy()
+        return scores
 
     # --- what is known of the synthetic language ----------------------------------------------------------------------
     def _automaton(self) -> Any:

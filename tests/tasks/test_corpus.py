@@ -202,6 +202,36 @@ def test_prompts_carry_the_tasks_truth_in_words():
     assert torch.equal(pairs.labels[:, -1, 0], expected)
 
 
+def test_scores_of_an_oracle_and_of_a_know_nothing():
+    task = Corpus(n_ctx=24, vocab_size=64, reference_rate=0.2, **INJECTED)
+    machine, injection = task.background.automaton, task.injection
+    dense = np.zeros((len(machine.kinds), task.d_vocab))
+    dense[machine.source, machine.token] = machine.probability
+
+    def predict(tokens, positions):
+        """Model 0 knows the language and the injected task, model 1 nothing."""
+        logits = torch.zeros(2, tokens.shape[1], task.d_vocab)
+        for i, (row, position) in enumerate(zip(tokens[0].tolist(), positions[0].tolist(), strict=True)):
+            if len(row) == 2:
+                a, b = injection._back[row].tolist()
+                logits[0, i, injection.class_words[Comparison(n=20, equals=False).plain(a, b)[0]]] = 50
+                continue
+            state = 0
+            for token in row[: position + 1]:
+                edge = np.flatnonzero((machine.source == state) & (machine.token == token))
+                state = machine.target[edge[0]]
+            logits[0, i] = torch.from_numpy(np.log(dense[state] + 1e-9))
+        return logits
+
+    scores = task.control("absent").score(predict, "test", seed=0, n=300)
+    assert set(scores) == {f"{kind}.{name}" for kind in ("accuracy", "loss") for name in ("task", "rises", "sums")}
+    assert scores["accuracy.task"][0] == 1 and scores["loss.task"][0] < 1e-6
+    assert scores["accuracy.sums"][0] == 1 and scores["loss.sums"][0] < 1e-6
+    assert scores["loss.rises"][0] == pytest.approx(np.mean([np.log(15 - x) for x in range(15)]), rel=0.1)
+    for name in ("task", "rises", "sums"):
+        assert scores[f"loss.{name}"][1] == pytest.approx(np.log(task.d_vocab))
+
+
 def test_controls_lack_the_mechanism():
     task = Corpus(n_ctx=8, frequency=1.0, **INJECTED)
     assert not task.control("absent").sample(200, seed=0).masks["task"].any()
