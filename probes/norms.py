@@ -1,0 +1,220 @@
+"""How much attention and feed-forward layers change what passes through them, and whether two models differ in it.
+
+r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every position of every example
+(joint-training, App. on norm ratios). Two models are compared at every layer: Kolmogorov–Smirnov statistic, Jensen–Shannon
+divergence in bits of the histograms over common bins (its square root is a distance, and some call that the divergence),
+Wasserstein-1 distance, and Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval.
+Positions of one example depend on each other, so bootstrap and permutations move whole examples.
+
+Cost: one forward a model; alone, one forward on `null_examples` for each of `null_models` untrained models. Memory: one chunk
+of activations, and two numbers a layer, position and example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mechint import figures
+from mechint.config import setting
+from mechint.probe import Probe
+from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.subject import Subject, load
+from mechint.task import rng
+from probes.recording import chunks
+
+KINDS = {"attention": ("attn_out", "resid_pre"), "feed-forward": ("mlp_out", "resid_mid")}
+"""Kind of sublayer → hooks of its output and of its input."""
+
+
+@dataclass(frozen=True)
+class Norms(Probe):
+    """How large is what each sublayer adds, relative to what it is given, and is that different in another model?
+
+    Alone, the ratios of the last layer are held against those of the same architecture with initial weights; with
+    `other`, against the same examples dealt to the two models at random. Detection: p ≤ 0.005 of the larger of the two.
+    """
+
+    name: ClassVar[str] = "norms"
+    source: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
+    needs: ClassVar[tuple[str, ...]] = ("task", "transformer", "attention")
+
+    other: str | None = setting(None, "checkpoint or run directory of a model to compare with, on the same task")
+    bins: int = setting(100, "bins of the histograms for the Jensen–Shannon divergence", low=2)
+    bootstrap: int = setting(1000, "samples of the interval and of the permutation null", low=199)
+    null_models: int = setting(199, "untrained models of the null, where there is no other model", low=19)
+    null_examples: int = setting(128, "examples that they look at", low=2)
+
+    def detects(self, result: ProbeResult) -> bool:
+        return min(null.p_value for null in result.null.values()) <= 0.005
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        if self.other is not None:
+            assert subject.task is not None
+            task = subject.task
+            return self.compare(subject, load(self.other, task=task.name, device=str(subject.device), **task.to_dict()), seed)
+        return self._alone(subject, seed)
+
+    # --- one model ------------------------------------------------------------------------------------------------
+    def _alone(self, subject: Subject, seed: int) -> ProbeResult:
+        found = ratios(subject)
+        means = {name: float(np.nanmean(values)) for name, values in found.items()}
+        few = subject.like(subject.model)
+        few.data = subject.data[: self.null_examples]
+        observed = {name: float(np.nanmean(values)) for name, values in ratios(few).items()}
+        drawn = int(rng("norms null", seed).integers(1 << 31))
+        # untrained() keeps the examples of what it is asked of
+        untrained = [{name: float(np.nanmean(values)) for name, values in ratios(few.untrained(drawn + i)).items()} for i in range(self.null_models)]
+        null, metrics = {}, {f"norms.{name}": value for name, value in means.items()}
+        for name in _last(found):
+            samples = np.array([one[name] for one in untrained])
+            centre, spread = samples.mean(), samples.std(ddof=1) + 1e-12
+            metric = f"norms.{name}.deviation"
+            metrics[metric] = abs(observed[name] - centre) / spread
+            null[metric] = Null.sampled(
+                metric, metrics[metric], np.abs(samples - centre) / spread, "the same architecture with initial weights, in standard deviations"
+            )
+        last = _last(found)
+        parts = ", ".join(f"{name} {means[name]:.3g} (untrained {np.mean([one[name] for one in untrained]):.3g})" for name in last)
+        p_value = min(one.p_value for one in null.values())
+        finding = f"output over input norm in the last layer: {parts}; p = {p_value:.2g} against untrained weights"
+        return self.result(metrics=metrics, finding=finding, null=null, tables={"layers": _table(means, found)}, figures=_densities({"": found}, last))
+
+    # --- two models -----------------------------------------------------------------------------------------------
+    def compare(self, subject: Subject, other: Subject, seed: int = 0) -> ProbeResult:
+        """`subject` beside `other`, each on its own data; differences are subject minus other."""
+        a, b = ratios(subject), ratios(other)
+        names = [name for name in a if name in b]
+        statistics = {name: self._statistics(a[name], b[name], seed) for name in names}
+        metrics: dict[str, Any] = {f"norms.{name}.{key}": value for name, row in statistics.items() for key, value in row.items() if key != "null"}
+        null = {}
+        for name in _last(a):
+            metric = f"norms.{name}.size"
+            metrics[metric] = abs(statistics[name]["cohens_d"])
+            null[metric] = Null.sampled(metric, metrics[metric], statistics[name]["null"], "the examples dealt to the two models at random: |Cohen's d|")
+        rows = [{key: value for key, value in statistics[name].items() if key != "null"} for name in names]
+        table = Table({"sublayer": names, **{key: [row[key] for row in rows] for key in rows[0]}}, "subject against other, every sublayer")
+        parts = "; ".join(
+            f"{name}: d = {statistics[name]['cohens_d']:+.2f} [{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
+            f"KS {statistics[name]['ks']:.3f}, p = {null[f'norms.{name}.size'].p_value:.2g}"
+            for name in _last(a)
+        )
+        finding = f"norm ratios of the last layer, subject minus other: {parts}"
+        shown = _densities({"subject ": a, "other ": b}, _last(a))
+        return self.result(metrics=metrics, finding=finding, null=null, tables={"comparison": table}, figures=shown)
+
+    def _statistics(self, a: np.ndarray, b: np.ndarray, seed: int) -> dict[str, Any]:
+        """All that compares two (example, pos) samples."""
+        from scipy import stats
+
+        x, y = a[np.isfinite(a)], b[np.isfinite(b)]
+        edges = np.histogram_bin_edges(np.concatenate([x, y]), bins=self.bins)
+        p, q = (np.histogram(sample, edges)[0] / len(sample) for sample in (x, y))
+        moments = np.concatenate([_moments(a), _moments(b)])
+        draw = rng("norms", seed)
+        first, n = np.arange(len(moments)) < len(a), len(moments)
+        resampled = np.array([_cohens_d(_bootstrap(moments[first], draw), _bootstrap(moments[~first], draw)) for _ in range(self.bootstrap)])
+        dealt = [draw.permutation(n) < len(a) for _ in range(self.bootstrap)]
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        return {
+            "mean": float(x.mean()),
+            "other_mean": float(y.mean()),
+            "ks": float(stats.ks_2samp(x, y).statistic),  # type: ignore[attr-defined]
+            "js_divergence_bits": jensen_shannon(p, q),
+            "wasserstein": float(stats.wasserstein_distance(x, y)),
+            "cohens_d": _cohens_d(moments[first].sum(0), moments[~first].sum(0)),
+            "d_low": float(low),
+            "d_high": float(high),
+            "null": np.array([abs(_cohens_d(moments[mine].sum(0), moments[~mine].sum(0))) for mine in dealt]),
+        }
+
+
+def ratios(subject: Subject) -> dict[str, np.ndarray]:
+    """ "L0 attention", "L0 feed-forward", … → (example, pos) ratios; NaN beyond an example's length."""
+    wanted: dict[str, tuple[str, str]] = {}
+    for layer in range(subject.n_layers):
+        for kind, hooks in KINDS.items():
+            output, given = (f"blocks.{layer}.hook_{hook}" for hook in hooks)
+            if output in subject.model.hook_dict:
+                wanted[f"L{layer} {kind}"] = output, given
+    found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    for part, recorded in chunks(subject, {hook: None for pair in wanted.values() for hook in pair}):
+        for name, (output, given) in wanted.items():
+            ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(dim=-1).clamp(min=1e-30)
+            if subject.data.lengths is not None:
+                beyond = np.arange(ratio.shape[1]) >= subject.data.lengths[part].cpu().numpy()[:, None]
+                found[name].append(np.where(beyond, np.nan, ratio.cpu().numpy()))
+            else:
+                found[name].append(ratio.cpu().numpy())
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
+    """Jensen–Shannon divergence in bits (0–1) of two distributions over the same bins.
+
+    >>> jensen_shannon(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    1.0
+    """
+    middle = (p + q) / 2
+
+    def divergence(one: np.ndarray) -> float:
+        held = one > 0
+        return float((one[held] * np.log2(one[held] / middle[held])).sum())
+
+    return (divergence(p) + divergence(q)) / 2
+
+
+def _moments(sample: np.ndarray) -> np.ndarray:
+    """(example, 3): how many numbers, their sum, the sum of their squares."""
+    return np.stack([np.isfinite(sample).sum(1), np.nansum(sample, 1), np.nansum(sample**2, 1)], 1)
+
+
+def _bootstrap(moments: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    return np.bincount(draw.integers(0, len(moments), len(moments)), minlength=len(moments)) @ moments
+
+
+def _cohens_d(a: np.ndarray, b: np.ndarray) -> float:
+    """Cohen's d from summed moments, with the pooled unbiased variance."""
+    (n, total, squares), (m, other_total, other_squares) = a, b
+    within = (squares - total**2 / n) + (other_squares - other_total**2 / m)
+    spread = np.sqrt(max(within, 0.0) / max(n + m - 2, 1))
+    difference = total / n - other_total / m
+    return float(difference / spread) if spread > 1e-12 else float(np.sign(difference) * np.inf) if abs(difference) > 1e-12 else 0.0
+
+
+def _last(found: dict[str, np.ndarray]) -> list[str]:
+    """The sublayers of the last layer."""
+    layer = max(int(name[1:].split()[0]) for name in found)
+    return [name for name in found if name.startswith(f"L{layer} ")]
+
+
+def _table(means: dict[str, float], found: dict[str, np.ndarray]) -> Table:
+    quantiles = {name: np.nanquantile(values, [0.05, 0.5, 0.95]) for name, values in found.items()}
+    columns = {key: [float(quantiles[name][i]) for name in found] for i, key in enumerate(("5%", "median", "95%"))}
+    return Table({"sublayer": list(means), "mean": list(means.values()), **columns}, "ratio of output to input norm over examples and positions")
+
+
+def _densities(models: dict[str, dict[str, np.ndarray]], last: list[str]) -> dict[str, Figure]:
+    shown = {}
+    for name in last:
+        kind = name.split(" ", 1)[1]
+        samples = {f"{model}{name}": found[name] for model, found in models.items()}
+        shown[kind] = figures.histogram(
+            samples,
+            title=f"Norm ratio of the last {kind} layer",
+            x_title="output norm over input norm (ratio)",
+            caption=f"How much the {kind} layer changes what it is given, over examples and positions.",
+        )
+    return shown
+
+
+def compare(subject: Subject, other: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
+    """Compare the norm ratios of two subjects at hand; `settings` are those of `Norms`."""
+    probe = Norms(**settings)
+    with subject.untouched(), other.untouched():
+        result = probe.compare(subject, other, seed)
+    provenance = {**subject.provenance, "other": other.provenance["checkpoint"], "probe": {"name": probe.name, "settings": probe.to_dict(), "seed": seed}}
+    return dataclasses.replace(result, provenance=provenance)

@@ -1,0 +1,93 @@
+"""Linear probes against plain formulas, planted directions and control tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mechint import planted
+from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.registry import TASKS
+from probes.linear import Discriminant, Linear, Ridge
+
+NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
+
+
+def test_ridge_is_least_squares_of_the_augmented_system() -> None:
+    """min ‖y − Xw − c‖² + λ‖w‖² as ordinary least squares of [X; √λ I], centred."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(40, 5)), draw.normal(size=40)
+    centred = x - x.mean(0)
+    penalty = 0.3 * np.trace(centred.T @ centred) / 5
+    augmented = np.concatenate([centred, np.sqrt(penalty) * np.eye(5)])
+    expected = np.linalg.lstsq(augmented, np.concatenate([y - y.mean(), np.zeros(5)]), rcond=None)[0]
+    assert Ridge(x, 0.3).weights(y) == pytest.approx(expected)
+
+
+def test_r2_is_one_minus_residual_over_variance() -> None:
+    draw = np.random.default_rng(1)
+    x, y, x_new, y_new = draw.normal(size=(30, 3)), draw.normal(size=30), draw.normal(size=(10, 3)), draw.normal(size=10)
+    design = np.concatenate([x, np.ones((30, 1))], 1)
+    said = np.concatenate([x_new, np.ones((10, 1))], 1) @ np.linalg.lstsq(design, y, rcond=None)[0]
+    expected = 1 - ((y_new - said) ** 2).sum() / ((y_new - y.mean()) ** 2).sum()
+    assert Ridge(x, 0.0).score(y, x_new, y_new) == pytest.approx(expected)
+
+
+def test_the_discriminant_is_bayes_rule_for_equal_normal_classes() -> None:
+    """Among classes of equal size the nearest mean in the Mahalanobis distance within classes wins."""
+    draw = np.random.default_rng(2)
+    labels = np.repeat([3, 5, 8], 30)
+    x = draw.normal(size=(90, 4)) @ draw.normal(size=(4, 4)) + draw.normal(size=(3, 4))[np.repeat([0, 1, 2], 30)]
+    means = np.stack([x[labels == label].mean(0) for label in (3, 5, 8)])
+    within = sum((x[labels == label] - mean).T @ (x[labels == label] - mean) for label, mean in zip((3, 5, 8), means, strict=True)) / 90
+    away = x[:, None] - means
+    said = np.array([3, 5, 8])[np.einsum("nci,ij,ncj->nc", away, np.linalg.inv(within), away).argmin(1)]
+    assert Discriminant(x, 0.0).score(labels, x, labels) == pytest.approx((said == labels).mean())
+
+
+def test_the_answer_is_found_where_it_is_computed() -> None:
+    result = Linear(permutations=199).run(planted.modular_addition(13, (2, 3), rotation_seed=2).subject)
+    assert result.metrics["linear.best_variable"] == "answer"
+    assert result.metrics["linear.answer.best_at"] == "L0 feed-forward"
+    assert result.metrics["linear.answer.accuracy"] == 1.0
+    assert Linear().detects(result)
+    # an operand is read as well as any relabelling of it: nothing was computed
+    assert abs(result.metrics["linear.x.selectivity"]) < 0.2
+
+
+def test_hops_appear_one_layer_after_the_other() -> None:
+    subject = planted.composition(5, 4).subject
+    for hop, layer in ((1, 0), (2, 1), (4, 2)):
+        result = Linear(variable=f"{hop}-hop of 3", pos=3, permutations=19).run(subject)
+        columns = result.tables["scores"].columns
+        accuracy = dict(zip(columns["at"], columns["accuracy"], strict=True))
+        assert accuracy[f"L{layer} attention"] == 1.0
+        assert all(accuracy[f"L{before} attention"] < 0.9 for before in range(layer))
+
+
+@pytest.mark.parametrize("rotation_seed", [None, 3])
+def test_the_planted_order_direction_is_recovered(rotation_seed: int | None) -> None:
+    plant = planted.comparison(60, 0.8, rotation_seed=rotation_seed)
+    probe = Linear(**NUMBER)
+    result = probe.run(plant.subject)
+    assert result.metrics["linear.rank of a.r2"] > 0.999
+    cosine = result.arrays["direction of rank of a"] @ plant.truth["subspaces"]["hook_embed"][:, 0].numpy()
+    assert abs(cosine) == pytest.approx(1, abs=1e-5)
+    assert probe.detects(result)
+
+
+def test_it_is_silent_where_nothing_is_ordered_or_computed() -> None:
+    lookup = planted.lookup_table(TASKS["comparison"](n=20)).subject
+    assert not Linear(**NUMBER).detects(Linear(**NUMBER).run(lookup))
+    untrained = planted.modular_addition(13, (2, 3)).subject.untrained(1)
+    assert not Linear().detects(Linear().run(untrained))
+
+
+def test_unknown_variables_and_hooks_are_named() -> None:
+    subject = planted.modular_addition(5, (1,)).subject
+    with pytest.raises(UnknownNameError, match="did you mean 'answer'"):
+        Linear(variable="anser").run(subject)
+    with pytest.raises(UnknownNameError, match=r"unknown hook 'blocks\.0\.mlp\.hook_pst'"):
+        Linear(hook="blocks.0.mlp.hook_pst").run(subject)
+    with pytest.raises(NotApplicableError, match="no causal variables"):
+        Linear().run(planted.induction_head(5, 3).subject)

@@ -1,0 +1,109 @@
+"""Norm ratios against direct computation, their comparison against scipy, and planted differences."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+from mechint import planted
+from mechint.checkpoints.native import save_checkpoint
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from mechint.task import Batch
+from probes.norms import Norms, compare, jensen_shannon, ratios
+
+
+def small(seed: int = 0, **config: object) -> Subject:
+    task = TASKS["modular-arithmetic"](p=11)
+    settings = {"d_model": 16, "n_heads": 2, "d_vocab": 12, "d_vocab_out": 11, "normalization_type": "LN", **config}
+    return Subject(HookedTransformer(ModelConfig.from_dict(settings), seed=seed), task)
+
+
+def scaled(subject: Subject, weight: str, factor: float) -> Subject:
+    model = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        model.weights()[weight].mul_(factor)
+    return subject.like(model)
+
+
+def test_ratios_are_output_over_input_norm() -> None:
+    subject = small(n_layers=2)
+    found = ratios(subject)
+    assert list(found) == ["L0 attention", "L0 feed-forward", "L1 attention", "L1 feed-forward"]
+    out, given = subject.activation("blocks.1.hook_mlp_out"), subject.activation("blocks.1.hook_resid_mid")
+    assert found["L1 feed-forward"] == pytest.approx((out.norm(dim=-1) / given.norm(dim=-1)).numpy(), rel=1e-5)
+
+
+def test_padding_does_not_count() -> None:
+    subject = small()
+    lengths = torch.arange(len(subject.data)) % 3 + 1
+    padded = Subject(subject.model, subject.task, data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths))
+    found = ratios(padded)["L0 attention"]
+    assert np.isfinite(found).sum(1).tolist() == lengths.tolist()
+
+
+def test_the_statistics_are_scipy_s() -> None:
+    a, b = small(0), small(1)
+    result = compare(a, b, bootstrap=199)
+    x, y = (ratios(subject)["L0 attention"].ravel() for subject in (a, b))
+    got = {key.rpartition(".")[2]: value for key, value in result.metrics.items() if key.startswith("norms.L0 attention.")}
+    assert got["ks"] == pytest.approx(stats.ks_2samp(x, y).statistic)
+    assert got["wasserstein"] == pytest.approx(stats.wasserstein_distance(x, y))
+    edges = np.linspace(min(x.min(), y.min()), max(x.max(), y.max()), 101)
+    histograms = [np.histogram(sample, edges)[0] for sample in (x, y)]
+    assert got["js_divergence_bits"] == pytest.approx(jensenshannon(*histograms, base=2) ** 2, abs=1e-9)
+    pooled = np.sqrt(((len(x) - 1) * x.var(ddof=1) + (len(y) - 1) * y.var(ddof=1)) / (len(x) + len(y) - 2))
+    assert got["cohens_d"] == pytest.approx((x.mean() - y.mean()) / pooled)
+    assert got["d_low"] < got["cohens_d"] < got["d_high"]
+
+
+def test_jensen_shannon_of_equal_distributions_is_zero() -> None:
+    assert jensen_shannon(np.array([0.2, 0.8]), np.array([0.2, 0.8])) == 0
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    """Two samples of one normal distribution: d is 0, and a 95% interval misses it in about 5% of 60 draws."""
+    draw = np.random.default_rng(0)
+    probe = Norms(bootstrap=199)
+    missed = 0
+    for seed in range(60):
+        row = probe._statistics(draw.normal(size=(80, 2)), draw.normal(size=(80, 2)), seed)
+        missed += not row["d_low"] <= 0 <= row["d_high"]
+    assert missed <= 9  # 1% of binomial(60, 0.05) lies above 8
+
+
+def test_a_planted_factor_is_measured_and_a_copy_is_not_told_apart() -> None:
+    subject = small()
+    louder = scaled(subject, "blocks.0.attn.W_O", 1.5)
+    result = compare(louder, subject, bootstrap=199)
+    assert result.metrics["norms.L0 attention.mean"] / result.metrics["norms.L0 attention.other_mean"] == pytest.approx(1.5, rel=1e-5)
+    assert result.null["norms.L0 attention.size"].p_value <= 0.005
+    same = compare(subject, subject.like(copy.deepcopy(subject.model)), bootstrap=199)
+    assert same.metrics["norms.L0 attention.cohens_d"] == 0
+    assert min(null.p_value for null in same.null.values()) == 1.0
+
+
+def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> None:
+    probe = Norms(null_models=199)
+    plant = planted.modular_addition(13, (2, 5)).subject
+    assert probe.detects(probe.run(plant))
+    assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(5)) == 0
+
+
+def test_the_other_model_is_loaded_from_its_path(tmp_path: Path) -> None:
+    subject, other = small(0), small(1)
+    path = tmp_path / "other.pt"
+    save_checkpoint(path, config=other.model.config, weights=other.model.weights(), task=other.task, step=0, metrics={})
+    loaded, at_hand = Norms(other=str(path), bootstrap=199).run(subject), compare(subject, other, bootstrap=199)
+    assert dict(loaded.metrics) == pytest.approx(dict(at_hand.metrics))
+    with pytest.raises(CheckpointError, match="nowhere"):
+        Norms(other=str(tmp_path / "nowhere.pt")).run(subject)
