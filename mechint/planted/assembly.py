@@ -108,7 +108,7 @@ def assemble(config: ModelConfig, weights: Mapping[str, Tensor], task: Task, tru
         subspaces = {hook: turn.T @ basis for hook, basis in subspaces.items()}
     if blur.noise:
         generator = rng("planted noise", blur.seed)
-        weights = {name: _noised(weight, blur.noise, generator) for name, weight in weights.items()}
+        weights = {name: noised(weight, blur.noise, generator) for name, weight in weights.items()}
     model = HookedTransformer(config)
     model.load_weights({name: weight.float() for name, weight in weights.items()})
     source = {"path": f"planted {truth['mechanism']}", "format": "planted", "blur": dataclasses.asdict(blur)}
@@ -128,7 +128,8 @@ def _turned(name: str, weight: Tensor, turn: Tensor) -> Tensor:
     return turn.T @ weight if kind in _READS else weight
 
 
-def _noised(weight: Tensor, noise: float, generator: np.random.Generator) -> Tensor:
+def noised(weight: Tensor, noise: float, generator: np.random.Generator) -> Tensor:
+    """`weight` with Gaussian noise of `noise` times its root mean square."""
     return weight + noise * weight.square().mean().sqrt() * torch.from_numpy(generator.standard_normal(tuple(weight.shape)))
 
 

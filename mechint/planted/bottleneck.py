@@ -1,0 +1,49 @@
+"""A linear bottleneck that holds chosen features: the optimum of its width, or any other set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mechint.errors import ParameterError
+from mechint.models.students import STUDENTS
+from mechint.planted.assembly import Blur, Planted, noised, random_rotation
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from mechint.task import rng
+
+
+def bottleneck(
+    features: Sequence[int] | None = None, *, width: int = 8, noise: float = 0.0, rotation_seed: int | None = None, seed: int = 0, **task: Any
+) -> Planted:
+    """An encoder whose column space holds the first ``features[t]`` features of every task t.
+
+    Args:
+        features: one number a task; those of the largest utilities for `width` columns when None (capacity, Theorem 3).
+        noise, seed: see `Blur`; rotation_seed: of a random basis of the column space; `task` are parameters of the
+            regression mixture.
+
+    Returns:
+        truth: "features" one number a task, "subspaces" {"W_enc": (n, width) orthonormal columns}.
+
+    Raises:
+        ParameterError: more features than a task has.
+
+    >>> bottleneck(width=3, n=12, n_tasks=3, rank=4).truth["features"]
+    (2, 1, 0)
+    """
+    made = TASKS["regression-mixture"](**task)
+    held = tuple(made.retained_features(width) if features is None else features)
+    if len(held) != made.n_tasks or not all(0 <= count <= made.rank for count in held) or not any(held):
+        raise ParameterError(f"planted: features={held}: expected {made.n_tasks} numbers from 0 to rank={made.rank}, not all 0")
+    basis = torch.cat([made.bases[t, :count] for t, count in enumerate(held)]).T
+    blur = Blur(noise, rotation_seed, None, seed)
+    encoder = basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
+    encoder = noised(encoder, noise, rng("planted noise", seed))
+    student = STUDENTS["linear-bottleneck"]
+    model = student.module(student.config.for_task(made, width=basis.shape[1], decoder="optimal"))
+    model.load_weights({"W_enc": encoder.float()})
+    subject = Subject(model, made, provenance={"path": "planted bottleneck", "format": "planted", "blur": vars(blur)})
+    return Planted(subject, {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}})
