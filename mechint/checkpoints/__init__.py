@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 from mechint.checkpoints.checkpoint import Checkpoint
+from mechint.checkpoints.converting import convert
 from mechint.checkpoints.found import Found, SafeTensors
 from mechint.checkpoints.native import save_checkpoint
-from mechint.checkpoints.opening import convert, load_checkpoint
+from mechint.checkpoints.opening import load_checkpoint
 
 __all__ = ["Checkpoint", "Found", "SafeTensors", "convert", "load_checkpoint", "save_checkpoint"]

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from mechint.checkpoints.fitting import propose
+from mechint.config import ModelConfig
 from mechint.subject import Subject
 from mechint.task import Task
 
@@ -40,6 +42,11 @@ class Checkpoint:
         """path, format, step, metrics, seed and extra, as JSON values."""
         known = {"path": str(self.path), "format": self.format, "step": self.step, "metrics": dict(self.metrics), "seed": self.seed}
         return known | ({"extra": dict(self.extra)} if self.extra else {})
+
+    @property
+    def proposals(self) -> list[str]:
+        """Command-line texts that name a task this model fits, where none is known: ``--task … --set p=113``."""
+        return propose(self.config) if self.task is None and isinstance(self.config, ModelConfig) else []
 
     def subject(self, **options: Any) -> Subject:
         """What probes are given; `options` are those of `mechint.subject.Subject`.
