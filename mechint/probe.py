@@ -65,6 +65,13 @@ class Probe(Settings, abc.ABC):
         provenance = {**subject.provenance, "probe": {"name": self.name, "settings": self.to_dict(), "seed": seed, "source": self.source}}
         return dataclasses.replace(result, provenance={**provenance, **result.provenance})
 
+    def detects(self, result: ProbeResult) -> bool:
+        """Whether `result` counts as a finding at the probe's default threshold; what calibration counts.
+
+        Its metric "found" where it has one; else that the first null's p-value is at most 0.01.
+        """
+        return bool(result.metrics.get("found", next(iter(result.null.values())).p_value <= 0.01))
+
     def result(self, **parts: Any) -> ProbeResult:
         """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
         return ProbeResult(probe=self.name, question=self.question, **parts)
