@@ -10,6 +10,9 @@ Public names load when they are first used; importing mechint imports no torch.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import warnings
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
@@ -42,3 +45,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _warn_where_hidden(names: tuple[str, ...] = ("tasks", "probes")) -> None:
+    """Say so when another package of a name this common would be imported in place of ours; imports neither."""
+    here = Path(__file__).resolve().parents[1]
+    for name in names:
+        spec = importlib.util.find_spec(name)
+        found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if found is not None and found != here / name / "__init__.py" and (here / name).is_dir():
+            warnings.warn(f"package {name!r} is taken from {found}, which hides mechint's own in {here / name}; rename or remove one", stacklevel=3)
+
+
+_warn_where_hidden()

@@ -73,7 +73,7 @@ class Settings:
             value = getattr(self, field.name)
             ok, value = _fits(value, hints[field.name])
             if not ok:
-                self.reject(field.name, f"a {_name(hints[field.name])}")
+                self.reject(field.name, _name(hints[field.name]))
             object.__setattr__(self, field.name, value)
             low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
             if choices is not None and value is not None and value not in choices:
@@ -114,7 +114,15 @@ class Settings:
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             choices = field.metadata.get("choices")
             span = ", ".join(map(str, choices)) if choices else _range(field.metadata.get("low"), field.metadata.get("high"), short=True)
-            rows.append({"name": field.name, "type": _name(hints[field.name]), "default": json.dumps(field.default, default=str), "range": span, "help": field.metadata.get("help", "")})
+            rows.append(
+                {
+                    "name": field.name,
+                    "type": _name(hints[field.name]),
+                    "default": json.dumps(field.default, default=str),
+                    "range": span,
+                    "help": field.metadata.get("help", ""),
+                }
+            )
         return rows
 
 

@@ -37,7 +37,9 @@ class Null:
 
     @property
     def z(self) -> float:
-        return (self.observed - self.mean) / self.std if self.std > 0 else math.copysign(math.inf, self.observed - self.mean) if self.observed != self.mean else 0.0
+        if self.std > 0:
+            return (self.observed - self.mean) / self.std
+        return math.copysign(math.inf, self.observed - self.mean) if self.observed != self.mean else 0.0
 
     @classmethod
     def sampled(cls, metric: str, observed: float, null: Sequence[float] | np.ndarray, how: str) -> Null:
@@ -45,6 +47,11 @@ class Null:
         values = np.asarray(null, dtype=np.float64)
         p_value = (1 + int((values >= observed).sum())) / (1 + len(values))
         return cls(metric, float(observed), float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0, p_value, how, len(values))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Null:
+        """From its fields as JSON values, in which what is not finite is text; `z` is left out."""
+        return cls(**{name: float(value) if isinstance(value, str) and name not in ("metric", "how") else value for name, value in data.items() if name != "z"})
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class ProbeResult:
             question=data["question"],
             metrics=data["metrics"],
             finding=data["finding"],
-            null={name: Null(**{key: _number(value) if key != "metric" and key != "how" else value for key, value in null.items() if key != "z"}) for name, null in data["null"].items()},
+            null={name: Null.from_dict(null) for name, null in data["null"].items()},
             tables={name: Table(**table) for name, table in data["tables"].items()},
             arrays={name: _decode(array) for name, array in data.get("arrays", {}).items()},
             figures={name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
@@ -185,10 +192,6 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) else value
 
 
 def _encode(array: np.ndarray) -> dict[str, Any]:

@@ -58,16 +58,11 @@ def _section(data: Mapping[str, Any]) -> Section:
         **{
             **data,
             "claims": [Claim(**claim) for claim in data["claims"]],
-            "nulls": [Null(**{name: _number(value, name) for name, value in null.items()}) for null in data["nulls"]],
+            "nulls": [Null.from_dict(null) for null in data["nulls"]],
             "figures": {name: Figure(**figure) for name, figure in data["figures"].items()},
             "tables": {name: Table(**table) for name, table in data["tables"].items()},
         }
     )
-
-
-def _number(value: Any, name: str) -> Any:
-    """A field of a Null from JSON, where infinities are text."""
-    return float(value) if isinstance(value, str) and name not in ("metric", "how") else value
 
 
 def page_of(results: Mapping[str, ProbeResult], title: str) -> Page:

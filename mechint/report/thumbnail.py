@@ -79,8 +79,10 @@ def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> l
                 np.log10(entry[column], out=entry[column])
     bars = any(trace.get("type") == "bar" for trace in traces)
     x_span, y_span = (_span(np.concatenate([np.zeros(0), *(entry[column] for entry in drawn)])) for column in (1, 2))
-    if bars:
+    if bars:  # they stand on zero, and the outer ones need half their width
         y_span = (min(0.0, y_span[0]), max(0.0, y_span[1]))
+        half = (x_span[1] - x_span[0]) / max(1, 2 * (max(len(x) for _, x, _ in drawn) - 1)) or 0.5
+        x_span = (x_span[0] - half, x_span[1] + half)
     marks = []
     for i, (trace, x, y) in enumerate(drawn):
         u = MARGIN + (x - x_span[0]) / ((x_span[1] - x_span[0]) or 1.0) * (WIDTH - 2 * MARGIN)

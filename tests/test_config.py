@@ -1,0 +1,124 @@
+"""Settings: types, ranges, JSON and ``--set``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint.config import ModelConfig, Settings, TrainConfig, assign, parse_assignment, setting
+from mechint.errors import ParameterError, UnknownNameError
+
+
+@dataclasses.dataclass(frozen=True)
+class Example(Settings):
+    """Settings of every kind."""
+
+    n: int = setting(3, "a count", low=1, high=9)
+    rate: float = setting(0.5, "a share", low=0, high=1)
+    maybe: int | None = setting(None, "a count or none", low=0)
+    kind: str = setting("a", "a name", choices=("a", "b"))
+    flag: bool = setting(False, "yes or no")
+    several: tuple[int, ...] = setting((1, 2), "numbers", low=0)
+    nested: tuple[tuple[int, ...], ...] | None = setting(None, "rows")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n": 1.5}, "Example: n=1.5: expected int"),
+        ({"n": True}, "Example: n=True: expected int"),
+        ({"n": 0}, "Example: n=0: expected 1 to 9"),
+        ({"n": 10}, "Example: n=10: expected 1 to 9"),
+        ({"rate": "half"}, "Example: rate='half': expected float"),
+        ({"rate": 1.0001}, "Example: rate=1.0001: expected 0 to 1"),
+        ({"rate": math.nan}, "Example: rate=nan: expected 0 to 1"),
+        ({"maybe": -1}, "Example: maybe=-1: expected at least 0"),
+        ({"kind": "c"}, "Example: kind='c': expected one of a, b"),
+        ({"flag": 1}, "Example: flag=1: expected bool"),
+        ({"several": (1, -1)}, "Example: several=(1, -1): expected at least 0"),
+        ({"several": ("x",)}, "Example: several=('x',): expected tuple[int, ...]"),
+    ],
+)
+def test_wrong_values_are_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        Example(**values)  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+def test_values_are_fitted_to_their_type() -> None:
+    made = Example.from_dict({"rate": 1, "several": [3, 4], "nested": [[1], [2, 3]]})
+    assert isinstance(made.rate, float)
+    assert made.several == (3, 4)
+    assert made.nested == ((1,), (2, 3))
+    assert hash(made) == hash(Example.from_dict(made.to_dict()))
+
+
+@given(
+    st.builds(
+        Example,
+        n=st.integers(1, 9),
+        rate=st.floats(0, 1),
+        maybe=st.none() | st.integers(0),
+        kind=st.sampled_from("ab"),
+        flag=st.booleans(),
+        several=st.lists(st.integers(0)).map(tuple),
+    )
+)
+def test_json_round_trip(made: Example) -> None:
+    assert Example.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+def test_an_unknown_field_gets_the_nearest_one() -> None:
+    with pytest.raises(UnknownNameError, match="unknown Example parameter 'rates'; did you mean 'rate'"):
+        Example.from_dict({"rates": 1})
+
+
+def test_describe_gives_every_field_its_range() -> None:
+    rows = {row["name"]: row for row in Example.describe()}
+    assert rows["n"]["range"] == "1 … 9"
+    assert rows["maybe"]["range"] == "≥ 0"
+    assert rows["kind"]["range"] == "a, b"
+    assert rows["maybe"]["type"] == "int or none"
+
+
+def test_assign_sorts_by_owner() -> None:
+    values = assign(["n_layers=2", "lr=2e-3", "model.act_fn=gelu", "task.n=4"], {"task": Example, "model": ModelConfig, "train": TrainConfig})
+    assert values == {"task": {"n": 4}, "model": {"n_layers": 2, "act_fn": "gelu"}, "train": {"lr": 2e-3}}
+
+
+def test_assign_refuses_what_two_share_and_what_none_has() -> None:
+    targets = {"model": ModelConfig, "train": TrainConfig}
+    with pytest.raises(ParameterError, match=r"^--set eps: several have it; write model\.eps or train\.eps$"):
+        assign(["eps=1"], targets)
+    with pytest.raises(UnknownNameError, match="unknown parameter 'n_layer'; did you mean 'n_layers'"):
+        assign(["n_layer=1"], targets)
+    with pytest.raises(UnknownNameError, match="unknown train parameter 'd_model'"):
+        assign(["train.d_model=1"], targets)
+
+
+@pytest.mark.parametrize(("text", "value"), [("x=none", None), ("x=true", True), ("x=1", 1), ("x=1e3", 1000.0), ("x=a=b", "a=b"), ("x=NaN", "NaN"), ("x=", "")])
+def test_assignments_are_read_as_json_or_text(text: str, value: object) -> None:
+    assert parse_assignment(text) == ("x", value)
+
+
+@pytest.mark.parametrize("text", ["p", "=3", " =3"])
+def test_assignments_need_a_name(text: str) -> None:
+    with pytest.raises(ParameterError, match="expected name=value"):
+        parse_assignment(text)
+
+
+def test_model_config_fills_in_and_checks() -> None:
+    assert (ModelConfig(d_model=64, n_heads=4).d_head, ModelConfig(d_model=64).d_mlp) == (16, 256)
+    assert ModelConfig(d_model=64, n_heads=4).scale == 4.0
+    assert ModelConfig(n_layers=2, n_loops=3).depth == 6
+    with pytest.raises(ParameterError, match="d_model=65 does not divide into n_heads=4"):
+        ModelConfig(d_model=65)
+    with pytest.raises(ParameterError, match="sizes that add up to d_vocab_out=113"):
+        ModelConfig(output_sizes=(100, 12))
+    with pytest.raises(ParameterError, match="read_layers"):
+        ModelConfig(read_layers=(2,))

@@ -1,0 +1,82 @@
+"""Results: JSON and back, the null's arithmetic, and the views."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint.results import Claim, Figure, Null, ProbeResult, Table, plain
+
+
+def example() -> ProbeResult:
+    return ProbeResult(
+        probe="fourier",
+        question="Which frequencies?",
+        metrics={"key": [16, 30], "share": {"16": 0.348}, "weird <b>": math.inf},
+        finding="Two.",
+        null={"share": Null("share", 0.3, 0.1, 0.0, 0.005, "untrained <weights>", 199)},
+        tables={"t": Table({"k": [1, 2], "s": [0.1, 0.2]}, "one row a frequency", {"k": "cycles per p"})},
+        arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
+        figures={"f": Figure({"data": [], "layout": {}}, "Nothing.")},
+        provenance={"seed": 0},
+    )
+
+
+def test_json_round_trip() -> None:
+    result = example()
+    back = ProbeResult.from_json(result.to_json())
+    assert back.to_json() == result.to_json()
+    np.testing.assert_array_equal(back.arrays["a"], result.arrays["a"])
+    np.testing.assert_array_equal(back.arrays["c"], result.arrays["c"])
+    assert back.null == result.null
+    assert back.null["share"].z == math.inf
+
+
+def test_brief_form_has_neither_arrays_nor_figures() -> None:
+    brief = example().to_dict(arrays=False, figures=False)
+    assert "arrays" not in brief and "figures" not in brief
+    assert brief["null"]["share"]["z"] == "inf"
+    json.dumps(brief, allow_nan=False)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=50), st.floats(-100, 100))
+def test_sampled_null_by_hand(values: list[float], observed: float) -> None:
+    null = Null.sampled("m", observed, values, "how")
+    assert null.p_value == (1 + sum(value >= observed for value in values)) / (1 + len(values))
+    assert null.mean == pytest.approx(sum(values) / len(values), abs=1e-9)
+    assert null.std == pytest.approx(statistics.stdev(values), abs=1e-9)
+    assert 0 < null.p_value <= 1
+    if null.std > 1e-6:
+        assert null.z == pytest.approx((observed - null.mean) / null.std)
+
+
+def test_z_of_a_null_without_spread() -> None:
+    assert Null("m", 2, 1, 0, 0.01, "").z == math.inf
+    assert Null("m", 0, 1, 0, 0.01, "").z == -math.inf
+    assert Null("m", 1, 1, 0, 1.0, "").z == 0
+
+
+def test_views() -> None:
+    result = example()
+    frame = result.to_frame().set_index("metric")
+    assert frame.loc["share", "p_value"] == 0.005
+    assert result.tables["t"].to_frame()["s"].tolist() == [0.1, 0.2]
+    assert "weird &lt;b&gt;" in result._repr_html_()
+    assert result.figures["f"].show().to_dict()["data"] == []
+
+
+def test_plain_values() -> None:
+    value = {1: torch.tensor([1.5]), "x": (np.float64(2), {3}, math.nan), "n": None}
+    assert plain(value) == {"1": [1.5], "x": [2.0, [3], "nan"], "n": None}
+
+
+def test_claim_round_trip() -> None:
+    claim = Claim("s", "a", "st", "p", "o", "c", "r", "reproduced", {"x": (1, 2)})
+    assert Claim(**json.loads(json.dumps(claim.to_dict()))).to_dict() == claim.to_dict()
