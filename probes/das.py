@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -95,15 +97,12 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
     Minimises the cross-entropy of the labels (Geiger et al. 2024, Eq. 4) with Adam over pyvene's rotation, the learning
     rate falling linearly to zero. Bit-equal for equal seeds.
     """
-    with warnings.catch_warnings():  # pyvene's own imports warn about what does not concern us
-        warnings.simplefilter("ignore")
-        from pyvene import LowRankRotatedSpaceIntervention
     if dimension > site.width:
         raise ParameterError(f"das: dimension {dimension} is above the width {site.width} of {site.hook}")
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
-        rotation = LowRankRotatedSpaceIntervention(embed_dim=site.width, low_rank_dimension=dimension).to(site.base)
+        rotation = _rotation(site.width, dimension).to(site.base)
         optimiser = torch.optim.Adam(rotation.parameters(), lr=lr)
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
         losses = []
@@ -117,6 +116,14 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
             schedule.step()
             losses.append(loss.detach())
         return rotation.rotate_layer.weight.detach().clone(), torch.stack(losses).tolist()
+
+
+def _rotation(width: int, dimension: int) -> Any:
+    """pyvene's trainable rotation; what its import says to stdout and as warnings does not concern our users."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        from pyvene import LowRankRotatedSpaceIntervention
+    return LowRankRotatedSpaceIntervention(embed_dim=width, low_rank_dimension=dimension)
 
 
 def _loss(task: Task, logits: Tensor, labels: Tensor) -> Tensor:
@@ -304,8 +311,8 @@ def _difference(observed: float, control: float, n: int) -> Null:
 def _finding(metrics: dict[str, Any], null: Null) -> str:
     verdict = "holds" if metrics["found"] else "does not hold"
     return (
-        f"A {metrics['dimension']}-dimensional subspace of {metrics['hook']} (position {metrics['pos']}) {verdict} {metrics['variable']}: swapping it gives the "
-        f"counterfactual answer on {metrics['iia']:.1%} of {metrics['pairs_held_out']} held-out pairs; random subspaces {metrics['iia_random']:.1%} "
+        f"A {metrics['dimension']}-dimensional subspace of {metrics['hook']} (position {metrics['pos']}) {verdict} {metrics['variable']}: swapping it "
+        f"gives the counterfactual answer on {metrics['iia']:.1%} of {metrics['pairs_held_out']} held-out pairs; random subspaces {metrics['iia_random']:.1%} "
         f"(p = {null.p_value:.2g}), the whole activation {metrics['iia_full_swap']:.1%}, the same search in the untrained model {metrics['iia_untrained']:.1%}."
     )
 

@@ -1,0 +1,296 @@
+"""Activation patching and its linear estimate: where the information that decides the answer sits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mechint import figures
+from mechint.config import setting
+from mechint.errors import UnknownNameError
+from mechint.models import functional
+from mechint.models.branches import Edit, Point, Stream, at, frozen, unsupported
+from mechint.pairs import Pairs, choose_variable, draw
+from mechint.probe import Probe
+from mechint.results import Null, ProbeResult, Table
+from mechint.task import Task
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+HOOKS = {"resid_pre": "hook_resid_pre", "attn_out": "hook_attn_out", "head": "attn.hook_z", "mlp_out": "hook_mlp_out"}
+"""Kind of component → the hook within a block that is patched."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """An activation at one layer and position, and of one head where `kind` is "head"."""
+
+    kind: str
+    layer: int
+    pos: int
+    head: int | None = None
+
+    @property
+    def hook(self) -> str:
+        return f"blocks.{self.layer}.{HOOKS[self.kind]}"
+
+    @property
+    def point(self) -> Point:
+        """Where on the residual stream a change of the activation arrives."""
+        return {"resid_pre": Point(self.layer), "mlp_out": Point(self.layer + 1)}.get(self.kind, Point(self.layer, 1))
+
+    def __str__(self) -> str:
+        head = "" if self.head is None else f".{self.head}"
+        return f"{self.kind} {self.layer}{head} @ {self.pos}"
+
+
+def patched(stream: Stream, source: Stream, components: Sequence[Component]) -> Tensor:
+    """Logits (component, pair, d_vocab_out) of the recorded base inputs with each component alone taken from the source."""
+    edits = []
+    for component in components:
+        delta = (source.activations[component.hook] - stream.activations[component.hook])[:, component.pos]
+        if component.head is not None:
+            block = component.layer % stream.config.n_layers
+            delta = delta[:, component.head] @ stream.p[f"blocks.{block}.attn.W_O"][component.head]
+        edits.append(Edit(component.point, delta, component.pos))
+    return stream.edited(edits)
+
+
+def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
+    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the outputs that change."""
+    differences = []
+    for output, columns in enumerate(task.output_slices.values()):
+        part, changed = logits[..., columns], pairs.changed[:, output]
+        index = [classes[:, output].clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1) for classes in (pairs.labels, pairs.answers)]
+        label, answer = (part.gather(-1, classes).squeeze(-1) for classes in index)
+        differences.append((label - answer) * changed)
+    return sum(differences, torch.zeros_like(differences[0])) / pairs.changed.sum(-1).clamp_min(1)
+
+
+def flipped(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
+    """(..., pair) share of the changed outputs that are answered with the counterfactual label."""
+    answers = torch.stack([logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1)
+    return ((answers == pairs.labels) & pairs.changed).sum(-1) / pairs.changed.sum(-1).clamp_min(1)
+
+
+def attribution(subject: Subject, pairs: Pairs, source: Stream, components: Sequence[Component]) -> Tensor:
+    """(component, pair) first-order estimate of each patch's change of the logit difference.
+
+    (source activation - base activation) · gradient of the base's logit difference with respect to the activation (Nanda
+    2023, Attribution Patching); one backward for all components.
+    """
+    assert subject.task is not None
+    p, config = frozen(subject.model), subject.model.config
+    wanted, kept = {component.hook for component in components}, {}
+
+    def keep(name: str, tensor: Tensor) -> Tensor:
+        if name in wanted:
+            kept[name] = tensor
+        return tensor
+
+    layout = functional.dense(pairs.base)
+    with torch.enable_grad():
+        x = functional.embed(p, layout).requires_grad_()
+        logits = functional.read_out(p, config, x, layout, keep)
+        gradients = torch.autograd.grad(logit_difference(subject.task, at(logits, pairs.reads), pairs).sum(), list(kept.values()), allow_unused=True)
+    products = {}
+    for (name, tensor), gradient in zip(kept.items(), gradients, strict=True):
+        product = torch.zeros_like(tensor) if gradient is None else (source.activations[name] - tensor.detach()) * gradient
+        products[name] = product.sum(-1)  # (pair, pos) or (pair, pos, head)
+    chosen = [products[one.hook][:, one.pos] if one.head is None else products[one.hook][:, one.pos, one.head] for one in components]
+    return torch.stack(chosen)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """(component, pair) numbers of every patch; base and source (pair,) logit differences without a patch."""
+
+    difference: np.ndarray
+    flips: np.ndarray
+    estimate: np.ndarray
+    null: np.ndarray
+    base: np.ndarray
+    source: np.ndarray
+
+    def recovered(self, difference: np.ndarray) -> np.ndarray:
+        """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
+        span = self.source.mean() - self.base.mean()
+        return (difference - self.base).mean(-1) / (span if abs(span) > 1e-12 else np.nan)
+
+
+@dataclass(frozen=True)
+class Patching(Probe):
+    """Which layers, positions and heads carry the information that turns one answer into another?
+
+    Pairs (base, source) differ in one causal variable (where it has fixed positions, in these tokens alone), and so in the
+    answer. Each component's activation in the base run is replaced by its activation in the source run.
+    Recovered = (LD_patched - LD_base) / (LD_source - LD_base), LD = logit of the source's answer - logit of the base's,
+    means over pairs: 0 nothing, 1 all (the residual stream before the first block is 1 by construction, so it is shown and not
+    ranked). Flips: share of pairs then answered as the source. Beside it stands attribution
+    patching, its first-order estimate, with the rank correlation of the two. Null: activations of a wrong source (that of
+    another pair) destroy information but carry none; the largest recovery over all components in resamples of the pairs.
+
+    Cost: two forwards to record, one backward for the estimate, then all components that enter the residual stream at one
+    point run stacked, from there on, and as many again for the null. Memory: `subject.chunk` pairs at a time.
+    """
+
+    name: ClassVar[str] = "patching"
+    source: ClassVar[str] = "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
+    needs: ClassVar[tuple[str, ...]] = ("variables", "reads", "transformer")
+
+    variable: str | None = setting(None, "causal variable that tells base from source; the task's first one when none")
+    components: tuple[str, ...] = setting(("resid_pre", "head", "mlp_out"), "what is patched: resid_pre, attn_out, head, mlp_out")
+    layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
+    pairs: int = setting(256, "pairs", low=2)
+    only_correct: bool = setting(True, "only pairs whose base and source the model answers correctly")
+    null_samples: int = setting(999, "resamples of the pairs under the null", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in self.components:
+            if kind not in HOOKS:
+                raise UnknownNameError.of("patching component", kind, HOOKS)
+        if not self.components:
+            self.reject("components", f"at least one of {', '.join(HOOKS)}")
+
+    def unmet(self, subject: Subject) -> str | None:
+        return unsupported(subject.model)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        assert subject.task is not None
+        variable = choose_variable(subject.task, self.variable)
+        components = list(self._components(subject))
+        pairs = draw(subject, variable, self.pairs, seed, only_correct=self.only_correct, minimal=True)
+        effects = _effects(subject, pairs, components)
+        recovered, estimated = effects.recovered(effects.difference), effects.recovered(effects.base + effects.estimate)
+        inner = [index for index, component in enumerate(components) if component.point > Point(0)] or list(range(len(components)))
+        flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
+        how = "largest recovery over the components when the source is that of another pair"
+        null = Null.sampled("recovered", recovered[top], _largest(effects, inner, self.null_samples, seed), how)
+        correlation = _spearman(recovered, estimated)
+        metrics = {
+            "recovered": float(recovered[top]),
+            "flips": float(flips[top]),
+            "component": str(components[top]),
+            "components": len(components),
+            "attribution_spearman": correlation,
+            "variable": variable.name,
+            "pairs": len(pairs),
+            "found": null.p_value <= 0.01,
+        }
+        finding = (
+            f"{components[top]} carries most of {variable.name}: patching it recovers {recovered[top]:.0%} of the logit difference and flips {flips[top]:.0%} "
+            f"of {len(pairs)} answers; a wrong source recovers {null.mean:.0%} (p = {null.p_value:.2g}). Attribution patching ranks the {len(components)} "
+            f"components with a Spearman correlation of {correlation:.2f}."
+        )
+        return self.result(
+            metrics=metrics,
+            finding=finding,
+            null={"recovered": null},
+            tables={"components": _table(components, recovered, flips, estimated, effects.recovered(effects.null))},
+            arrays={"recovered": recovered, "flips": flips, "attribution": estimated},
+            figures=_figures(components, recovered, estimated, variable.name),
+        )
+
+    def _components(self, subject: Subject) -> Iterator[Component]:
+        config = subject.model.config
+        for layer in range(config.depth) if self.layers is None else self.layers:
+            for kind in self.components:
+                if kind == "mlp_out" and config.attn_only:
+                    continue
+                subject.check_hook(f"blocks.{layer}.{HOOKS[kind]}")
+                for pos in range(subject.data.tokens.shape[1]):
+                    yield from (Component(kind, layer, pos, head) for head in (range(config.n_heads) if kind == "head" else [None]))
+
+
+def _effects(subject: Subject, pairs: Pairs, components: Sequence[Component]) -> Effects:
+    assert subject.task is not None
+    names, parts = {component.hook for component in components}, []
+    for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
+        part = pairs[rows]
+        base, source = (Stream(subject.model, tokens, part.reads, names, subject.memory) for tokens in (part.base, part.source))
+        other = Stream(subject.model, part.source.roll(1, 0), part.reads, names, subject.memory)
+        logits = patched(base, source, components)
+        numbers = (
+            logit_difference(subject.task, logits, part),
+            flipped(subject.task, logits, part),
+            attribution(subject, part, source, components),
+            logit_difference(subject.task, patched(base, other, components), part),
+            logit_difference(subject.task, base.logits, part),
+            logit_difference(subject.task, source.logits, part),
+        )
+        parts.append([number.double().cpu().numpy() for number in numbers])
+    return Effects(*(np.concatenate(column, -1) for column in zip(*parts, strict=True)))
+
+
+def _largest(effects: Effects, among: Sequence[int], n: int, seed: int) -> np.ndarray:
+    """(n,) the largest recovery over the components `among` under wrong sources, in `n` resamples of the pairs."""
+    generator = np.random.default_rng(seed)
+    span = effects.source.mean() - effects.base.mean()
+    wrong = (effects.null - effects.base)[list(among)]  # (component, pair)
+    pairs = wrong.shape[1]
+    draws = (generator.multinomial(pairs, np.full(pairs, 1 / pairs), n) / pairs).T
+    return (wrong @ draws).max(0) / (span if abs(span) > 1e-12 else np.nan)
+
+
+def _spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """Rank correlation; NaN where either is constant."""
+    from scipy.stats import spearmanr
+
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(spearmanr(a, b).statistic)
+
+
+def _table(components: Sequence[Component], recovered: np.ndarray, flips: np.ndarray, estimated: np.ndarray, wrong: np.ndarray) -> Table:
+    columns: dict[str, Sequence[Any]] = {
+        "kind": [component.kind for component in components],
+        "layer": [component.layer for component in components],
+        "pos": [component.pos for component in components],
+        "head": [component.head for component in components],
+        "recovered": recovered.tolist(),
+        "flips": flips.tolist(),
+        "attribution": estimated.tolist(),
+        "wrong_source": wrong.tolist(),
+    }
+    units = {name: "share of the logit difference" for name in ("recovered", "attribution", "wrong_source")} | {"flips": "share of pairs"}
+    return Table(columns, "One row a patched component; wrong_source patches in the activation of another pair's source.", units)
+
+
+def _figures(components: Sequence[Component], recovered: np.ndarray, estimated: np.ndarray, variable: str) -> dict[str, Any]:
+    result = {}
+    for kind in dict.fromkeys(component.kind for component in components):
+        members = [index for index, component in enumerate(components) if component.kind == kind]
+        rows = [f"{components[i].layer}" + ("" if components[i].head is None else f".{components[i].head}") for i in members]
+        names, positions = list(dict.fromkeys(rows)), sorted({components[i].pos for i in members})
+        z = np.full((len(names), len(positions)), np.nan)
+        for row, i in zip(rows, members, strict=True):
+            z[names.index(row), positions.index(components[i].pos)] = recovered[i]
+        result[kind] = figures.heatmap(
+            z,
+            x=[str(pos) for pos in positions],
+            y=names,
+            title=f"Patching {kind}: {variable}",
+            x_title="position (token index)",
+            y_title="layer.head (index)" if kind == "head" else "layer (index)",
+            z_title="logit difference recovered (0 base, 1 source)",
+            diverging=True,
+            caption="How much of the source's answer each activation carries into the base run: 1 all of it, 0 none.",
+        )
+    result["attribution"] = figures.scatter(
+        estimated,
+        recovered,
+        title="Attribution patching against activation patching",
+        x_title="first-order estimate (share of the logit difference)",
+        y_title="recovered by patching (share of the logit difference)",
+        groups=[component.kind for component in components],
+        text=[str(component) for component in components],
+        caption="One point a component. Where the model is linear the points lie on the diagonal.",
+    )
+    return result
