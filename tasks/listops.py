@@ -202,13 +202,15 @@ class ListOps(GeneratedTask):
         if until == "all":
             return torch.ones(len(tokens), dtype=torch.int64)
         mark = ">" if until == "output" and self.chain_of_thought else "="
-        return (tokens == self.vocabulary.ids[mark]).int().argmax(1) + 1
+        return torch.from_numpy((tokens.numpy() == self.vocabulary.ids[mark]).argmax(1) + 1)
 
     def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
         if split == "train" and self.train_examples:
             yield from epochs(self.expressions(self.train_examples, split, rng("training set", self.name, seed)), seed, batch_size, start)
+            return
         if split != "train" or self.ramp_operation is None or batch_size is None:
             yield from super().stream(split, seed, batch_size, start)
+            return
         per_block = max(1, self.block // batch_size)
         for block in itertools.count(start // per_block):
             steps = np.arange(block * per_block, (block + 1) * per_block)
@@ -275,7 +277,7 @@ class ListOps(GeneratedTask):
     def accuracy(self, predict: Predict, batch: Batch) -> np.ndarray:
         """(model,) share of `batch` whose value is found by greedy continuation from the prompt."""
         ids, right = self.vocabulary.ids, self.answers_of(batch.tokens)
-        given = greedy.answers(predict, batch.tokens, self.prompts(batch.tokens), ids["="], ids[self.notation.end], right.shape[-1])
+        given = greedy.answers(predict, batch.tokens, self.prompts(batch.tokens), ids["="], self.notation.end_token, right.shape[-1])
         return (given == right).all(-1).double().mean(-1).numpy()
 
     @cached_property
@@ -291,7 +293,7 @@ class ListOps(GeneratedTask):
     def answers_of(self, tokens: Tensor) -> Tensor:
         """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the end; -1 where there is no =."""
         ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
-        return greedy.after(tokens, ids["="], ids[self.notation.end], width)
+        return greedy.after(tokens, ids["="], self.notation.end_token, width)
 
 
 def constant_chance(values: Tensor) -> Chance:

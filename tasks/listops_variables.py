@@ -68,7 +68,7 @@ def _variable(
         return [task.notation.expression(task.text(row)) for row in tokens]
 
     def label(tokens: Tensor, values: Tensor) -> Tensor:
-        joined = torch.full_like(tokens, task.vocabulary.ids[task.notation.end])
+        joined = torch.full_like(tokens, task.notation.end_token)
         lengths = torch.zeros(len(tokens), dtype=torch.int64)
         for row, (expression, value) in enumerate(zip(expressions(tokens), values.tolist(), strict=True)):
             steps = change(expression, value)

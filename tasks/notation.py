@@ -76,6 +76,10 @@ class Notation:
         return "e" if self.symbolic else "\n"
 
     @property
+    def end_token(self) -> int:
+        return self.vocabulary.ids[self.end]
+
+    @property
     def comma(self) -> str:
         return "" if self.symbolic else ","
 

@@ -31,7 +31,7 @@ class Writer:
         tokens, lengths = self.spell(levels, n)
         fits = lengths <= n_ctx
         tokens, lengths = tokens[np.repeat(fits, lengths)], lengths[fits]
-        padded = np.full((len(lengths), n_ctx), self.notation.vocabulary.ids[self.notation.end], np.int16)
+        padded = np.full((len(lengths), n_ctx), self.notation.end_token, np.int16)
         padded[np.arange(n_ctx) < lengths[:, None]] = tokens
         return padded, lengths
 
@@ -40,48 +40,44 @@ class Writer:
         if not n:
             return np.zeros(0, np.int16), np.zeros(0, np.int64)
         items = self._steps(levels, n)
-        shown = items != NOTHING
-        flat = items[shown]
-        spelled = self.notation.spelled
-        per_row = np.count_nonzero(shown, axis=1)
-        lengths = np.add.reduceat(np.count_nonzero(spelled, axis=1).take(flat), np.cumsum(per_row) - per_row)
-        characters = spelled.take(flat, axis=0)
-        return characters[characters > 0] - np.int16(1), lengths
+        characters = self.notation.spelled.take(items[items != NOTHING], axis=0)
+        tokens = characters[characters > 0] - np.int16(1)
+        # the end stands nowhere but at the end
+        return tokens, np.diff(np.flatnonzero(tokens == self.notation.end_token), prepend=-1)
 
     def _steps(self, levels: list[Level], n: int) -> NDArray[np.int16]:
         """Items (n, column) of the whole texts, with gaps: start, then a block of columns a step, then the answer.
 
-        Before step t the brackets of preorder rank < brackets - t are open; an item shows while its own bracket is, and
-        a resolved bracket shows as its value while its parent is.
+        Step t shows the brackets of preorder rank < brackets - t; an item shows while its own bracket does, and a
+        resolved bracket shows as its value while its parent does. So ranks are kept less the number of brackets.
         """
         place = _places(levels, n)
         width = int(place[0].size.max())
         items, values, owners, parents = (np.zeros((n, width), np.int16) for _ in range(4))
         item, folded, owner, parent = (grid.ravel() for grid in (items, values, owners, parents))
+        brackets = place[0].brackets
         for level, at in zip(levels, place, strict=True):
             base = level.example * width
+            rank = at.rank - brackets[level.example]
             for slot, value in enumerate(level.operands):
                 # all slots as if plain values: what follows overwrites unused ones (they fall on the close) and nested ones
                 leaf = base + at.operand_start[slot]
-                item[leaf], owner[leaf] = self.notation.value_item(value, not slot), at.rank
+                item[leaf], owner[leaf] = self.notation.value_item(value, not slot), rank
             start, close = base + at.start, base + at.start + at.size - 1
-            item[close], owner[close] = CLOSE, at.rank
-            item[start], owner[start] = self.notation.opening_item(level.operation, at.first), at.rank
-            folded[start], parent[start] = self.notation.value_item(level.value, at.first), at.parent
-        brackets = place[0].brackets.astype(np.int16)
+            item[close], owner[close] = CLOSE, rank
+            item[start], owner[start] = self.notation.opening_item(level.operation, at.first), rank
+            folded[start], parent[start] = self.notation.value_item(level.value, at.first), at.parent - brackets[level.example]
         steps = int(brackets.max()) if self.chain_of_thought else 1
         value = self.notation.value_item(levels[0].value, True)
         text = np.zeros((n, steps * (width + 1) + 5), np.int16)
         text[:, 0] = START
         for step in range(steps):
-            block = text[:, step * (width + 1) : (step + 1) * (width + 1)]
-            rank = (brackets - step)[:, None]
+            first = step * (width + 1)
             if step:
-                block[:, 0] = np.where(rank[:, 0] > 0, STEP, NOTHING)
+                text[:, first] = np.where(brackets > step, STEP, NOTHING)
+            unresolved = owners < -step
             # products: np.where takes five times as long
-            unresolved = owners < rank
-            np.multiply(items, unresolved, out=block[:, 1:])
-            block[:, 1:] += values * (unresolved ^ (parents < rank))
+            text[:, first + 1 : first + 1 + width] = items * unresolved + values * (unresolved ^ (parents < -step))
         if self.chain_of_thought:
             text[:, -5], text[:, -4] = STEP, value
         text[:, -3], text[:, -2], text[:, -1] = EQUALS, value, END
