@@ -15,7 +15,7 @@ Third parties are asked first, then the built-in formats in the order of ``mechi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Found:
     task, parameters: name and fields of the task where the file tells them; step: optimiser steps taken; metrics: name →
     number as recorded; seed: of the train/test split; train: the training configuration as JSON values; extra: whatever
     else is worth showing, as JSON values ("assumed": what the file does not say and the reader took for granted);
+    series: step → function that gives the weights at that step, for a file that holds several;
     model: a finished module in place of weights, for a model that is none of mechint's architectures.
     """
 
@@ -54,6 +55,7 @@ class Found:
     seed: int = 0
     train: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[int, Callable[[], Mapping[str, Tensor]]] = field(default_factory=dict)
     model: Any = None
 
 
@@ -99,6 +101,18 @@ def record(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
         if number is not None:
             metrics[name] = number
     return None if step is None else int(step), metrics
+
+
+def history(content: Any) -> dict[int, dict[str, Tensor]]:
+    """Step → state dict, ascending, of a training file that keeps several in one list and their steps in another."""
+    if not isinstance(content, Mapping):
+        return {}
+    for states, steps in (("state_dicts", "epochs"), ("checkpoints", "checkpoint_epochs")):
+        pairs = zip(content.get(steps) or (), content.get(states) or (), strict=False)
+        found = {int(step): state for step, value in pairs if (state := state_dict(value)) is not None}
+        if found:
+            return dict(sorted(found.items()))
+    return {}
 
 
 def _number(value: Any) -> float | None:

@@ -102,8 +102,8 @@ def _found(path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | Non
     if version != VERSION:
         raise CheckpointError(f"{path}: mechint checkpoint of version {version!r}, expected {VERSION}; a newer mechint may read it")
     task, metrics = header.get("task"), header.get("metrics")
-    fits = isinstance(header.get("config"), Mapping) and isinstance(metrics, Mapping) and (task is None or {"name", "parameters"} <= set(task))
-    if state is None or not fits:
+    told = task is None or (isinstance(task, Mapping) and {"name", "parameters"} <= set(task))
+    if state is None or not isinstance(header.get("config"), Mapping) or not isinstance(metrics, Mapping) or not told:
         raise CheckpointError(f"{path}: a mechint checkpoint whose state, config, task or metrics is damaged")
     return Found(
         config=settings(config_class(str(header.get("kind"))), header["config"], path),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import sys
 import warnings
@@ -24,6 +25,8 @@ from mechint.task import Task
 
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 """What the checkpoint in a directory is called; the first that is there is read."""
+
+Weights = Callable[[], Mapping[str, Tensor]]
 
 
 def load_checkpoint(path: str | Path, task: str | None = None, parameters: Mapping[str, Any] | None = None, device: str = "cpu") -> Checkpoint:
@@ -47,6 +50,7 @@ def load_checkpoint(path: str | Path, task: str | None = None, parameters: Mappi
     file, series = _locate(path)
     name, found = recognise(file, None if file.is_dir() else read_content(file))
     chosen = choose_task(file, found, task, parameters or {})
+    within = {step: _fitted(file, found, weights, chosen) for step, weights in found.series.items()}
     found = fit(file, found, chosen)
     model = found.model if found.model is not None else _model(file, found)
     if place.type != "cpu":
@@ -64,7 +68,7 @@ def load_checkpoint(path: str | Path, task: str | None = None, parameters: Mappi
         seed=found.seed,
         train=found.train,
         extra=dict(found.extra),
-        series={step: _weights_at(member, chosen) for step, member in series.items()},
+        series={step: _weights_at(member, chosen) for step, member in series.items()} or within,
     )
 
 
@@ -86,9 +90,14 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     return path, {}
 
 
-def _weights_at(file: Path, task: Task | None) -> Callable[[], Mapping[str, Tensor]]:
+def _weights_at(file: Path, task: Task | None) -> Weights:
     """A function that reads the weights in `file` when they are wanted."""
     return lambda: fit(file, recognise(file, read_content(file))[1], task).weights
+
+
+def _fitted(file: Path, found: Found, weights: Weights, task: Task | None) -> Weights:
+    """`weights`, as the task needs them."""
+    return lambda: fit(file, dataclasses.replace(found, weights=weights()), task).weights
 
 
 # --- which format -----------------------------------------------------------------------------------------------------
@@ -101,7 +110,12 @@ def recognise(path: Path, content: Any) -> tuple[str, Found]:
         except MechintError as error:  # a broken plug-in must not stop the others
             warnings.warn(str(error), stacklevel=2)
             continue
-        found = reader(path, content)
+        try:
+            found = reader(path, content)
+        except MechintError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:  # foreign data break in many ways
+            raise CheckpointError(f"{path}: taken for {name}, but damaged: {type(error).__name__}: {error}") from error
         if found is not None:
             return name, found
     known = ", ".join(CHECKPOINT_FORMATS)

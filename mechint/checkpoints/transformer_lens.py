@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.found import Found, json_beside, record, settings, state_dict
+from mechint.checkpoints.found import Found, history, json_beside, record, settings, state_dict
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.transformer import parameter_shapes
@@ -54,8 +54,9 @@ def read(path: Path, content: Any) -> Found | None:
         return None
     given = given if given is not None else _beside(path, state)
     config, weights, assumed = interpret(path, state, given or {})
-    step, metrics = record(content)
-    return Found(config=config, weights=weights, step=step, metrics=metrics, extra={"assumed": assumed} if assumed else {})
+    step, metrics = record(content)  # a bare state dict records nothing
+    series = {at: lambda then=then: interpret(path, then, given or {})[1] for at, then in history(content).items()}
+    return Found(config=config, weights=weights, step=step, metrics=metrics, series=series, extra={"assumed": assumed} if assumed else {})
 
 
 def _parts(content: Any) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | None]:
@@ -96,7 +97,7 @@ def interpret(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any])
     if attn_only:
         assumed.pop("act_fn", None)
         said["act_fn"] = "relu"
-    elif said["act_fn"] not in ACTIVATIONS:
+    elif str(said["act_fn"]) not in ACTIVATIONS:
         raise CheckpointError(f"{path}: act_fn={said['act_fn']!r} is not served; expected one of {', '.join(ACTIVATIONS)}")
     (d_vocab, d_model), (n_heads, _, d_head) = state["embed.W_E"].shape, state["blocks.0.attn.W_Q"].shape
     shape = {
@@ -109,7 +110,7 @@ def interpret(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any])
         "d_vocab": d_vocab,
         "d_vocab_out": state["unembed.W_U"].shape[1],
         "attn_only": attn_only,
-        "eps": float(given.get("eps", 1e-5)),
+        "eps": given.get("eps", 1e-5),
         "attn_scale": _attn_scale(given),
     }
     config = settings(ModelConfig, {**shape, **said, "act_fn": ACTIVATIONS[said["act_fn"]]}, path)

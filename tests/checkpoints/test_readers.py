@@ -121,6 +121,15 @@ def test_progress_measures_models_compute_what_their_code_does(tmp_path, name, o
     assert logits.shape[-1] == (8 if operation is None else 7)
 
 
+def test_a_full_run_gives_its_snapshots_as_series(tmp_path):
+    state, early = left_facing(8, 3, d=8), {name: value / 2 for name, value in left_facing(8, 3, d=8).items()}
+    content = {"state_dicts": [early, state], "epochs": [0, 100], "config": {"p": 7, "fn_name": "add"}}
+    torch.save(content, tmp_path / "full.pth")
+    subject = load_checkpoint(tmp_path / "full.pth").subject()
+    assert list(subject.series) == [0, 100] and torch.equal(subject.at(100).model.W_E, subject.model.W_E)
+    assert torch.equal(subject.at(0).model.W_E * 2, subject.model.W_E) and subject.at(0).logits().shape == (49, 7)
+
+
 def test_progress_measures_without_configuration_and_damaged(tmp_path):
     state = left_facing(8, 3, d=8)
     torch.save({"model": state, "epoch": 1}, tmp_path / "bare.pth")

@@ -81,6 +81,22 @@ def test_unscaled_attention_and_epsilon_come_from_the_configuration(tmp_path):
     assert (config.scale, config.eps) == (1.0, 1e-3)
 
 
+def test_snapshots_in_the_file_are_its_series(tmp_path):
+    halved = {name: value / 2 for name, value in STATE.items() if not name.endswith(("mask", "IGNORE"))}
+    content = {"model": STATE, "config": CFG, "checkpoints": [halved, STATE], "checkpoint_epochs": [0, 10]}
+    opened = load_checkpoint(written(tmp_path, content), task="modular-arithmetic", parameters={"p": 5})
+    assert list(opened.series) == [0, 10] and torch.equal(opened.series[0]()["embed.W_E"] * 2, opened.model.W_E)
+
+
+def test_nonsense_in_the_right_places_is_one_line(tmp_path):
+    for name, value in {"embed.W_E": torch.ones(3), "unembed.W_U": torch.ones(()), "blocks.0.mlp.W_in": torch.ones(2)}.items():
+        with pytest.raises(CheckpointError, match="taken for transformer-lens, but damaged"):
+            load_checkpoint(written(tmp_path, {"model": STATE | {name: value}, "config": CFG}))
+    for name, value in {"eps": None, "act_fn": ["relu"], "attention_dir": 3}.items():
+        with pytest.raises(CheckpointError):
+            load_checkpoint(written(tmp_path, {"model": STATE, "config": CFG | {name: value}}))
+
+
 @pytest.mark.parametrize(
     ("state", "cfg", "text"),
     [
