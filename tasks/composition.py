@@ -17,12 +17,16 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import DataError
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Output, Variable, Vocabulary, rng
+from tasks.two_operands import chance_of
 
 BUCKETS = {"test": (0, 1), "validation": (1, 2), "train": (2, 16)}
 """Each input falls by a hash into one of 16 buckets; a split owns a range of them."""
 
 TABULATED = 8
 """Up to so many points all permutations are listed (8! rows), and drawing one is a look-up."""
+
+FEW = 1024
+"""Up to so many inputs they are listed, for the split and the chance level."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Composition(GeneratedTask):
                 self.reject(name, f"one number for each of the {len(self.hops)} hops")
         if any(not self._chances(step).any() for step in {0, *(self.stages or ())}):
             self.reject("weights" if self.stages is None else "stages", "some hop to train on at every step")
-        if math.factorial(self.n) ** self.k <= 1024 and any(not self._in_split(self._every_input(), split).any() for split in BUCKETS):
+        if math.factorial(self.n) ** self.k < 2 * len(BUCKETS):
             self.reject("k", f"more: n={self.n} and k={self.k} give too few inputs for a train, a validation and a test split")
 
     # --- inputs ---------------------------------------------------------------------------------------------------
@@ -89,7 +93,13 @@ class Composition(GeneratedTask):
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
+        """Every answer is equally likely; with so few inputs that they can be listed, as counted over the test's."""
+        inputs = self._every_input()
+        if inputs is None:
+            return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
+        targets = self.label_inputs(inputs[_in_split(self._hash(inputs), "test")])
+        read = {output.name: targets[..., index] for index, output in enumerate(self.outputs)}
+        return {name: chance_of(values[values != IGNORE]) for name, values in read.items()}
 
     @cached_property
     def permutations(self) -> Tensor:
@@ -102,7 +112,7 @@ class Composition(GeneratedTask):
         kept, missing = [], n
         while missing > 0:
             drawn = self._draw(math.ceil(missing * 16 / (high - low) * 1.05) + 8, generator)
-            kept.append(drawn.index_select(0, self._in_split(drawn, split).nonzero().flatten()[:missing]))
+            kept.append(drawn.index_select(0, _in_split(self._hash(drawn), split).nonzero().flatten()[:missing]))
             missing -= len(kept[-1])
         tokens = torch.cat(kept) if len(kept) > 1 else kept[0]
         return Batch(tokens, self.label_inputs(tokens))
@@ -129,14 +139,12 @@ class Composition(GeneratedTask):
     def _offsets(self) -> Tensor:
         return torch.arange(0, self.n_ctx, self.n)[:, None]
 
-    def _every_input(self) -> Tensor:
+    def _every_input(self) -> Tensor | None:
+        """Tokens of all inputs where they are few, else None."""
+        if math.factorial(self.n) ** self.k > FEW:
+            return None
         values = torch.tensor(list(itertools.product(self._all_permutations.tolist(), repeat=self.k)))
         return (values + self._offsets).flatten(1)
-
-    def _in_split(self, tokens: Tensor, split: str) -> Tensor:
-        low, high = BUCKETS[split]
-        bucket = (self._hash(tokens) >> 40) & 15
-        return (bucket >= low) & (bucket < high)
 
     def _hash(self, tokens: Tensor) -> Tensor:
         """(batch,) a linear hash modulo 2⁶⁴, the same for all hidden permutations."""
@@ -144,9 +152,13 @@ class Composition(GeneratedTask):
 
     @cached_property
     def _coefficients(self) -> Tensor:
-        """(pos, 1 + output) odd multipliers: of the hash, and of the shuffled labels."""
-        drawn = rng("hash", self.n, self.k).integers(0, 1 << 62, (self.n_ctx, 1 + len(self.hops)))
-        return torch.from_numpy(drawn) | 1
+        """(pos, 1 + output) odd multipliers: of the hash, and of the shuffled labels; with few inputs, such that no split is empty."""
+        keys = (rng("hash", self.n, self.k, attempt) for attempt in itertools.count())
+        drawn = (torch.from_numpy(key.integers(0, 1 << 62, (self.n_ctx, 1 + len(self.hops)))) | 1 for key in keys)
+        inputs = self._every_input()
+        if inputs is None:
+            return next(drawn)
+        return next(odd for odd in drawn if all(_in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS))
 
     # --- which hops a training batch asks -------------------------------------------------------------------------
     def _chances(self, step: int) -> np.ndarray:
@@ -259,3 +271,10 @@ class Composition(GeneratedTask):
         if len(layers) != self.k or any(sorted(layer) != sorted(map(str, range(self.n))) for layer in layers):
             raise DataError(f"text {text!r}: expected {self.k} permutations of 0 to {self.n - 1}, separated by |")
         return [i * self.n + int(value) for i, layer in enumerate(layers) for value in layer]
+
+
+def _in_split(code: Tensor, split: str) -> Tensor:
+    """Whether inputs of hash `code` belong to `split`."""
+    low, high = BUCKETS[split]
+    bucket = (code >> 40) & 15
+    return (bucket >= low) & (bucket < high)
