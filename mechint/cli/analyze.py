@@ -135,13 +135,17 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
     for name, result in results.items():
         out.print(f"\n[bold cyan]{name}[/bold cyan]  [dim]{result.question}[/dim]")
         out.print(result.finding, markup=False)
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("metric", no_wrap=True)
-        table.add_column("observed", overflow="fold")
-        for column in ("null", "z", "p"):
-            table.add_column(column, justify="right", no_wrap=True)
+        tested, others = Table(box=None, pad_edge=False, header_style="dim"), Table(box=None, pad_edge=False, show_header=False)
+        for column in ("metric", "observed", "null", "z", "p"):
+            tested.add_column(column, no_wrap=True, justify="left" if column == "metric" else "right")
+        others.add_column(no_wrap=True)
+        others.add_column(overflow="fold")
         for metric, value in result.metrics.items():
             null = result.null.get(metric)
-            against = ["", "", ""] if null is None else [f"{text(null.mean)} ± {text(null.std)}", text(null.z), f"{null.p_value:.2g}"]
-            table.add_row(metric, text(value, limit=6), *against)
-        out.print(table, markup=False)
+            if null is None:
+                others.add_row(metric, text(value, limit=6))
+            else:
+                tested.add_row(metric, text(value), f"{text(null.mean)} ± {text(null.std)}", text(null.z), f"{null.p_value:.2g}")
+        for table in (tested, others):
+            if table.row_count:
+                out.print(table, markup=False)

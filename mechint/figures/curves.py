@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import COLOURS, CYCLIC, DIVERGING, SEQUENTIAL, axis, band, colours, faint, figure, level, numbers
+from mechint.figures.theme import COLOURS, CYCLIC, DIVERGING, MARGIN, SEQUENTIAL, axis, band, colours, faint, figure, level, numbers
 from mechint.results import Figure
 
 
@@ -16,15 +16,22 @@ def _names(values: Any) -> bool:
     return len(values) > 0 and isinstance(values[0], str)
 
 
-def _levels(lines: Mapping[str, float] | None, null: tuple[float, float, float] | None, log: bool) -> dict[str, Any]:
-    """Shapes and notes of a layout: named horizontal lines, and the band of the null (mean, low, high)."""
+def _levels(lines: Mapping[str, float] | None, null: tuple[float, float, float] | None, log: bool, alone: bool) -> dict[str, Any]:
+    """Shapes and notes of a layout: named horizontal lines, and the band of the null (mean, low, high).
+
+    The names stand right of the plot where no legend does (`alone`), else inside it.
+    """
     marks = [level(value, name) for name, value in (lines or {}).items()]
     if null is not None:
         marks.append(level(null[0], "null", dash="dot"))
     shapes, notes = [shape for shape, _ in marks], [note for _, note in marks]
     if log:  # plotly.js places annotations, unlike shapes, in log10 of the axis
         notes = [note | {"y": numbers(float(np.log10(note["y"])))} for note in notes if note["y"] > 0]
-    return {"shapes": shapes + ([band(null[1], null[2])] if null is not None else []), "annotations": notes}
+    layout = {"shapes": shapes + ([band(null[1], null[2])] if null is not None else []), "annotations": notes}
+    if alone and notes:
+        layout["annotations"] = [note | {"xanchor": "left", "yanchor": "middle", "xshift": 4} for note in notes]
+        layout["margin"] = MARGIN | {"r": 20 + 6 * max(len(note["text"]) for note in notes)}
+    return layout
 
 
 def lines(
@@ -71,10 +78,10 @@ def lines(
             | ({"marker": {"color": colour, "size": 6}} if markers else {})
         )
     first = data[0]["x"] if data else []
+    x_axis = axis(x_title, log=x_log, labels=_names(first))
     y_axis = axis(y_title, log=y_log, **({"range": list(y_range)} if y_range else {}))
-    return figure(
-        data, title, caption, height=height, xaxis=axis(x_title, log=x_log, labels=_names(first)), yaxis=y_axis, hovermode="x", **_levels(levels, null, y_log)
-    )
+    marks = _levels(levels, null, y_log, len(series) == 1)
+    return figure(data, title, caption, height=height, xaxis=x_axis, yaxis=y_axis, hovermode="x", **marks)
 
 
 def bars(
@@ -112,7 +119,7 @@ def bars(
         if errors and name in errors:
             bar["error_y"] = {"type": "data", "array": numbers(errors[name]), "thickness": 1, "width": 3}
         data.append(bar)
-    layout = {"barmode": "stack" if stacked else "group", "bargap": 0.15, **_levels(levels, null, y_log)}
+    layout = {"barmode": "stack" if stacked else "group", "bargap": 0.15, **_levels(levels, null, y_log, len(series) == 1)}
     return figure(data, title, caption, height=height, xaxis=axis(x_title, labels=_names(at)), yaxis=axis(y_title, log=y_log), **layout)
 
 

@@ -19,6 +19,7 @@ DIVERGING = [[0.0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A
 CYCLIC = [[0.0, "#D55E00"], [0.2, "#E6C04B"], [0.4, "#4FA36B"], [0.6, "#2C7FB8"], [0.8, "#8C4FA3"], [1.0, "#D55E00"]]
 VIRIDIS = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6CCE59", "#B4DE2C")
 INK, GRID = "#7A828E", "rgba(128,136,148,0.25)"
+MARGIN = {"l": 64, "r": 24, "t": 48, "b": 52}
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
@@ -70,7 +71,7 @@ def figure(data: Sequence[Mapping[str, Any]], title: str, caption: str, *, heigh
         "font": {"family": FONT, "size": 12, "color": INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 64, "r": 24, "t": 48, "b": 52},
+        "margin": MARGIN,
         "height": height,
         "showlegend": named > 1,
         "legend": {"bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 2},
