@@ -107,7 +107,8 @@ class Gradients(Probe):
         outputs = int((read > 0).sum())
         for start in range(0, len(data), subject.chunk):
             part = data[start : start + subject.chunk]
-            logits = subject.model(part.tokens)
+            # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with it
+            logits = subject.model(part.tokens).double()
             loss = logits.new_zeros(())
             for i, columns in enumerate(slices):
                 if not read[i]:
@@ -119,7 +120,7 @@ class Gradients(Probe):
 
     def _mean_loss(self, subject: Subject, data: Batch) -> Tensor:
         with torch.no_grad():
-            return sum(self._losses(subject, data), torch.zeros((), device=subject.device))
+            return sum(self._losses(subject, data), torch.zeros((), dtype=torch.float64, device=subject.device))
 
     def _shuffled(self, subject: Subject, data: Batch, seed: int, index: int) -> float:
         """Gradient norm with the answers of other examples."""

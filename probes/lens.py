@@ -122,8 +122,7 @@ class Lens(Probe):
             mine = _at(subject, written, targets)
             total += mine
             sums.attribution[name] = sums.attribution.get(name, 0.0) + float(mine.sum())
-            other = torch.stack([_at(subject, written, subject.targets[draw]).sum() for draw in draws.T])
-            sums.null[name] = sums.null.get(name, 0.0) + other.cpu().numpy()
+            sums.null[name] = sums.null.get(name, 0.0) + _drawn(subject, written, draws).cpu().numpy()
         bias = _at(subject, _centred(subject, readout.bias.expand(len(targets), -1)), targets)
         sums.attribution["final biases"] = sums.attribution.get("final biases", 0.0) + float(bias.sum())
         whole = _at(subject, _centred(subject, readout.logits(last)), targets)
@@ -202,6 +201,16 @@ def _at(subject: Subject, logits: Tensor, classes: Tensor) -> Tensor:
     assert subject.task is not None
     starts = torch.tensor([part.start for part in subject.task.output_slices.values()], device=logits.device)
     return logits.gather(1, classes.clamp(min=0) + starts) * (classes != IGNORE)
+
+
+def _drawn(subject: Subject, logits: Tensor, draws: Tensor) -> Tensor:
+    """(sample,) sums over examples and outputs of the logits at the classes of the examples `draws` (example, sample)."""
+    assert subject.task is not None
+    total = logits.new_zeros(draws.shape[1])
+    for i, part in enumerate(subject.task.output_slices.values()):
+        classes = subject.targets[:, i][draws]
+        total += (logits[:, part].gather(1, classes.clamp(min=0)) * (classes != IGNORE)).sum(0)
+    return total
 
 
 def _toward(subject: Subject, readout: Readout, targets: Tensor) -> Tensor:

@@ -1,0 +1,157 @@
+"""Runs the entries: plants at several noise levels, controls by the hundred, one row of the table each."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mechint import __version__
+from mechint.calibration.entries import ENTRIES, Entry
+from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
+from mechint.probe import Probe
+from mechint.registry import PROBES
+from mechint.results import Table, plain
+
+COLUMNS = ("probe", "subject", "noise", "runs", "detected", "wrong", "error", "worst_error", "estimate", "seconds")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Size:
+    """noises: relative to the weights (see `mechint.planted`); plants: a noise level; controls: an entry, all kinds together."""
+
+    noises: tuple[float, ...]
+    plants: int
+    controls: int
+
+
+SIZES = {"smoke": Size((0.0,), 1, 2), "laptop": Size((0.0, 0.03), 5, 20), "full": Size((0.0, 0.01, 0.03, 0.1, 0.3), 10, 200)}
+
+
+def calibrate(probes: Sequence[str] | None = None, size: str = "smoke", out: str | Path | None = None, progress: Progress | None = None) -> Table:
+    """Measure power, false positives and errors of `probes` (all that have an entry when None).
+
+    Args:
+        probes: names of the registry; those without an entry of their own are passed over.
+        size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
+        out: directory for ``calibration.json`` and ``calibration.md``.
+        progress: called with a text before each row.
+
+    Returns:
+        One row a probe's entry and noise level, and one an entry and kind of control. `detected` is the share of runs in
+        which the probe detects: the power on plants, the rate of false positives on controls; `wrong` the share of plants whose
+        estimate is not the planted truth to within the entry's tolerance; `error` the median error of the estimate.
+
+    Raises:
+        UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be written.
+    """
+    for name in probes or ():
+        if name not in PROBES:
+            raise UnknownNameError.of("probe", name, PROBES)
+    if size not in SIZES:
+        raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
+    chosen = [entry for entry in ENTRIES if not probes or entry.probe in probes]
+    rows = [row for entry in chosen for row in _rows(entry, SIZES[size], progress or (lambda text: None))]
+    table = Table({column: [row[column] for row in rows] for column in COLUMNS}, CAPTION, {"seconds": "a run, mean"})
+    if out is not None:
+        write(table, size, Path(out))
+    return table
+
+
+CAPTION = "Power on planted mechanisms and rate of false positives on controls, at every probe's default threshold."
+
+
+def _rows(entry: Entry, size: Size, progress: Progress) -> Iterator[dict[str, Any]]:
+    """The rows of one entry: plants, then controls."""
+    probe: Probe = PROBES[entry.probe].from_dict(dict(entry.settings))
+    for noise in size.noises:
+        progress(f"{entry.probe}: {entry.mechanism}, noise {noise:g}")
+        runs = [_on_plant(entry, probe, noise, seed) for seed in range(size.plants)]
+        yield _row(entry, f"planted {entry.mechanism}", noise, runs)
+    control: Probe = PROBES[entry.probe].from_dict({**entry.settings, **entry.control_settings})
+    each = math.ceil(size.controls / max(1, len(entry.controls)))
+    for name, build in entry.controls.items():
+        progress(f"{entry.probe}: control {name}")
+        runs = [_timed(lambda seed=seed, build=build: (entry.detects(control, control.run(build(seed), seed=seed)), None)) for seed in range(each)]
+        yield _row(entry, f"control: {name}", None, runs)
+
+
+def _on_plant(entry: Entry, probe: Probe, noise: float, seed: int) -> tuple[bool, float | None, float]:
+    def measure() -> tuple[bool, float | None]:
+        planted = entry.plant(noise, seed)
+        result = probe.run(planted.subject, seed=seed)
+        return entry.detects(probe, result), float(entry.error(result, planted))
+
+    return _timed(measure)
+
+
+def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, float | None, float]:
+    """(detected, error of the estimate, seconds); a probe that refuses its subject detects nothing."""
+    start = time.perf_counter()
+    try:
+        detected, error = measure()
+    except MechintError:
+        detected, error = False, math.inf
+    return bool(detected), error, time.perf_counter() - start
+
+
+def _row(entry: Entry, subject: str, noise: float | None, runs: Sequence[tuple[bool, float | None, float]]) -> dict[str, Any]:
+    errors = [error for _, error, _ in runs if error is not None] if noise is not None else []
+    return {
+        "probe": entry.probe,
+        "subject": subject,
+        "noise": noise,
+        "runs": len(runs),
+        "detected": sum(detected for detected, _, _ in runs) / len(runs),
+        "wrong": sum(error > entry.tolerance for error in errors) / len(errors) if errors else None,
+        "error": statistics.median(errors) if errors else None,
+        "worst_error": max(errors) if errors else None,
+        "estimate": entry.estimate if errors else "",
+        "seconds": round(statistics.fmean(seconds for _, _, seconds in runs), 3),
+    }
+
+
+# --- the table on disk ------------------------------------------------------------------------------------------------
+def write(table: Table, size: str, out: Path) -> None:
+    """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
+
+    Raises:
+        RunError: the directory cannot be written.
+    """
+    command = f"mechint calibrate --size {size} --out {out.name}"
+    data = {"command": command, "mechint": __version__, "size": plain(vars(SIZES[size])), "columns": plain(table.columns), "caption": table.caption}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written") from error
+
+
+def markdown(table: Table, command: str) -> str:
+    """The table as Markdown, with what its columns mean."""
+    shown = [column for column in COLUMNS if column != "seconds"]
+    lines = [
+        "# Calibration",
+        "",
+        f"{CAPTION} Made by `{command}`.",
+        "",
+        "`detected` is the power on a plant and the rate of false positives on a control; noise is relative to the root mean square of every weight;",
+        "`wrong` is the share of plants whose estimate misses the planted truth; `error` and `worst_error` are the median and the largest error of",
+        "what stands under `estimate`. A control has no truth to miss.",
+        "",
+        "| " + " | ".join(shown) + " |",
+        "|" + " --- |" * len(shown),
+    ]
+    rows = zip(*(table.columns[column] for column in shown), strict=True)
+    return "\n".join([*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]) + "\n"
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,165 @@
+"""What is planted for each probe, on which controls it must stay silent, and how far its estimate is from the truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mechint import planted
+from mechint.planted import Planted
+from mechint.probe import Probe
+from mechint.registry import TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+
+
+def found(probe: Probe, result: ProbeResult) -> bool:
+    """The probe's own rule."""
+    return probe.detects(result)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One calibration of one probe.
+
+    plant(noise, seed) -> Planted; controls: name → subject of a seed; error(result, plant): distance of the estimate
+    from the truth, described by `estimate`, right up to `tolerance`; settings: of the probe, small enough to run hundreds of
+    times; control_settings: what differs on controls, such as not asking for pairs that are answered correctly.
+    """
+
+    probe: str
+    mechanism: str
+    plant: Callable[[float, int], Planted]
+    controls: Mapping[str, Callable[[int], Subject]]
+    error: Callable[[ProbeResult, Planted], float]
+    estimate: str
+    tolerance: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    control_settings: Mapping[str, Any] = field(default_factory=dict)
+    detects: Callable[[Probe, ProbeResult], bool] = found
+
+
+# --- plants -----------------------------------------------------------------------------------------------------------
+P = 31
+
+
+def addition(noise: float, seed: int) -> Planted:
+    """Addition mod 31 by three frequencies that the seed draws, in a basis that it draws, too."""
+    frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
+    return planted.modular_addition(P, tuple(int(k) for k in frequencies), noise=noise, rotation_seed=seed, seed=seed)
+
+
+def order(noise: float, seed: int) -> Planted:
+    return planted.comparison(40, angle=math.pi * seed / 7, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def doubling(noise: float, seed: int) -> Planted:
+    return planted.composition(5, 4, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def induction(noise: float, seed: int) -> Planted:
+    return planted.induction_head(12, 6, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def bottleneck(noise: float, seed: int) -> Planted:
+    return planted.bottleneck(width=9, noise=noise, rotation_seed=seed, seed=seed, n=24, n_tasks=4, rank=6, rotation=seed)
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+def untrained(plant: Callable[[float, int], Planted]) -> dict[str, Callable[[int], Subject]]:
+    """The plant's architecture with initial weights."""
+    return {"untrained": lambda seed: plant(0.0, seed).subject.untrained(seed)}
+
+
+def lookup(task: str, **parameters: Any) -> dict[str, Callable[[int], Subject]]:
+    """All answers of the task memorised, each by a neuron of its own."""
+    return {"lookup": lambda seed: planted.lookup_table(TASKS[task](**parameters), rotation_seed=seed, seed=seed).subject}
+
+
+def shuffled(task: str, **parameters: Any) -> dict[str, Callable[[int], Subject]]:
+    """Shuffled answers memorised."""
+
+    def build(seed: int) -> Subject:
+        return planted.lookup_table(TASKS[task](**parameters, labels="shuffled", label_seed=seed), rotation_seed=seed, seed=seed).subject
+
+    return {"shuffled labels": build}
+
+
+SMALL = {"p": 13}
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+def misses(estimate: Callable[[ProbeResult], Any], truth: Callable[[Planted], Any]) -> Callable[[ProbeResult, Planted], float]:
+    """How many elements are in one of two sets and not in the other."""
+    return lambda result, plant: float(len(set(estimate(result)) ^ set(truth(plant))))
+
+
+def angle(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest principal angle, in degrees, between the column spaces of a (d, k) and b (d, m ≥ k)."""
+    a, b = np.linalg.qr(np.atleast_2d(a.T).T)[0], np.linalg.qr(b)[0]
+    return math.degrees(math.acos(min(1.0, float(np.linalg.svd(a.T @ b)[1].min()))))
+
+
+def head(role: str) -> Callable[[Planted], str]:
+    return lambda plant: "L{}H{}".format(*plant.truth["heads"][role])
+
+
+def _order_angle(result: ProbeResult, plant: Planted) -> float:
+    return angle(result.arrays["direction of rank of a"][:, None], plant.truth["subspaces"]["hook_embed"].numpy())
+
+
+def _das_angle(result: ProbeResult, plant: Planted) -> float:
+    return angle(plant.truth["subspaces"]["hook_embed"].numpy(), result.arrays["subspace"])
+
+
+def _unembedding_gradient(result: ProbeResult, plant: Planted) -> float:
+    """Relative error of ‖∂L/∂W_U‖ against its closed form Σ x (softmax − one-hot)ᵀ / n."""
+    subject = plant.subject
+    x = subject.activation("blocks.0.hook_resid_post", subject.read).double()
+    error = subject.logits().double().softmax(-1)
+    error[range(len(error)), subject.targets[:, 0]] -= 1
+    expected = float((x.T @ error / len(x)).norm())
+    return abs(result.metrics["gradients.norms"]["unembed.W_U"] - expected) / max(expected, 1e-9)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        "fourier", "modular addition", addition, untrained(addition) | lookup("modular-arithmetic", **SMALL) | shuffled("modular-arithmetic", **SMALL),
+        misses(lambda result: result.metrics["logits.key_frequencies"], lambda plant: plant.truth["frequencies"]), "frequencies missed or made up",
+        settings={"permutations": 499, "neuron_permutations": 9, "steps": 0},
+        detects=lambda probe, result: bool(result.metrics["logits.key_frequencies"]),
+    ),
+    Entry(
+        "lens", "induction head", induction, untrained(induction),
+        misses(lambda result: [result.metrics["attribution.top_component"]], lambda plant: [head("induction")(plant)]), "heads missed or made up",
+    ),
+    Entry(
+        "linear", "composition by doubling", doubling, untrained(doubling),
+        misses(lambda result: [result.metrics["linear.2-hop of 0.best_at"]], lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"]),
+        "depths missed or made up", settings={"variable": "2-hop of 0", "pos": 0},
+    ),
+    Entry(
+        "linear", "order direction", order, untrained(order) | lookup("comparison", n=40), _order_angle, "degrees between direction found and planted",
+        tolerance=1.0, settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
+    ),
+    Entry(
+        "gradients", "modular addition", addition, untrained(addition), _unembedding_gradient, "relative error of the unembedding's gradient norm",
+        tolerance=1e-3, settings={"permutations": 3, "split": "all"},
+    ),
+    Entry(
+        "subspace", "bottleneck", bottleneck, untrained(bottleneck),
+        lambda result, plant: float(np.abs(np.array(result.metrics["subspace.features_held"]) - plant.truth["features"]).max()),
+        "features held, largest error", tolerance=0.01,
+    ),
+)  # fmt: skip
+"""One entry a planted mechanism; a probe may have several. Probes beyond these are third parties', calibrated by them."""
+
+
+def with_settings(entry: Entry, **settings: Any) -> Entry:
+    """The entry with other settings of its probe."""
+    return dataclasses.replace(entry, settings={**entry.settings, **settings})
