@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ def check_description(task: Task) -> None:
     assert task.name and task.source, f"{type(task).__name__}: name and source must say something"
     first = (type(task).__doc__ or "").partition("\n")[0]
     assert first.strip() and not first.startswith(type(task).__name__ + "("), f"{task.name}: the docstring's first line says what the task is"
-    for field in dataclasses.fields(task):
+    for field in _fields(task):
         assert field.metadata.get("help"), f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
     for kind, names in (("token", task.vocabulary.tokens), ("output", [output.name for output in task.outputs])):
         assert len(set(names)) == len(names), f"{task.name}: two {kind}s have one name"
@@ -77,7 +78,7 @@ def check_parameters(task: Task) -> None:
     again = type(task).from_dict(json.loads(json.dumps(task.to_dict())))
     assert again == task, f"{task.name}: {task.to_dict()} gives another task back"
     _refused(task, {"no_such_parameter": 1}, UnknownNameError)
-    for field in dataclasses.fields(task):
+    for field in _fields(task):
         _refused(task, {field.name: object()}, ParameterError)
         value, low, high = getattr(task, field.name), field.metadata.get("low"), field.metadata.get("high")
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -87,7 +88,7 @@ def check_parameters(task: Task) -> None:
 
 
 def _refused(task: Task, changed: dict[str, object], expected: type[MechintError]) -> None:
-    values = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)} | changed
+    values = {field.name: getattr(task, field.name) for field in _fields(task)} | changed
     try:
         type(task).from_dict(values)
     except expected as error:
@@ -110,7 +111,7 @@ def check_controls(task: Task) -> None:
 def check_determinism(task: Task, seed: int, n: int) -> None:
     """Samples and streams are functions of their arguments, a stream can be entered anywhere, and no global seed moves."""
     before = _global_randomness()
-    fresh = dataclasses.replace(task)  # nothing cached
+    fresh = type(task).from_dict(task.to_dict())  # nothing cached
     for split in SPLITS:
         if not _has(task, split, seed):
             continue
@@ -211,13 +212,18 @@ def _best_constant(targets: Tensor) -> tuple[float, float]:
     return float(shares.max()), float(-(shares * shares.log()).sum())
 
 
+def _fields(task: Task) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(task)  # type: ignore[arg-type]
+
+
 def _has(task: Task, split: str, seed: int) -> bool:
     """Whether there are examples of `split`: a finite task may leave validation or test empty."""
     return not isinstance(task, FiniteTask) or len(task.split(seed)[split]) > 0
 
 
 def _global_randomness() -> str:
-    return repr((random.getstate(), np.random.get_bit_generator().state["state"], torch.get_rng_state().tolist()))
+    generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    return repr((random.getstate(), generator.state["state"], torch.get_rng_state().tolist()))
 
 
 def _same(a: Batch, b: Batch) -> bool:
