@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from mechint.config import setting
@@ -80,20 +81,21 @@ class ListOps(GeneratedTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (*(self.operations or ()), *((self.ramp_operation,) if self.ramp_operation else ())):
+        fewest = min(2, self.operands) if self.min_operands is None else self.min_operands
+        if fewest > self.operands:
+            self.reject("min_operands", f"at most operands={self.operands}")
+        object.__setattr__(self, "min_operands", fewest)
+        if self.operations is None:
+            object.__setattr__(self, "operations", ALGEBRAS[self.algebra])
+        for name in (*self.mixture, *((self.ramp_operation,) if self.ramp_operation else ())):
             if name not in self.values.names:
                 raise UnknownNameError.of(f"operation of {self.algebra}", name, self.values.names)
-        object.__setattr__(self, "operations", self.operations or ALGEBRAS[self.algebra])
-        if len(set(self.mixture)) < len(self.mixture):
-            self.reject("operations", "every operation once")
+        if not self.mixture or len(set(self.mixture)) < len(self.mixture):
+            self.reject("operations", "at least one, and every one once")
         if self.weights is not None and (len(self.weights) != len(self.mixture) or sum(self.weights) <= 0):
             self.reject("weights", f"{len(self.mixture)} numbers, one for each of {', '.join(self.mixture)}, not all 0")
-        if self.min_operands is None:
-            object.__setattr__(self, "min_operands", min(2, self.operands))
-        if self.min_operands > self.operands:  # type: ignore[operator]
-            self.reject("min_operands", f"at most operands={self.operands}")
         possible = self.values.size**self.pattern_length
-        if self.excluded is not None and not 1 <= self.excluded <= possible // 2:
+        if self.excluded is not None and self.excluded > possible // 2:
             self.reject("excluded", f"1 to {possible // 2}, half of the {possible} tuples of {self.pattern_length} operands")
         if self.grammar.length(complete=False) > self.n_ctx:
             self.reject("context", f"at least {self.grammar.length(complete=False)} characters, for operands={self.operands} at depth={self.depth}")
@@ -114,15 +116,16 @@ class ListOps(GeneratedTask):
     @cached_property
     def grammar(self) -> Grammar:
         shares = self.shares() + (self.shares(self.ramp_operation) if self.ramp_operation else 0)
-        grammar = Grammar(self.notation, shares, self.min_operands or 1, self.operands, self.depth, self.chain_of_thought, self.context or LONGEST)
+        grammar = Grammar(self.notation, shares, self.min_operands or self.operands, self.operands, self.depth, self.chain_of_thought, self.context or LONGEST)
         if self.context is not None or sum(self.operands**level for level in range(self.depth)) > grammar.most_brackets:
             return grammar
         return dataclasses.replace(grammar, n_ctx=min(LONGEST, grammar.length(complete=True)))
 
     @property
     def mixture(self) -> tuple[str, ...]:
-        """`operations`, the default resolved."""
-        return self.operations or ALGEBRAS[self.algebra]
+        """`operations`, which are never none once the task is made."""
+        assert self.operations is not None
+        return self.operations
 
     @property
     def pattern_length(self) -> int:
@@ -156,21 +159,23 @@ class ListOps(GeneratedTask):
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        controls = [*super().controls, Control("random-answers", "answers without a rule: nothing carries over to held-out tuples", {"answers": "random"})]
-        if self.algebra == "integers" and "ADD" in (*self.mixture, self.ramp_operation) and self.addition == "sum":
+        controls = list(super().controls)
+        if self.answers == "true":
+            controls.append(Control("random-answers", "answers without a rule: nothing carries over to held-out tuples", {"answers": "random"}))
+        if self.answers == "true" and self.addition == "sum" and "ADD" in self.drawn:
             controls.append(Control("shuffled-addition", "a commutative table without arithmetic in place of the sum", {"addition": "shuffled"}))
         if self.chain_of_thought and self.depth > 1:
             controls.append(Control("no-chain-of-thought", "the value without the steps to it", {"chain_of_thought": False}))
         return tuple(controls)
 
     def tables(self) -> dict[str, Any]:
-        """The held-out tuples, and every table or seed that labels depend on."""
+        """The held-out tuples; the table of every operation on two operands that is no arithmetic, and what permutations are numbered."""
         tables: dict[str, Any] = {"excluded": self.patterns.tuples.tolist()}
-        if self.algebra == "integers" and self.addition != "sum":
-            tables["ADD"] = [[self.values.operations["ADD"].plain([a, b]) for b in range(self.n)] for a in range(self.n)]
         if self.algebra == "permutation-blocks":
-            tables |= {name: [[self.values.operations[name].plain([a, b]) for b in range(36)] for a in range(36)] for name in self.values.names}
             tables["elements"] = list(self.values.group.names)
+        for name, operation in self.values.operations.items():
+            if self.answers == "random" or self.algebra == "permutation-blocks" or (name == "ADD" and self.addition != "sum"):
+                tables[name] = [[operation.plain([a, b]) for b in range(self.values.size)] for a in range(self.values.size)]
         return tables
 
     # --- what is drawn ----------------------------------------------------------------------------------------------
@@ -186,23 +191,25 @@ class ListOps(GeneratedTask):
     def expressions(self, n: int, split: str, generator: np.random.Generator, operation: str | None = None) -> Batch:
         """`n` expressions of `split`, of the mixture or of `operation` alone."""
         grammar = dataclasses.replace(self.grammar, weights=self.shares(operation))
-        tokens, lengths = grammar.draw(n, generator, self.patterns, held_out=split == "test")
-        return self.labelled(torch.from_numpy(tokens.astype(np.int64)), torch.from_numpy(lengths.astype(np.int64)))
+        return self.labelled(*grammar.draw(n, generator, self.patterns, held_out=split == "test"))
 
-    def labelled(self, tokens: Tensor, lengths: Tensor) -> Batch:
+    def labelled(self, tokens: ArrayLike, lengths: ArrayLike) -> Batch:
         """Whole texts, tokens (batch, n_ctx) of `lengths` (batch,), with the targets that `loss_on` asks for."""
-        place = torch.arange(tokens.shape[1] - 1)
-        read = (place < lengths[:, None] - 1) & (place >= self.prompts(tokens, self.loss_on)[:, None] - 1)
-        targets = torch.full_like(tokens, IGNORE)
-        targets[:, :-1] = torch.where(read, tokens[:, 1:], IGNORE)
-        return Batch(tokens, targets[..., None], lengths=lengths)
+        tokens, lengths = np.asarray(tokens), np.asarray(lengths)
+        place = np.arange(tokens.shape[1] - 1)
+        read = (place < lengths[:, None] - 1) & (place >= self.prompts(tokens, self.loss_on)[:, None].numpy() - 1)
+        targets = np.full_like(tokens, IGNORE)
+        np.copyto(targets[:, :-1], tokens[:, 1:], where=read)
+        wide = [torch.from_numpy(array.astype(np.int64)) for array in (tokens, targets[..., None], lengths)]
+        return Batch(wide[0], wide[1], lengths=wide[2])
 
-    def prompts(self, tokens: Tensor, until: str = "output") -> Tensor:
+    def prompts(self, tokens: ArrayLike, until: str = "output") -> Tensor:
         """(batch,) tokens before the answer, before the output (the first > or =), or 1 for all."""
+        tokens = np.asarray(tokens)
         if until == "all":
             return torch.ones(len(tokens), dtype=torch.int64)
         mark = ">" if until == "output" and self.chain_of_thought else "="
-        return torch.from_numpy((tokens.numpy() == self.vocabulary.ids[mark]).argmax(1) + 1)
+        return torch.from_numpy((tokens == self.vocabulary.ids[mark]).argmax(1) + 1)
 
     def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
         if split == "train" and self.train_examples:

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mechint.config import ModelConfig, TrainConfig
 from mechint.errors import DataError, MechintError
 from mechint.task import IGNORE
 from tasks.listops import ListOps
@@ -229,7 +230,8 @@ def test_chance_is_the_most_frequent_answer():
         ({"n": 337}, r"listops: n=337: expected 2 to 336"),
         ({"operations": ("SUM",)}, r"unknown operation of integers 'SUM'"),
         ({"operations": ("OP",)}, r"unknown operation of integers 'OP'"),
-        ({"operations": ("MAX", "MAX")}, r"operations=\('MAX', 'MAX'\): expected every operation once"),
+        ({"operations": ("MAX", "MAX")}, r"operations=\('MAX', 'MAX'\): expected at least one, and every one once"),
+        ({"operations": ()}, r"operations=\(\): expected at least one"),
         ({"weights": (1, 2)}, r"weights=\(1.0, 2.0\): expected 3 numbers, one for each of MAX, MED, ADD, not all 0"),
         ({"weights": (0, 0, 0)}, r"weights=\(0.0, 0.0, 0.0\): expected 3 numbers"),
         ({"min_operands": 4}, r"min_operands=4: expected at most operands=3"),
@@ -254,6 +256,24 @@ def test_texts_that_are_no_expression_are_refused(text):
     task = ListOps()
     with pytest.raises(DataError, match="text"):
         task.solution(task.tokens_of(text))
+
+
+def test_defaults_make_a_model_and_a_training_run():
+    task = ListOps()
+    model = ModelConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, d_vocab_out=task.d_vocab_out, **task.model_defaults)
+    assert model.d_mlp == 256 and TrainConfig(**task.train_defaults).min_lr == 1e-4
+
+
+def test_tables_are_what_labels_follow():
+    task = ListOps(addition="shuffled", operations=("ADD",), depth=1)
+    table = task.tables()["ADD"]
+    for tokens in task.sample(50, 0).tokens:
+        first, *rest, value = (int(character) for character in task.text(tokens).split(">")[0] + task.text(tokens)[-2] if character.isdigit())
+        for operand in rest:
+            first = table[first][operand]
+        assert first == value
+    assert set(ListOps(answers="random").tables()) == {"excluded", *SYMBOLS.values()}
+    assert set(ListOps(algebra="permutation-blocks").tables()) == {"excluded", "elements", "OP", "OP_TOP", "OP_BOTTOM"}
 
 
 def test_controls_and_parameters_survive_json():
