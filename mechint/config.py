@@ -290,6 +290,7 @@ class TrainConfig(Settings):
     stop_after: int = setting(0, "no early stop before this step", low=0)
     precision: str = setting("float32", "arithmetic of the training step", choices=("float32", "tf32", "bf16", "float64"))
     seed: int = setting(0, "seed of weights, split, order and dropout", low=0)
+    data_seed: int | None = setting(None, "seed of split and order in place of seed", low=0)
 
     @classmethod
     def label(cls) -> str:

@@ -1,0 +1,181 @@
+"""Training through the task registry: one model, a range of seeds, or any list of runs.
+
+    from mechint.training import train
+    (run,) = train(tasks.make("modular-arithmetic", p=29), train={"steps": 600})
+    subject = run.subject()
+
+Runs of one shape train as one ensemble (see `mechint.training.ensemble`); `train_many` sorts them by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mechint.config import ModelConfig, Settings, TrainConfig
+from mechint.errors import MechintError, ParameterError
+from mechint.models import config_class, find_device
+from mechint.task import Task
+from mechint.training.ensemble import Ensemble, Progress
+from mechint.training.optimiser import OWN
+from mechint.training.runs import Run, Spec
+
+INITIAL = ("init_mode", "initializer_range", "embed_std", "width")
+"""Fields of a model's configuration that change its initial weights and not its shape."""
+
+MEMORY = 0.5
+"""Share of the free memory that one ensemble may take."""
+
+__all__ = ["Progress", "Run", "Spec", "spec", "train", "train_many"]
+
+
+def spec(
+    task: Task,
+    model: Settings | Mapping[str, Any] | None = None,
+    train: TrainConfig | Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+    out: Path | str | None = None,
+) -> Spec:
+    """A run as `train_many` takes it: overrides on the task's defaults made whole and checked.
+
+    Raises:
+        UnknownNameError, ParameterError: an override that there is not, or that does not fit.
+    """
+    if not isinstance(model, Settings):
+        model = _model(task, dict(model or {}))
+    if not isinstance(train, TrainConfig):
+        train = TrainConfig.from_dict({**task.train_defaults, **dict(train or {})})
+    if seed is not None:
+        train = dataclasses.replace(train, seed=seed)
+    return Spec(task, model, train, None if out is None else Path(out))
+
+
+def _model(task: Task, overrides: dict[str, Any]) -> Settings:
+    cls: Any = config_class(task.model_kind)
+    if cls is ModelConfig:
+        shape = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx, "output_sizes": [output.n_classes for output in task.outputs]}
+        for name in shape:
+            if name in overrides:
+                raise ParameterError(f"model: {name} follows from the task {task.name}; set the task's parameters instead")
+        return ModelConfig.from_dict({**task.model_defaults, **overrides, **shape})
+    return cls.for_task(task, **{**task.model_defaults, **overrides})
+
+
+def train(
+    task: Task,
+    model: Settings | Mapping[str, Any] | None = None,
+    train: TrainConfig | Mapping[str, Any] | None = None,
+    *,
+    seeds: Iterable[int] | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Run]:
+    """Train a task's model, one run a seed, as one ensemble.
+
+    Args:
+        task: what to learn.
+        model, train: whole configurations, or overrides on the task's defaults.
+        seeds: of weights, data and dropout; the configuration's own when None.
+        out: run directory; with several seeds it holds ``seed-0000`` and so on. None keeps runs in memory.
+        resume: go on with what `out` holds, bit for bit.
+        device: "cpu" or "cuda"; progress: called with `Progress`.
+
+    Returns:
+        A Run a seed, in order.
+
+    Raises:
+        ParameterError, RunError; NonFiniteError when a lone run's loss is not finite.
+    """
+    chosen: Sequence[int | None] = [None] if seeds is None else list(seeds)
+    places = [None if out is None else Path(out) if len(chosen) == 1 else Path(out) / f"seed-{seed:04d}" for seed in chosen]
+    specs = [spec(task, model, train, seed=seed, out=place) for seed, place in zip(chosen, places, strict=True)]
+    return train_many(specs, resume=resume, device=device, progress=progress)
+
+
+def train_many(
+    specs: Sequence[Spec], *, resume: bool = False, device: str = "cpu", progress: Callable[[Progress], None] | None = None, memory: int | None = None
+) -> list[Run]:
+    """Train any list of runs; those of one shape advance together.
+
+    Args:
+        specs: from `spec`. Runs share an ensemble when they differ in nothing but `OWN` fields of the training, initial
+            weights, and parameters of the task that leave its shapes alone.
+        resume: runs that are finished are returned as they are, others go on where they stopped.
+        memory: bytes an ensemble may take; half of what is free when None. More runs than fit are trained in turns.
+
+    Returns:
+        A Run a spec, in order; status "interrupted" after Ctrl-C, "failed" with `error` for a run of several that
+        turned non-finite.
+    """
+    target = find_device(device)
+    runs = [Run(one) for one in specs]
+    places = [run.path.resolve() for run in runs if run.path is not None]
+    if len(set(places)) < len(places):
+        raise ParameterError("train: two runs have the same directory; expected one each")
+    states = [run.open(resume) for run in runs]
+    waiting = [i for i, run in enumerate(runs) if run.status not in ("finished", "stopped")]
+    groups: dict[str, list[int]] = {}
+    for i in waiting:
+        groups.setdefault(_shape(runs[i].spec) + f" from {runs[i].step}", []).append(i)
+    for members in groups.values():
+        for part in _split(members, runs, target, memory):
+            Ensemble([runs[i] for i in part], [states[i] for i in part], target, progress).train()
+            if any(runs[i].status == "interrupted" for i in part):
+                return runs
+    return runs
+
+
+def _shape(one: Spec) -> str:
+    """What runs of one ensemble have in common, as text."""
+    task, alone = one.task, one.task.model_kind != "transformer"
+    outputs = [output.n_classes for output in task.outputs]
+    parameters = task.to_dict() if alone else [task.n_ctx, task.d_vocab, outputs]
+    model = {name: value for name, value in one.model.to_dict().items() if name not in INITIAL}
+    training = {name: value for name, value in one.train.to_dict().items() if name not in OWN}
+    return json.dumps([task.name, parameters, model, training, _examples(one)])
+
+
+def _examples(one: Spec) -> int:
+    """Examples in the training set of a finite task that is taken whole: an ensemble stacks them."""
+    from mechint.task import FiniteTask
+
+    return len(one.task.split(one.data_seed)["train"]) if isinstance(one.task, FiniteTask) and one.train.batch_size is None else 0
+
+
+def _split(members: list[int], runs: list[Run], device: torch.device, memory: int | None) -> list[list[int]]:
+    """Members in portions that fit into memory, as even as possible."""
+    if len(members) == 1:
+        return [members]
+    from mechint.training.learners import learner_of
+
+    first = runs[members[0]].spec
+    learner = learner_of([first.model], [first.task], first.train.output_weights, torch.device("cpu"))
+    stream = first.train.batch_size is not None or first.task.model_kind == "transformer"
+    batches = [next(first.task.stream("train", first.data_seed, first.train.batch_size))] if stream else []
+    numbers = sum(value.numel() for value in learner.initial(0, 0).values())
+    each = learner.footprint(batches) + 4 * numbers * (6 + (first.train.grokfast_window if first.train.grokfast == "ma" else 0))
+    limit = _free(device) if memory is None else memory
+    if each > limit:
+        raise MechintError(
+            f"train: one model of {first.task.name} needs about {each / 2**30:.1f} GiB and {limit / 2**30:.1f} GiB are free; make it or its batch smaller"
+        )
+    portions = -(-len(members) // max(1, int(limit // each)))
+    size = -(-len(members) // portions)
+    return [members[start : start + size] for start in range(0, len(members), size)]
+
+
+def _free(device: torch.device) -> int:
+    """Bytes an ensemble may take on the device."""
+    if device.type == "cuda":
+        return int(MEMORY * torch.cuda.mem_get_info(device)[0])
+    import os
+
+    return int(MEMORY * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

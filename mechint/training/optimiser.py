@@ -1,0 +1,126 @@
+"""Optimisers over flat parameters (model, parameter), each model with its own rates, Grokfast in the same pass.
+
+AdamW: Loshchilov & Hutter 2019, Algorithm 2. Grokfast: Lee et al. 2024, Eq. 3 (MA) and Eq. 6 (EMA).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mechint.config import TrainConfig
+from mechint.training.parameters import FlatParameters
+
+OWN = ("seed", "data_seed", "lr", "min_lr", "weight_decay", "grokfast_lamb", "grokfast_alpha")
+"""Fields of TrainConfig in which models of one ensemble may differ."""
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """The learning rate of optimiser step `step`, counted from 0.
+
+    >>> [learning_rate(TrainConfig(lr=1.0, warmup=2, steps=4, schedule="linear"), step) for step in range(4)]
+    [0.5, 1.0, 0.5, 0.0]
+    """
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    after, span = step - config.warmup + 1, max(1, config.steps - config.warmup)
+    if config.schedule == "cosine":
+        return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, after / span)))
+    if config.schedule == "linear":
+        return config.min_lr + (config.lr - config.min_lr) * (1 - min(1.0, after / span))
+    if config.schedule == "inverse_sqrt":
+        return config.lr * math.sqrt(max(1, config.warmup) / max(1, step + 1))
+    return config.lr
+
+
+class Optimiser:
+    """One update rule for a whole ensemble.
+
+    `configs` are the models' TrainConfigs; they may differ in `OWN` alone. State tensors are (model, parameter).
+    """
+
+    def __init__(self, configs: Sequence[TrainConfig], parameters: FlatParameters) -> None:
+        self.configs, self.parameters, self.steps = list(configs), parameters, 0
+        config, like = configs[0], parameters.values
+        self.state: dict[str, Tensor] = {}
+        if config.optimizer == "sgd":
+            if config.momentum:
+                self.state["momentum"] = torch.zeros_like(like)
+        else:
+            self.state |= {"mean": torch.zeros_like(like), "square": torch.zeros_like(like)}
+        if config.grokfast:
+            self.state["slow"] = torch.zeros_like(like)
+        if config.grokfast == "ma":
+            self.state["window"] = torch.zeros(len(parameters), config.grokfast_window, like.shape[1], dtype=like.dtype, device=like.device)
+        self._decayed = parameters.matrices() if config.decay_matrices_only else None
+        self._tensors()
+
+    def _tensors(self) -> None:
+        """What differs between models, as (model, 1) tensors; and what changes with the step, for `advance` to fill."""
+        like = self.parameters.values
+
+        def column(name: str) -> Tensor:
+            return torch.tensor([[getattr(config, name)] for config in self.configs], dtype=like.dtype, device=like.device)
+
+        self.decay, self.lamb, self.alpha = column("weight_decay"), column("grokfast_lamb"), column("grokfast_alpha")
+        self.rate = torch.zeros_like(self.decay)
+        self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
+        self.blend = torch.zeros_like(self.decay)
+
+    def keep(self, index: Tensor) -> None:
+        """Drop all models but those at `index`, after the parameters did."""
+        self.configs = [self.configs[i] for i in index.tolist()]
+        self.state = {name: value[index].clone() for name, value in self.state.items()}
+        self._tensors()
+
+    def advance(self) -> None:
+        """Set the rates of the coming step; apart from `apply`, so that a captured graph can replay `apply`."""
+        config = self.configs[0]
+        self.rate.copy_(torch.tensor([[learning_rate(own, self.steps)] for own in self.configs], dtype=self.rate.dtype))
+        self.steps += 1
+        self.corrections.copy_(torch.tensor([1 - beta**self.steps for beta in config.betas], dtype=self.rate.dtype))
+        starts = self.steps == 1 and config.grokfast_start == "first"
+        self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """One update from the gradients in `parameters.grad`; the gradients are spent."""
+        config, values, grad = self.configs[0], self.parameters.values, self.parameters.grad
+        if config.clip is not None:
+            norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
+            grad.mul_((config.clip / (norm + 1e-6)).clamp_max(1.0))
+        if config.grokfast:
+            self._filter(grad)
+        decay = self.decay if self._decayed is None else self.decay * self._decayed
+        if config.optimizer == "adamw":
+            values.mul_(1 - self.rate * decay)
+        else:
+            grad.addcmul_(values, decay.expand_as(values))
+        if config.optimizer == "sgd":
+            if config.momentum:
+                grad = self.state["momentum"].mul_(config.momentum).add_(grad)
+            values.sub_(self.rate * grad)
+            return
+        mean, square = self.state["mean"], self.state["square"]
+        mean.lerp_(grad, 1 - config.betas[0])
+        square.mul_(config.betas[1]).addcmul_(grad, grad, value=1 - config.betas[1])
+        scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(config.eps)
+        values.sub_(torch.div(mean, scale, out=scale).mul_(self.rate / self.corrections[0]))
+
+    def _filter(self, grad: Tensor) -> None:
+        """g ← g + λ μ, with μ the slow part of the gradient."""
+        slow = self.state["slow"]
+        if self.configs[0].grokfast == "ema":
+            slow.lerp_(grad, self.blend.expand_as(grad))
+            grad.addcmul_(slow, self.lamb.expand_as(grad))
+            return
+        window = self.state["window"]
+        size = window.shape[1]
+        place = (self.steps - 1) % size
+        slow.add_((grad - window[:, place]) / size)
+        window[:, place] = grad
+        if self.steps >= size:  # no filter until the window is full
+            grad.addcmul_(slow, self.lamb.expand_as(grad))
