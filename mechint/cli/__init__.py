@@ -13,7 +13,7 @@ from mechint.cli import analyze, catalogue, checkpoint, studies, sweep, train
 from mechint.cli.frame import Commands
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("mechint", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(mechint.__version__, prog_name="mechint", message="%(prog)s %(version)s")
 def main() -> None:
     """Train small transformers on tasks whose algorithm is known, and open them up."""

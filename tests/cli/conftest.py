@@ -1,0 +1,47 @@
+"""What the tests of the commands share: a runner, and a checkpoint with a planted mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mechint.checkpoints import save_checkpoint
+from mechint.cli import main
+from mechint.planted import modular_addition
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def mechint() -> Command:
+    """Run ``mechint`` with the given arguments; exceptions that are no exit of ours fail the test."""
+
+    def run(*arguments: object) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that adds modulo 23 by the frequencies 3, 7 and 10."""
+    path = tmp_path_factory.mktemp("planted") / "ckpt.pt"
+    subject = modular_addition(p=23, frequencies=(3, 7, 10)).subject
+    save_checkpoint(path, config=subject.model.config, weights=subject.model.weights(), task=subject.task, step=12, metrics={"test.accuracy": 1.0})
+    return path
+
+
+def one_line(result: Result) -> str:
+    """The single line on stderr of a command that refused its input, without the program's name."""
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("mechint: ")
+    assert "Traceback" not in result.output
+    return lines[0].removeprefix("mechint: ")
