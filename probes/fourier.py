@@ -14,9 +14,10 @@ from mechint.config import setting
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
-from probes import neurons, spectra
+from probes import answers, neurons, spectra
+from probes.answers import Cycle
 from probes.neurons import Neurons
-from probes.spectra import Cycle, Key, Spectrum
+from probes.spectra import Key, Spectrum
 
 T = TypeVar("T")
 
@@ -58,13 +59,13 @@ class Fourier(Probe):
     active_sigma: float = setting(2.0, "k of the rule for active frequencies, ω > μ + kσ", low=0)
     neuron_fraction: float = setting(0.85, "share of a neuron's energy that makes a frequency its own", low=0, high=1)
     neuron_sample: int = setting(32, "neurons of all layers whose permuted spectra make the null", low=1)
-    neuron_permutations: int = setting(99, "permutations in the neurons' null", low=1)
+    operand_permutations: int = setting(99, "permutations of the operands in the null of neurons and residual stream", low=1)
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
     def unmet(self, subject: Subject) -> str | None:
         task = subject.task
         assert task is not None
-        if spectra.cycles(subject) or (task.symmetry is not None and task.symmetry.group.is_cyclic):
+        if answers.cycles(subject) or (task.symmetry is not None and task.symmetry.group.is_cyclic):
             return None
         return "no cyclic group acts on its tokens or answers" + ("; the probe irreps serves other groups" if task.symmetry else "")
 
@@ -73,10 +74,10 @@ class Fourier(Probe):
         return Key(self.factor, self.cosine, self.alpha, self.permutations)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        cycles = spectra.cycles(subject)
+        cycles = answers.cycles(subject)
         embedding = self._embedding(subject, self.rule, seed)
         grid = self._neurons(subject, seed)
-        logits = {cycle.output: spectra.logit_spectrum(subject, cycle, self.rule, seed) for cycle in cycles}
+        logits = {cycle.output: answers.logit_spectrum(subject, cycle, self.rule, seed) for cycle in cycles}
         residual = {cycle.output: self._residual(subject, cycle, seed) for cycle in cycles}
         metrics, nulls, tables, shown = self._report(embedding, grid, logits, residual)
         if embedding is not None:
@@ -98,26 +99,26 @@ class Fourier(Probe):
 
     # --- the four spectra ---------------------------------------------------------------------------------------------
     def _embedding(self, subject: Subject, rule: Key, seed: int) -> Spectrum | None:
-        order = _elements(subject)
+        order = answers.value_tokens(subject)
         if order is None:
             return None
         weights = subject.model.W_E.detach()[order].double().cpu().numpy()
         return spectra.share_spectrum(weights, rule, seed)
 
     def _neurons(self, subject: Subject, seed: int) -> Neurons | None:
-        order = _elements(subject)
+        order = answers.value_tokens(subject)
         if order is None or subject.lacks("mlp") or subject.lacks("grid"):
             return None
         grid = subject.task.grid  # type: ignore[union-attr]
         if len(grid) != 2 or max(order) >= min(grid):
             return None
-        settings = {"own": self.neuron_fraction, "sample": self.neuron_sample, "permutations": self.neuron_permutations}
+        settings = {"own": self.neuron_fraction, "sample": self.neuron_sample, "permutations": self.operand_permutations}
         return neurons.measure(subject, np.array(order), self.rule, seed=seed, **settings)
 
     def _residual(self, subject: Subject, cycle: Cycle, seed: int) -> dict[str, Spectrum]:
         names = ["blocks.0.hook_resid_pre", *(f"blocks.{layer}.hook_resid_post" for layer in range(subject.n_layers))]
         hooks = [name for name in names if name in subject.model.hook_dict]
-        return {hook: spectra.share_spectrum(spectra.answer_sums(subject, cycle, hook).means, self.rule, seed) for hook in hooks}
+        return {hook: answers.residual_spectrum(subject, cycle, hook, self.rule, self.operand_permutations, seed) for hook in hooks}
 
     # --- what is reported ---------------------------------------------------------------------------------------------
     def _report(
@@ -169,15 +170,13 @@ class Fourier(Probe):
 
     def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> Table:
         """Active and key frequencies at up to `steps` checkpoints of the run, first and last among them."""
-        available = sorted(subject.series)
-        chosen = [available[i] for i in sorted(set(np.linspace(0, len(available) - 1, min(self.steps, len(available))).round().astype(int).tolist()))]
         rule = dataclasses.replace(self.rule, permutations=min(self.permutations, 99))
-        quick = dataclasses.replace(self, permutations=rule.permutations, neuron_permutations=1)
-        columns: dict[str, list[Any]] = {"step": chosen, "embedding active": [], "neurons active": [], "embedding keys": [], "logit keys": []}
-        for step in chosen:
-            now = subject.at(step)
+        quick = dataclasses.replace(self, operand_permutations=1)
+        columns: dict[str, list[Any]] = {"step": [], "embedding active": [], "neurons active": [], "embedding keys": [], "logit keys": []}
+        for step, now in answers.checkpoints(subject, self.steps):
+            columns["step"].append(step)
             embedding, grid = quick._embedding(now, rule, seed), quick._neurons(now, seed)
-            logits = [spectra.logit_spectrum(now, cycle, rule, seed) for cycle in cycles]
+            logits = [answers.logit_spectrum(now, cycle, rule, seed) for cycle in cycles]
             columns["embedding active"].append(len(spectra.active(np.sqrt(embedding.values), self.active_sigma)) if embedding else 0)
             columns["neurons active"].append(len(spectra.active(np.sqrt(grid.spectrum.values), self.active_sigma)) if grid else 0)
             columns["embedding keys"].append(len(embedding.keys) if embedding else 0)
@@ -194,14 +193,6 @@ def explained(spectrum: Spectrum) -> float:
 
 
 # --- words and pictures -----------------------------------------------------------------------------------------------
-def _elements(subject: Subject) -> list[int] | None:
-    """Tokens of the cyclic group that acts on the operands, in the order of their logarithms; None where there is none."""
-    symmetry = subject.task.symmetry if subject.task else None
-    if symmetry is None or not symmetry.group.is_cyclic or symmetry.group.order < 2:
-        return None
-    return [symmetry.tokens[i] for i in spectra.cyclic_order(symmetry.group)]
-
-
 def _one_or_all(values: dict[str, T]) -> T | dict[str, T]:
     return next(iter(values.values())) if len(values) == 1 else values
 

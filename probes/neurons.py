@@ -9,7 +9,7 @@ import numpy as np
 
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import spectra
+from probes import answers, spectra
 from probes.spectra import Array, Key, Spectrum
 
 WIDTH = 64
@@ -67,7 +67,7 @@ def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int,
     d_mlp = subject.activation(hook, pos=subject.read, data=subject.data[:1]).shape[-1]
     group = max(WIDTH, subject.memory // (8 * rows * columns) // WIDTH * WIDTH)
     for start in range(0, d_mlp, group):
-        parts = [values[:, start : start + group].cpu().numpy() for values, _ in spectra.chunks(subject, hook)]
+        parts = [values[:, start : start + group].cpu().numpy() for values, _ in answers.chunks(subject, hook)]
         recorded = np.concatenate(parts).reshape(rows, columns, -1)
         for at in range(0, recorded.shape[-1], WIDTH):
             some = np.arange(at, min(at + WIDTH, recorded.shape[-1]))
@@ -84,13 +84,12 @@ def measure(subject: Subject, order: Array, rule: Key, *, own: float, sample: in
     """
     n, layers = len(order), range(subject.n_layers)
     tally = _Tally(np.zeros(n // 2))
+    d_mlp = subject.activation("blocks.0.mlp.hook_post", pos=subject.read, data=subject.data[:1]).shape[-1]
+    every = -(-d_mlp * len(layers) // sample)  # evenly over the neurons, which may be sorted
     for layer in layers:
-        taken = 0
         for first, block in blocks_of(subject, layer, order):
             _count(tally, block, layer, first, own)
-            wanted = max(1, sample // len(layers)) - taken
-            tally.sample.append(block[..., :wanted])
-            taken += tally.sample[-1].shape[-1]
+            tally.sample.append(block[..., -first % every :: every])
     sampled = np.concatenate(tally.sample, -1)
     size = max(float(((sampled - sampled.mean((0, 1))) ** 2).sum()), 1e-24)
 

@@ -5,26 +5,20 @@ Re Σ_d D[d] e^(-2πi kd/n) = Σ_{a,c} M[a, c] cos(2πk(a - c)/n) is the energy 
 component of logits along cos w(answer - class) when M holds the logits summed by answer. A permutation of the elements
 permutes M, so the null costs n² a sample, whatever the width.
 
-Pure numpy on (n, …) arrays down to `cycles`; what follows it reads a Subject, in chunks.
+Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mechint.results import Null
 from mechint.symmetry import FiniteGroup
-from mechint.task import Batch, rng
-
-if TYPE_CHECKING:
-    from mechint.subject import Subject
+from mechint.task import rng
 
 Array = NDArray[np.float64]
 
@@ -80,12 +74,24 @@ def step_down(values: Array, level: float, alpha: float, null_without: Callable[
     while True:
         null = null_without(keys)
         first = null if first is None else first
-        allowed = int(alpha * (len(null) + 1)) - 1  # as many of the null may exceed what is called key
-        threshold = min(threshold, max(level, float(np.sort(null)[::-1][max(allowed, 0)])))
+        threshold = min(threshold, max(level, upper_quantile(null, alpha)))
         found = (np.flatnonzero(values > threshold) + 1).tolist()
         if len(found) == len(keys) or len(found) == len(values):
             return Spectrum(values, found, threshold, first)
         keys = found
+
+
+def upper_quantile(null: Array, alpha: float) -> float:
+    """What a null of largest values exceeds with probability `alpha`.
+
+    The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel distribution of their mean and
+    standard deviation.
+    """
+    allowed = int(alpha * (len(null) + 1) + 1e-9)
+    if allowed >= 1:
+        return float(np.sort(null)[-allowed])
+    euler = 0.5772156649015329
+    return float(null.mean() - null.std() * np.sqrt(6) / np.pi * (euler + np.log(-np.log1p(-alpha))))
 
 
 def without(x: Array, keys: Sequence[int], axis: int = 0) -> Array:
@@ -194,103 +200,3 @@ def active(values: Array, k: float) -> list[int]:
     At most a share 1/(1 + k²) of all frequencies can be active (Cantelli's inequality).
     """
     return (np.flatnonzero(values > values.mean() + k * values.std()) + 1).tolist()
-
-
-# --- on a subject ----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Cycle:
-    """A cyclic group on the classes of an output: ``classes[i]`` is the class (a column of the output) of generatorⁱ."""
-
-    output: str
-    index: int
-    classes: tuple[int, ...]
-
-    @property
-    def n(self) -> int:
-        return len(self.classes)
-
-
-def cycles(subject: Subject) -> list[Cycle]:
-    """The outputs whose classes a cyclic group acts on; for a product modulo a prime the non-zero classes alone."""
-    task, found = subject.task, []
-    assert task is not None
-    for index, output in enumerate(task.outputs):
-        group, classes = output.group, np.arange(output.n_classes)
-        if group is None and task.symmetry is not None and len(task.outputs) == 1 and max(task.symmetry.tokens) < output.n_classes:
-            group, classes = task.symmetry.group, np.array(task.symmetry.tokens)
-        if group is not None and group.is_cyclic and group.order > 1:
-            found.append(Cycle(output.name, index, tuple(classes[cyclic_order(group)].tolist())))
-    return found
-
-
-def chunks(subject: Subject, hook: str | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """(activation at the read position or logits, targets (batch, output)) over the data, `subject.chunk` examples at a time.
-
-    Taken from the subject's cache where a quarter of its memory holds them all, computed a chunk at a time where not.
-    """
-
-    def values(data: Batch | None) -> Tensor:
-        return subject.logits(data) if hook is None else subject.activation(hook, pos=subject.read, data=data)
-
-    size = len(subject.data) * values(subject.data[:1]).nbytes
-    cached = values(None) if 4 * size <= subject.memory else None
-    for start in range(0, len(subject.data), subject.chunk):
-        part = slice(start, start + subject.chunk)
-        yield cached[part] if cached is not None else values(subject.data[part]), subject.data.targets[part, subject.read]
-
-
-def answer_positions(cycle: Cycle, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch,) exponent of every answer with respect to the generator, and whether the answer lies on the cycle."""
-    size = max(int(targets.max()), *cycle.classes) + 2
-    exponent = torch.full((size,), -1, dtype=torch.int64, device=targets.device)
-    exponent[torch.tensor(cycle.classes, device=targets.device)] = torch.arange(cycle.n, device=targets.device)
-    where = exponent[targets]  # IGNORE = -1 reads the last entry, which no class has
-    return where, where >= 0
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Activations summed by answer: sums (n, d), counts (n,), mean (d,) over all inputs, squares Σ |v - mean|²."""
-
-    sums: Array
-    counts: Array
-    mean: Array
-    squares: float
-
-    @property
-    def centred(self) -> Array:
-        """(n, d) sums of v - mean."""
-        return self.sums - self.counts[:, None] * self.mean
-
-    @property
-    def means(self) -> Array:
-        """(n, d) mean of v - mean for every answer; zero where an answer does not occur."""
-        return self.centred / np.maximum(self.counts, 1)[:, None]
-
-
-def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums:
-    """Sums by answer of an activation at the read position, or of the logits of the cycle's classes centred over them."""
-    sums: Tensor | None = None
-    counts, squares = torch.zeros(cycle.n, dtype=torch.float64, device=subject.device), 0.0
-    assert subject.task is not None
-    columns = subject.task.output_slices[cycle.output].start + torch.tensor(cycle.classes, device=subject.device)
-    for values, targets in chunks(subject, hook):
-        where, on = answer_positions(cycle, targets[:, cycle.index])
-        values = values[on].double()
-        if hook is None:
-            values = values[:, columns]
-            values = values - values.mean(1, keepdim=True)
-        sums = values.new_zeros(cycle.n, values.shape[1]) if sums is None else sums
-        sums.index_add_(0, where[on], values)
-        counts.index_add_(0, where[on], torch.ones_like(where[on], dtype=torch.float64))
-        squares += float(values.square().sum())
-    assert sums is not None
-    total = counts.sum()
-    mean = sums.sum(0) / total
-    return Sums(sums.cpu().numpy(), counts.cpu().numpy(), mean.cpu().numpy(), squares - float(total * mean.square().sum()))
-
-
-def logit_spectrum(subject: Subject, cycle: Cycle, rule: Key, seed: int) -> Spectrum:
-    """The cosines of the logits of one output with the waves in answer - class, and its key frequencies."""
-    found = answer_sums(subject, cycle)
-    return cosine_spectrum(found.centred, found.counts, found.squares, rule, seed)

@@ -1,0 +1,174 @@
+"""What a model holds about its answer: logits and activations grouped by the answer, where a cyclic group acts on it.
+
+Everything is summed over chunks of examples, so memory is bounded by the subject's chunk and cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mechint.subject import Subject
+from mechint.task import Batch, FiniteTask, rng
+from probes.spectra import Array, Key, Spectrum, cosine_spectrum, cyclic_order, energies, step_down
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A cyclic group on the classes of an output: ``classes[i]`` is the class (a column of the output) of generatorⁱ."""
+
+    output: str
+    index: int
+    classes: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.classes)
+
+
+def cycles(subject: Subject) -> list[Cycle]:
+    """The outputs whose classes a cyclic group acts on; for a product modulo a prime the non-zero classes alone."""
+    task, found = subject.task, []
+    assert task is not None
+    for index, output in enumerate(task.outputs):
+        group, classes = output.group, np.arange(output.n_classes)
+        if group is None and task.symmetry is not None and len(task.outputs) == 1 and max(task.symmetry.tokens) < output.n_classes:
+            group, classes = task.symmetry.group, np.array(task.symmetry.tokens)
+        if group is not None and group.is_cyclic and group.order > 1:
+            found.append(Cycle(output.name, index, tuple(classes[cyclic_order(group)].tolist())))
+    return found
+
+
+def value_tokens(subject: Subject) -> list[int] | None:
+    """Tokens of the cyclic group that acts on the operands, in the order of their logarithms; None where there is none."""
+    symmetry = subject.task.symmetry if subject.task else None
+    if symmetry is None or not symmetry.group.is_cyclic or symmetry.group.order < 2:
+        return None
+    return [symmetry.tokens[i] for i in cyclic_order(symmetry.group)]
+
+
+def checkpoints(subject: Subject, count: int) -> Iterator[tuple[int, Subject]]:
+    """(step, the subject at that step) of up to `count` checkpoints evenly over the run's, first and last among them."""
+    available = sorted(subject.series)
+    for i in sorted({round(at) for at in np.linspace(0, len(available) - 1, min(count, len(available)))}):
+        yield available[i], subject.at(available[i])
+
+
+def chunks(subject: Subject, hook: str | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """(activation at the read position or logits, targets (batch, output)) over the data, `subject.chunk` examples at a time.
+
+    Taken from the subject's cache where a quarter of its memory holds them all, computed a chunk at a time where not.
+    """
+
+    def values(data: Batch | None) -> Tensor:
+        return subject.logits(data) if hook is None else subject.activation(hook, pos=subject.read, data=data)
+
+    size = len(subject.data) * values(subject.data[:1]).nbytes
+    cached = values(None) if 4 * size <= subject.memory else None
+    for start in range(0, len(subject.data), subject.chunk):
+        part = slice(start, start + subject.chunk)
+        yield cached[part] if cached is not None else values(subject.data[part]), subject.data.targets[part, subject.read]
+
+
+def answer_positions(cycle: Cycle, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(batch,) exponent of every answer with respect to the generator, and whether the answer lies on the cycle."""
+    size = max(int(targets.max()), *cycle.classes) + 2
+    exponent = torch.full((size,), -1, dtype=torch.int64, device=targets.device)
+    exponent[torch.tensor(cycle.classes, device=targets.device)] = torch.arange(cycle.n, device=targets.device)
+    where = exponent[targets]  # IGNORE = -1 reads the last entry, which no class has
+    return where, where >= 0
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Activations summed by answer: sums (n, d), counts (n,), mean (d,) over all inputs, squares Σ |v - mean|²."""
+
+    sums: Array
+    counts: Array
+    mean: Array
+    squares: float
+
+    @property
+    def centred(self) -> Array:
+        """(n, d) sums of v - mean."""
+        return self.sums - self.counts[:, None] * self.mean
+
+    @property
+    def means(self) -> Array:
+        """(n, d) mean of v - mean for every answer; zero where an answer does not occur."""
+        return self.centred / np.maximum(self.counts, 1)[:, None]
+
+
+def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums:
+    """Sums by answer of an activation at the read position, or of the logits of the cycle's classes centred over them."""
+    sums: Tensor | None = None
+    counts, squares = torch.zeros(cycle.n, dtype=torch.float64, device=subject.device), 0.0
+    assert subject.task is not None
+    columns = subject.task.output_slices[cycle.output].start + torch.tensor(cycle.classes, device=subject.device)
+    for values, targets in chunks(subject, hook):
+        where, on = answer_positions(cycle, targets[:, cycle.index])
+        values = values[on].double()
+        if hook is None:
+            values = values[:, columns]
+            values = values - values.mean(1, keepdim=True)
+        sums = values.new_zeros(cycle.n, values.shape[1]) if sums is None else sums
+        sums.index_add_(0, where[on], values)
+        counts.index_add_(0, where[on], torch.ones_like(where[on], dtype=torch.float64))
+        squares += float(values.square().sum())
+    assert sums is not None
+    total = counts.sum()
+    mean = sums.sum(0) / total
+    return Sums(sums.cpu().numpy(), counts.cpu().numpy(), mean.cpu().numpy(), squares - float(total * mean.square().sum()))
+
+
+def logit_spectrum(subject: Subject, cycle: Cycle, rule: Key, seed: int) -> Spectrum:
+    """The cosines of the logits of one output with the waves in answer - class, and its key frequencies."""
+    found = answer_sums(subject, cycle)
+    return cosine_spectrum(found.centred, found.counts, found.squares, rule, seed)
+
+
+def residual_spectrum(subject: Subject, cycle: Cycle, hook: str, rule: Key, permutations: int, seed: int) -> Spectrum:
+    """Share of the variance of the mean activation per answer at each frequency, against 2/(n - 1) and permuted operands.
+
+    A permutation σ of the operands' values groups the inputs by answer(σx, σy) in place of answer(x, y): whatever the
+    activation computes stays, what it has to do with the answer goes; energies are compared, not shares of what little
+    is left. Shuffling the means themselves would not do: the mean of a product of two random waves is already
+    heavy-tailed. The null is drawn only where a share exceeds the uniform level.
+    """
+    means = answer_sums(subject, cycle, hook).means
+    total = float((means**2).sum())
+    level = rule.factor * 2 / max(cycle.n - 1, 1)
+    shares = energies(means) / total if total > 1e-20 * max(float(np.abs(means).max()), 1.0) else np.zeros(cycle.n // 2)
+    if shares.max() <= level:
+        return Spectrum(shares, [], level, shares[:0])
+    null = _permuted_energies(subject, cycle, hook, permutations, seed) / total
+    return step_down(shares, level, rule.alpha, lambda keys: null)
+
+
+def _permuted_energies(subject: Subject, cycle: Cycle, hook: str, permutations: int, seed: int) -> Array:
+    """(permutations,) largest energy at one frequency of the means by answer(σx, σy)."""
+    where, on = answer_positions(cycle, subject.targets[:, cycle.index])
+    groups, generator = [], rng("residual null", seed)
+    grid = subject.task.grid if isinstance(subject.task, FiniteTask) else ()
+    for _ in range(permutations):
+        if len(grid) == 2 and grid[0] == grid[1]:
+            order = torch.from_numpy(generator.permutation(grid[0])).to(where.device)
+            groups.append(where.reshape(grid)[order][:, order].flatten())
+        else:
+            groups.append(where[torch.from_numpy(generator.permutation(len(where))).to(where.device)])
+    sums: Tensor | None = None
+    start = 0
+    for values, _ in chunks(subject, hook):
+        values = values.double()
+        sums = values.new_zeros(permutations, cycle.n, values.shape[1]) if sums is None else sums
+        for i, group in enumerate(groups):
+            part = group[start : start + len(values)]
+            sums[i].index_add_(0, part[part >= 0], values[part >= 0])
+        start += len(values)
+    assert sums is not None
+    counts = torch.bincount(where[on], minlength=cycle.n).clamp_min(1).double()
+    return np.array([energies((summed / counts[:, None]).cpu().numpy()).max() for summed in sums])
