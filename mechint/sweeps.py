@@ -1,10 +1,11 @@
 """A sweep: a table of runs that can stop and go on, on this machine, on Ray or on Slurm.
 
-The plan is the product of the values swept over. Runs that differ in their seed alone form a group and train as one
-ensemble. A group keeps its rows in a file of its own, so that any number of workers share a sweep's directory:
+The plan is the product of the values swept over. Runs that may train as one ensemble form a group, the unit that an
+executor is given. A group keeps its rows in a file of its own, so that any number of workers share a sweep's directory:
 
     DIR/sweep.json            the plan; another plan is refused
-    DIR/GROUP/rows.jsonl      one row a finished run: id, parameters, status, path, metrics
+    DIR/GROUP/RUN/            a run directory
+    DIR/GROUP/rows.jsonl      one row a run: id, parameters, status, path, metrics
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.config import TrainConfig, assign
 from mechint.errors import MechintError, ParameterError, RunError
 from mechint.files import make_directory, write_text
 from mechint.registry import TASKS
+
+if TYPE_CHECKING:
+    from mechint.training import Spec
 
 PLAN, ROWS = "sweep.json", "rows.jsonl"
 UNFINISHED = ("failed", "interrupted", "running", "submitted", "waiting")
@@ -35,30 +39,48 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration: `swept` are the values that set it apart, `settings` all ``name=value`` texts."""
+    """Runs that differ in nothing that keeps them from being one ensemble.
+
+    settings: ``name=value`` texts of every run; runs: swept name → value of each.
+    """
 
     task: str
     settings: tuple[str, ...]
-    swept: Mapping[str, Any]
-    seeds: tuple[int, ...]
+    runs: tuple[Mapping[str, Any], ...]
 
     @property
     def id(self) -> str:
-        """A name that depends on the configuration alone."""
-        text = json.dumps([self.task, sorted(self.settings)])
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        """A name that depends on the configurations alone."""
+        return _digest([self.task, self.settings, self.runs])
 
-    def configurations(self) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """The task, and the overrides of model and training; raises what a wrong value raises."""
+    def specs(self, out: Path) -> list[Spec]:
+        """The runs as training takes them, with their directories; raises what a wrong value raises."""
         from mechint.models import config_class
+        from mechint.training import spec
 
         kind = TASKS[self.task]
-        values = assign(self.settings, {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig})
-        return kind.from_dict(values["task"]), values["model"], values["train"]
+        targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
+        made = []
+        for row in self.rows():
+            values = assign([*self.settings, *(_text(name, value) for name, value in row["parameters"].items())], targets)
+            made.append(spec(kind.from_dict(values["task"]), values["model"], values["train"], out=out / self.id / row["id"]))
+        return made
 
-    def rows(self, status: str) -> list[Row]:
-        """One row a seed, before there is anything to report."""
-        return [{"id": f"{self.id}-{seed}", "parameters": {**self.swept, "seed": seed}, "status": status, "path": None, "metrics": {}} for seed in self.seeds]
+    def rows(self, status: str = "waiting") -> list[Row]:
+        """One row a run, before there is anything to report."""
+        rows = []
+        for swept in self.runs:
+            rows.append({"id": _digest([self.task, self.settings, swept]), "parameters": dict(swept), "status": status, "path": None, "metrics": {}})
+        return rows
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:10]
+
+
+def _text(name: str, value: Any) -> str:
+    """A swept value as a ``--set`` text; a seed is the training's."""
+    return f"{'train.seed' if name == 'seed' else name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:
@@ -98,23 +120,17 @@ def plan(task: str, settings: Sequence[str], over: Mapping[str, Sequence[Any]]) 
     Args:
         task: name of the task; settings: ``name=value`` of every run; over: name → values; "seed" is the training's.
     """
-    over = dict(over)
-    seeds = [_seed(value) for value in over.pop("train.seed", over.pop("seed", [0]))]
-    groups = []
+    from mechint.training.optimiser import OWN
+
+    groups: dict[str, list[dict[str, Any]]] = {}
     for values in itertools.product(*over.values()):
         swept = dict(zip(over, values, strict=True))
-        texts = (*settings, *(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in swept.items()))
-        groups.append(Group(task, texts, swept, tuple(seeds)))
-    for group in groups:
-        made, _, train = group.configurations()
-        TrainConfig.from_dict({**made.train_defaults, **train})
-    return groups
-
-
-def _seed(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ParameterError(f"--over seed: {value!r}: expected integers from 0 on")
-    return value
+        shape = {name: value for name, value in swept.items() if name.removeprefix("train.") not in OWN}
+        groups.setdefault(json.dumps(shape), []).append(swept)
+    made = [Group(task, tuple(settings), tuple(runs)) for runs in groups.values()]
+    for group in made:
+        group.specs(Path())
+    return made
 
 
 def keep_plan(groups: Sequence[Group], out: Path) -> None:
@@ -134,7 +150,7 @@ def read_plan(out: Path) -> list[Group]:
     """The groups of the sweep in the directory `out`."""
     try:
         entries = json.loads((out / PLAN).read_text(encoding="utf-8"))
-        return [Group(entry["task"], tuple(entry["settings"]), entry["swept"], tuple(entry["seeds"])) for entry in entries]
+        return [Group(entry["task"], tuple(entry["settings"]), tuple(entry["runs"])) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{out}: holds no sweep: {error}") from error
 
@@ -143,38 +159,39 @@ def rows_of(group: Group, out: Path) -> list[Row]:
     """What is known of a group's runs."""
     file = out / group.id / ROWS
     if not file.exists():
-        return group.rows("waiting")
+        return group.rows()
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def run_group(group: Group, out: Path, device: str = "cpu", progress: Callable[[Any], None] | None = None) -> list[Row]:
-    """Train one group as an ensemble, or return its rows where it is finished; a failure is a row, not an exception."""
+    """Train one group, or return its rows where it is finished; a failure is a row, not an exception."""
     from mechint.results import plain
-    from mechint.training import train
+    from mechint.training import train_many
 
     known = rows_of(group, out)
     if not any(row["status"] in UNFINISHED for row in known):
         return known
-    place = make_directory(out / group.id)
-    resume = any(entry.name != ROWS for entry in place.iterdir())
-    task, model, training = group.configurations()
     rows = group.rows("failed")
+    make_directory(out / group.id)
     try:
-        runs = train(task, model, training, seeds=group.seeds, out=place / "runs", resume=resume, device=device, progress=progress)
+        runs = train_many(group.specs(out), resume=True, device=device, progress=progress)
     except MechintError as error:
         rows = [row | {"error": str(error)} for row in rows]
     else:
         for row, run in zip(rows, runs, strict=True):
-            row |= {"status": run.status, "path": str(run.path), "metrics": plain(dict(list(run.metrics)[-1])) if list(run.metrics) else {}}
-    write_text(place / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
+            row |= {"status": run.status, "path": str(run.path), "metrics": plain(run.final)} | ({"error": run.error} if run.error else {})
+    write_text(out / group.id / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
     return rows
 
 
 # --- executors --------------------------------------------------------------------------------------------------------
 def local(groups: Iterable[Group], out: Path, device: str, progress: Callable[[Any], None] | None) -> Iterator[list[Row]]:
-    """One group after another in this process."""
+    """One group after another in this process, until Ctrl-C."""
     for group in groups:
-        yield run_group(group, out, device, progress)
+        rows = run_group(group, out, device, progress)
+        yield rows
+        if any(row["status"] == "interrupted" for row in rows):
+            raise KeyboardInterrupt
 
 
 def on_ray(groups: Iterable[Group], out: Path, device: str, progress: Callable[[Any], None] | None) -> Iterator[list[Row]]:

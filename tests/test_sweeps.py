@@ -18,13 +18,12 @@ from mechint.sweeps import EXECUTORS, PLAN, ROWS, parse_values, plan, read_plan,
 SMALL = ("p=5", "d_model=8", "n_heads=1", "d_mlp=8", "steps=4", "evaluate_every=2")
 
 
-def test_plan_is_the_product_with_seeds_together() -> None:
+def test_runs_that_can_be_one_ensemble_are_one_group() -> None:
     groups = plan("modular-arithmetic", SMALL, {"seed": [0, 1, 2], "d_model": [8, 16], "lr": [1e-3, 2e-3]})
-    assert len(groups) == 4
-    assert len({group.id for group in groups}) == 4
-    assert all(group.seeds == (0, 1, 2) for group in groups)
-    assert [group.configurations()[1]["d_model"] for group in groups] == [8, 8, 16, 16]
-    assert groups[1].rows("waiting")[2]["parameters"] == {"d_model": 8, "lr": 2e-3, "seed": 2}
+    assert [len(group.runs) for group in groups] == [6, 6]
+    specs = groups[1].specs(Path("there"))
+    assert {(spec.train.seed, spec.model.d_model, spec.train.lr) for spec in specs} == {(seed, 16, lr) for seed in range(3) for lr in (1e-3, 2e-3)}
+    assert len({spec.out for group in groups for spec in group.specs(Path("there"))}) == 12
 
 
 def test_a_wrong_value_is_found_before_anything_is_trained() -> None:
@@ -32,7 +31,7 @@ def test_a_wrong_value_is_found_before_anything_is_trained() -> None:
         plan("modular-arithmetic", (), {"p": [5, 1]})
     with pytest.raises(ParameterError, match="train: lr='x': expected float"):
         plan("modular-arithmetic", (), {"lr": ["x"]})
-    with pytest.raises(ParameterError, match="--over seed: 0.5: expected integers from 0 on"):
+    with pytest.raises(ParameterError, match=r"train: seed=0\.5: expected int"):
         plan("modular-arithmetic", (), {"seed": [0.5]})
 
 
@@ -51,7 +50,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     stopped.close()
     assert [row["status"] for row in sweeps.rows_of(groups[1], tmp_path / "sweep")] == ["waiting", "waiting"]
 
-    monkeypatch.setattr("mechint.training.train", lambda *args, **kwargs: pytest.fail("a finished run was repeated"))
+    monkeypatch.setattr("mechint.training.train_many", lambda *args, **kwargs: pytest.fail("a finished run was repeated"))
     assert sweeps.run_group(groups[0], tmp_path / "sweep") == first
     monkeypatch.undo()
     rows = [row for group in run_sweep(read_plan(tmp_path / "sweep"), tmp_path / "sweep", "local") for row in group]
@@ -63,11 +62,11 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     assert rows[0]["metrics"] != rows[1]["metrics"], "two seeds are two models"
 
 
-def test_a_group_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
-    groups = plan("modular-arithmetic", (*SMALL, "optimizer=sgd", "warmup=0"), {"lr": [1e30, 1e-3]})
-    failed, fine = run_sweep(groups, tmp_path / "sweep", "local")
-    assert failed[0]["status"] != "finished" or not failed[0]["metrics"]
-    assert fine[0]["metrics"]["step"] == 4
+def test_a_run_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    groups = plan("modular-arithmetic", (*SMALL, "optimizer=sgd", "warmup=0"), {"momentum": [0.5, 0.0], "lr": [1e30, 1e-3]})
+    for failed, fine in run_sweep(groups, tmp_path / "sweep"):
+        assert failed["status"] == "failed" and "not finite" in failed["error"]
+        assert fine["status"] == "finished" and fine["metrics"]["step"] == 4
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_slurm_submits_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = plan("modular-arithmetic", SMALL, {"d_mlp": [8, 16, 24]})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match="sbatch is not on the PATH; submit .*sweep.sbatch where it is"):
+    with pytest.raises(RunError, match=r"sbatch is not on the PATH; submit .*sweep\.sbatch where it is"):
         list(run_sweep(groups, tmp_path / "s", "slurm"))
     stub = tmp_path / "sbatch"
     stub.write_text(f'#!{os.sep}bin/sh\nread -r first < "$1"\necho "$first" > "{tmp_path}/submitted"\n')
@@ -113,7 +112,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 4
     again = CliRunner().invoke(main, ["sweep", str(out), "--json"])
     rows = json.loads(again.stdout)
-    assert [row["parameters"] for row in rows] == [{"d_mlp": width, "seed": seed} for width in (8, 16) for seed in (0, 1)]
+    assert [row["parameters"] for row in rows] == [{"seed": seed, "d_mlp": width} for width in (8, 16) for seed in (0, 1)]
     assert (out / PLAN).exists() and len(list(out.glob(f"*/{ROWS}"))) == 2
     one = CliRunner().invoke(main, ["sweep", str(out), "--only", "1", "--json"])
     assert json.loads(one.stdout) == rows[2:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import click
 
 from mechint.cli.frame import complain, console, foreign_options, json_option, print_json, working
 from mechint.config import assign, parse_assignment
-from mechint.errors import CheckpointError, MechintError, UnknownNameError
+from mechint.errors import CheckpointError, MechintError, RunError, UnknownNameError
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def analyze(path: Path, names: tuple[str, ...], task: str | None, settings: tupl
         print_json({"checkpoint": describe(opened), "results": {name: brief(result) for name, result in results.items()}})
     else:
         show(opened, results)
+    if (path / "config.json").is_file():
+        keep(path, opened, results)
     if out is not None and results:
         from mechint.report import write_report
 
@@ -101,6 +104,19 @@ def run_probes(
         except MechintError as error:
             problems.append(str(error))
     return results, problems
+
+
+def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
+    """Keep whole results in the run's directory, and its page for the gallery; a directory that is read-only only warns."""
+    from mechint.files import write_text
+    from mechint.report import PAGE, page_of
+
+    try:
+        for name, result in results.items():
+            write_text(run / "probes" / f"{name}.json", result.to_json())
+        write_text(run / PAGE, json.dumps(page_of(results, title_of(opened)).to_dict()))
+    except RunError as error:
+        complain(f"warning: results are not kept in the run: {error}")
 
 
 def describe(opened: Checkpoint) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +40,7 @@ def train(task: str, settings: tuple[str, ...], out: Path | None, seeds: str | N
 
     values = assign(settings, {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig})
     made = kind.from_dict(values["task"])
-    chosen = chosen or (values["train"].get("seed", 0),)
+    out = out or Path("runs") / f"{task}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]}"
     with progress_bar(f"training {task}") as report:
         runs = run_training(made, values["model"], values["train"], seeds=chosen, out=out, resume=resume, device=device, progress=report)
     if as_json:
@@ -46,14 +48,18 @@ def train(task: str, settings: tuple[str, ...], out: Path | None, seeds: str | N
     else:
         for row in map(_row, runs):
             click.echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
-    return 0
+    for run in runs:
+        if run.status == "failed":
+            complain(f"{run.path}: {run.error}")
+    if any(run.status == "interrupted" for run in runs):
+        raise KeyboardInterrupt
+    return 2 if any(run.status == "failed" for run in runs) else 0
 
 
 def _row(run: Run) -> dict[str, Any]:
     from mechint.results import plain
 
-    rows = list(run.metrics)
-    return {"path": str(run.path), "status": run.status, "metrics": plain(dict(rows[-1])) if rows else {}}
+    return {"path": str(run.path), "status": run.status, "metrics": plain(run.final)}
 
 
 def headlines(metrics: Mapping[str, Any]) -> str:
@@ -90,7 +96,7 @@ def _lines(title: str) -> Callable[[Progress], None]:
         tenth = 10 * now.step // max(now.steps, 1)
         if tenth > shown and now.metrics:
             shown = tenth
-            complain(f"{title}: step {now.step} of {now.steps}  {summary(now.metrics)}")
+            complain(f"{title}: step {now.step} of {now.steps} {summary(now.metrics)}")
 
     return report
 

@@ -65,7 +65,7 @@ def test_settings_change_the_examples(mechint: Command) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "3:1", "0,0", "-1", "1:x"])
 def test_wrong_seeds(text: str) -> None:
-    with pytest.raises(ParameterError, match="^--seeds"):
+    with pytest.raises(ParameterError, match=r"^--seeds"):
         seeds_of(text)
 
 

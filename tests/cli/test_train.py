@@ -1,0 +1,83 @@
+"""``mechint train`` and ``mechint demo``: a run directory, a resumed run, and the tour from nothing to a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mechint import demo
+from mechint.report import find_pages
+from mechint.results import ProbeResult
+from tests.cli.conftest import Command, one_line
+
+SMALL = [part for text in ("p=7", "d_model=16", "n_heads=2", "steps=6", "evaluate_every=3") for part in ("--set", text)]
+
+
+def test_a_run_and_its_words(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = mechint("train", "modular-arithmetic", *SMALL, "--out", out)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{out}  finished  step 6  train.loss ")
+    assert "training modular-arithmetic: step 6 of 6 train " in result.stderr
+    assert (out / "ckpt.pt").exists()
+    info = json.loads(mechint("checkpoint", "info", out, "--json").stdout)
+    assert (info["step"], info["task"]["parameters"]["p"], info["model"]["d_model"]) == (6, 7, 16)
+
+
+def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    mechint("train", "modular-arithmetic", *SMALL, "--out", out)
+    assert mechint("analyze", out, "--probe", "lens").exit_code == 0
+    kept = ProbeResult.from_json((out / "probes" / "lens.json").read_text())
+    assert kept.probe == "lens" and kept.figures
+    assert [page.title for page in find_pages([tmp_path])] == ["modular-arithmetic (p = 7)"]
+    assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
+
+
+def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:
+    rows = json.loads(mechint("train", "modular-arithmetic", *SMALL, "--seeds", "1:3", "--out", tmp_path / "many", "--json").stdout)
+    assert [Path(row["path"]).name for row in rows] == ["seed-0001", "seed-0002"]
+    assert rows[0]["metrics"] != rows[1]["metrics"]
+    alone = json.loads(mechint("train", "modular-arithmetic", *SMALL, "--set", "train.seed=2", "--out", tmp_path / "alone", "--json").stdout)
+    assert alone[0]["metrics"]["test.loss"] == pytest.approx(rows[1]["metrics"]["test.loss"], rel=1e-4)
+
+
+def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    mechint("train", "modular-arithmetic", *SMALL, "--out", out)
+    before = (out / "ckpt.pt").read_bytes()
+    assert one_line(mechint("train", "modular-arithmetic", *SMALL, "--out", out)) == (
+        f"{out}: holds this run already; --resume continues it, another --out starts anew"
+    )
+    assert "holds another run (task.p is 7 there, 5 here)" in one_line(mechint("train", "modular-arithmetic", *SMALL, "--set", "p=5", "--out", out, "--resume"))
+    assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
+    assert (out / "ckpt.pt").read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step(mechint: Command, tmp_path: Path) -> None:
+    result = mechint("train", "modular-arithmetic", *SMALL, "--set", "optimizer=sgd", "--set", "lr=1e30", "--set", "warmup=0", "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "not finite" in result.stderr.splitlines()[-1] and "step" in result.stderr.splitlines()[-1]
+
+
+def test_the_default_place_depends_on_the_settings(mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for settings in ([], ["--set", "d_mlp=8"]):
+        assert mechint("train", "modular-arithmetic", *SMALL, *settings).exit_code == 0
+    assert len(list((tmp_path / "runs").glob("modular-arithmetic-*/ckpt.pt"))) == 2
+
+
+def test_the_demo_from_nothing_to_a_report(mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
+    monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
+    result = mechint("demo")
+    assert result.exit_code == 0, result.output
+    assert f"report: {tmp_path / 'report.html'}" in result.stdout
+    assert "addition mod 113" in result.stderr
+    assert "Plotly" in (tmp_path / "report.html").read_text()
+    assert mechint("gallery", "build").stdout == "gallery/index.html (1 pages)\n"
+    assert (tmp_path / "gallery" / "index.html").exists()
+    assert mechint("demo").exit_code == 0, "a finished tour is analysed again"
