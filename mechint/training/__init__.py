@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from mechint.config import ModelConfig, Settings, TrainConfig
-from mechint.errors import MechintError, ParameterError
+from mechint.errors import MechintError, NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
 from mechint.task import Task
 from mechint.training.ensemble import Ensemble, Progress
@@ -114,6 +114,9 @@ def train_many(
     Returns:
         A Run a spec, in order; status "interrupted" after Ctrl-C, "failed" with `error` for a run of several that
         turned non-finite.
+
+    Raises:
+        ParameterError, RunError; NonFiniteError when a lone run's loss is not finite.
     """
     target = find_device(device)
     runs = [Run(one) for one in specs]
@@ -130,6 +133,8 @@ def train_many(
             Ensemble([runs[i] for i in part], [states[i] for i in part], target, progress).train()
             if any(runs[i].status == "interrupted" for i in part):
                 return runs
+    if len(runs) == 1 and runs[0].status == "failed":
+        raise NonFiniteError(runs[0].error)
     return runs
 
 

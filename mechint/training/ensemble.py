@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from mechint.config import TrainConfig
-from mechint.errors import NonFiniteError
 from mechint.task import Batch
 from mechint.training.graphs import Captured
 from mechint.training.learners import learner_of
@@ -175,17 +174,16 @@ class Ensemble:
         return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps or self.step in kept_steps(self.config)
 
     def _check(self, losses: list[Tensor]) -> None:
-        """Let go of models whose loss is not finite; raises NonFiniteError when the run is alone."""
+        """Let go of models whose loss is not finite; their runs say where it happened."""
         finite = torch.isfinite(torch.stack(losses)).cpu()
         bad = (~finite.all(0)).nonzero().flatten().tolist()
         for model in bad:
             step = self.step - len(losses) + int((~finite[:, model]).nonzero()[0])
             where = self.parameters.first_not_finite(model)
             run = self.runs[model]
-            run.error = f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is not finite; first in {where or 'the logits'}; try a smaller lr or clip"
+            place = where or "the logits"
+            run.error = f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is not finite, first in {place}; try a smaller lr, or clip"
             run.status, run.step = "failed", step
-        if bad and len(self.runs) == 1:
-            raise NonFiniteError(self.runs[0].error)
         self._leave(bad)
 
     def _evaluate(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -18,8 +19,8 @@ def groups(sizes: Sequence[int]) -> list[slice]:
     >>> groups((2, 3))
     [slice(0, 2, None), slice(2, 5, None)]
     """
-    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    ends = itertools.accumulate(sizes, initial=0)
+    return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
 def cross_entropies(logits: Tensor, targets: Tensor, weights: Tensor | None, sizes: Sequence[int]) -> Tensor:

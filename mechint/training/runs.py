@@ -167,6 +167,13 @@ class Run:
             write_bytes(self.path / "state.pt", buffer.getvalue())
 
 
+def _config(file: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file}: cannot be read: {error}; choose another --out") from error
+
+
 def _row(line: str) -> dict[str, Any] | None:
     """One line of metrics.jsonl; None for a last line that a kill cut short."""
     try:

@@ -1,0 +1,270 @@
+"""The training engine against a plain loop, against itself in and out of ensembles, and across interruptions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tasks
+from mechint.config import TrainConfig
+from mechint.errors import NonFiniteError, ParameterError, RunError
+from mechint.models.transformer import HookedTransformer
+from mechint.training import spec, train, train_many
+from mechint.training.ensemble import kept_steps
+from mechint.training.optimiser import Optimiser, learning_rate
+from mechint.training.parameters import FlatParameters
+
+TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
+BRIEF = {"steps": 30, "evaluate_every": 10, "warmup": 3, "lr": 5e-3}
+
+
+def plain_losses(steps: int, weight_decay: float) -> list[float]:
+    """Training losses of a loop that anybody would write: the module's own forward, PyTorch's AdamW."""
+    model = HookedTransformer(spec(TASK, SMALL).model, seed=0)
+    data = TASK.examples()[TASK.split(0)["train"]]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98))
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / 3))
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(model(data.tokens)[:, -1], data.targets[:, -1, 0])
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        warm_up.step()
+    return losses
+
+
+def test_training_equals_a_plain_loop() -> None:
+    losses = plain_losses(31, weight_decay=1.0)
+    (run,) = train(TASK, SMALL, {**BRIEF, "weight_decay": 1.0, "evaluate_every": 1})
+    assert [row["train.loss"] for row in run.metrics] == pytest.approx(losses, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "training"),
+    [
+        (TASK, {**SMALL, "dropout": 0.1}, {**BRIEF, "grokfast": "ema"}),
+        (TASK, {**SMALL, "use_bias": False}, {**BRIEF, "batch_size": 8, "clip": 0.1, "optimizer": "adam", "weight_decay": 0.01}),
+        (tasks.make("remainders", p=5, train_fraction=0.6), SMALL, {**BRIEF, "grokfast": "ma", "grokfast_window": 4}),
+        (tasks.make("composition", n=3, k=2, hops=(1, 2)), {"d_model": 16, "n_layers": 2, "n_heads": 2}, {**BRIEF, "batch_size": 8, "eval_examples": 50}),
+        (tasks.make("listops", operands=2, depth=2), {"d_model": 16, "n_layers": 2, "n_loops": 2}, {**BRIEF, "batch_size": 4, "eval_examples": 20}),
+    ],
+    ids=["dropout", "clipped", "remainders", "composition", "listops"],
+)
+def test_same_curve_in_and_out_of_an_ensemble(task, model, training) -> None:
+    together = train(task, model, training, seeds=(0, 1, 2))
+    (alone,) = train(task, model, training, seeds=(1,))
+    assert [row["step"] for row in together[1].metrics] == [0, 10, 20, 30]
+    for ours, theirs in zip(together[1].metrics, alone.metrics, strict=True):
+        assert ours == pytest.approx(theirs, rel=2e-3, abs=1e-5)
+    assert together[0].final["train.loss"] != together[1].final["train.loss"]
+
+
+def test_one_ensemble_holds_different_rates_and_labels() -> None:
+    shuffled = dataclasses.replace(TASK, labels="shuffled")
+    specs = [spec(TASK, SMALL, {**BRIEF, "lr": 1e-3}), spec(TASK, SMALL, {**BRIEF, "weight_decay": 0.0, "min_lr": 1e-4}), spec(shuffled, SMALL, BRIEF, seed=3)]
+    together = train_many(specs)
+    for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
+        assert run.final == pytest.approx(alone.final, rel=2e-3, abs=1e-5)
+
+
+def test_students_descend_the_population_loss_to_the_closed_form() -> None:
+    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
+    training = {"steps": 600, "batch_size": None, "optimizer": "adam", "weight_decay": 0.0, "lr": 0.02, "evaluate_every": 600}
+    runs = train_many([spec(task, {"width": width, "columns": 3, "decoder": "optimal"}, training) for width in (1, 3)])
+    for width, run in zip((1, 3), runs, strict=True):
+        assert run.final["test.loss"] == pytest.approx(float(task.residual(width)), rel=0.02)
+
+
+def test_students_learn_from_batches() -> None:
+    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
+    (run,) = train(task, {"width": 4}, {"steps": 200, "batch_size": 64, "optimizer": "adam", "weight_decay": 0.0, "lr": 0.02, "evaluate_every": 100})
+    assert run.final["test.loss"] < 0.2 * run.metrics[0]["test.loss"]
+
+
+def interrupting(step: int):
+    pressed: list[int] = []
+
+    def progress(now) -> None:
+        if now.step == step and not pressed:
+            pressed.append(step)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return progress
+
+
+@pytest.mark.parametrize("seeds", [(4,), (4, 5)])
+def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
+    training = {**BRIEF, "grokfast": "ema", "batch_size": 8, "checkpoints": "linear", "n_checkpoints": 3}
+    model = {**SMALL, "dropout": 0.2}
+    whole = train(TASK, model, training, seeds=seeds, out=tmp_path / "whole")
+    cut = train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", progress=interrupting(20))
+    assert {run.status for run in cut} == {"interrupted"}
+    # a kill may leave a row that the state does not know, and one that is cut short
+    with (cut[0].path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 25, "train.loss": 1.0}\n{"step": 2')
+    again = train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", resume=True)
+    for a, b in zip(whole, again, strict=True):
+        assert b.status == "finished"
+        assert (a.path / "metrics.jsonl").read_bytes() == (b.path / "metrics.jsonl").read_bytes()
+        assert (a.path / "ckpt.pt").read_bytes() == (b.path / "ckpt.pt").read_bytes()
+        assert sorted(path.name for path in (b.path / "checkpoints").iterdir()) == [f"step-{step:08d}.pt" for step in (0, 10, 20, 30)]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_resume_of_a_finished_run_trains_nothing(tmp_path: Path) -> None:
+    (first,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run")
+    before = (tmp_path / "run" / "ckpt.pt").stat().st_mtime_ns
+    (again,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run", resume=True)
+    assert again.metrics == first.metrics
+    assert (tmp_path / "run" / "ckpt.pt").stat().st_mtime_ns == before
+
+
+def test_a_directory_keeps_its_run(tmp_path: Path) -> None:
+    train(TASK, SMALL, BRIEF, out=tmp_path / "run")
+    with pytest.raises(RunError, match="holds this run already; --resume"):
+        train(TASK, SMALL, BRIEF, out=tmp_path / "run")
+    with pytest.raises(RunError, match=r"train.lr is 0.005 there, 0.1 here"):
+        train(TASK, SMALL, {**BRIEF, "lr": 0.1}, out=tmp_path / "run", resume=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("mine")
+    with pytest.raises(RunError, match="not empty and holds no run"):
+        train(TASK, SMALL, BRIEF, out=tmp_path / "other")
+
+
+def test_a_non_finite_loss_names_step_and_parameter() -> None:
+    with pytest.raises(NonFiniteError, match=r"seed 0: the loss at step \d+ is not finite, first in (embed|pos_embed|blocks|unembed|the logits)"):
+        train(TASK, SMALL, {**BRIEF, "optimizer": "sgd", "lr": 1e30})
+
+
+def test_a_non_finite_run_leaves_its_ensemble_alone() -> None:
+    training = {**BRIEF, "optimizer": "sgd", "weight_decay": 0.0}
+    good, bad = spec(TASK, SMALL, training), spec(TASK, SMALL, {**training, "lr": 1e30}, seed=1)
+    runs = train_many([good, bad, good])
+    assert [run.status for run in runs] == ["finished", "failed", "finished"]
+    assert "seed 1" in runs[1].error
+    assert runs[0].final == pytest.approx(train_many([good])[0].final, rel=1e-4)
+
+
+def test_early_stops() -> None:
+    (reached,) = train(TASK, SMALL, {**BRIEF, "stop_accuracy": 0.0})
+    assert (reached.status, reached.final["step"]) == ("stopped", 0)
+    (flat,) = train(TASK, SMALL, {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 2, "stop_after": 30})
+    assert (flat.status, flat.final["step"]) == ("stopped", 30)
+
+
+def test_more_models_than_memory_holds_train_in_turns() -> None:
+    specs = [spec(TASK, SMALL, BRIEF, seed=seed) for seed in range(4)]
+    steps: list[int] = []
+    in_turns = train_many(specs, memory=800_000, progress=lambda now: steps.append(now.models))
+    assert max(steps) < 4
+    for run, together in zip(in_turns, train_many(specs), strict=True):
+        assert run.final == pytest.approx(together.final, rel=1e-3)
+    with pytest.raises(ValueError, match="one model of modular-arithmetic needs about"):
+        train_many(specs, memory=1000)
+
+
+def test_a_model_cannot_contradict_its_task() -> None:
+    with pytest.raises(ParameterError, match="d_vocab follows from the task"):
+        spec(TASK, {"d_vocab": 5})
+
+
+def test_training_leaves_global_randomness_alone() -> None:
+    before = torch.get_rng_state()
+    train(TASK, {**SMALL, "dropout": 0.5}, BRIEF)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
+    (run,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run")
+    subject, split = run.subject(), TASK.split(0)
+    for name in ("train", "test"):
+        index = split[name]
+        assert run.final[f"{name}.accuracy"] == pytest.approx(subject.accuracy(subject.logits()[index], subject.targets[index])["answer"])
+        assert run.final[f"{name}.loss"] == pytest.approx(subject.loss(subject.logits()[index], subject.targets[index])["answer"], rel=1e-5)
+    assert json.loads((run.path / "config.json").read_text())["task"]["name"] == "modular-arithmetic"
+
+
+# --- the optimiser ----------------------------------------------------------------------------------------------------
+@settings(deadline=None, max_examples=20)
+@given(kind=st.sampled_from(["adamw", "adam", "sgd"]), decay=st.floats(0, 0.5), momentum=st.floats(0, 0.9), seed=st.integers(0, 99))
+def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(5, generator=generator, dtype=torch.float64)
+    config = TrainConfig(optimizer=kind, lr=0.1, weight_decay=decay, momentum=momentum, warmup=0, precision="float64")
+    ours = FlatParameters([{"W": start}], dtype=torch.float64)
+    optimiser = Optimiser([config], ours)
+    theirs = torch.nn.Parameter(start.clone())
+    reference = {
+        "adamw": lambda: torch.optim.AdamW([theirs], lr=0.1, betas=config.betas, weight_decay=decay),
+        "adam": lambda: torch.optim.Adam([theirs], lr=0.1, betas=config.betas, weight_decay=decay),
+        "sgd": lambda: torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=decay),
+    }[kind]()
+    for _ in range(5):
+        gradient = torch.randn(5, generator=generator, dtype=torch.float64)
+        ours.grad.copy_(gradient)
+        theirs.grad = gradient.clone()
+        optimiser.advance()
+        optimiser.apply()
+        reference.step()
+    assert torch.allclose(ours.values[0], theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("start", ["first", "zero"])
+def test_grokfast_ema_by_hand(start: str) -> None:
+    gradients = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    config = TrainConfig(optimizer="sgd", lr=1.0, weight_decay=0.0, warmup=0, grokfast="ema", grokfast_alpha=0.9, grokfast_lamb=2.0, grokfast_start=start)
+    flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
+    optimiser = Optimiser([config], flat)
+    slow = gradients[0] if start == "first" else torch.zeros(3, dtype=torch.float64)
+    expected = torch.zeros(3, dtype=torch.float64)
+    for i, gradient in enumerate(gradients):
+        if i or start == "zero":
+            slow = 0.9 * slow + 0.1 * gradient
+        expected = expected - (gradient + 2.0 * slow)
+        flat.grad.copy_(gradient)
+        optimiser.advance()
+        optimiser.apply()
+    assert torch.allclose(flat.values[0], expected)
+
+
+def test_grokfast_ma_averages_the_window() -> None:
+    gradients = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    config = TrainConfig(optimizer="sgd", lr=1.0, weight_decay=0.0, warmup=0, grokfast="ma", grokfast_window=3, grokfast_lamb=0.5)
+    flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
+    optimiser = Optimiser([config], flat)
+    expected = torch.zeros(3, dtype=torch.float64)
+    for i, gradient in enumerate(gradients):
+        filtered = gradient + (0.5 * gradients[i - 2 : i + 1].mean(0) if i >= 2 else 0)
+        expected = expected - filtered
+        flat.grad.copy_(gradient)
+        optimiser.advance()
+        optimiser.apply()
+    assert torch.allclose(flat.values[0], expected)
+
+
+def test_schedules() -> None:
+    cosine = TrainConfig(lr=1.0, min_lr=0.1, warmup=10, steps=110, schedule="cosine")
+    assert learning_rate(cosine, 4) == pytest.approx(0.5)
+    assert learning_rate(cosine, 109) == pytest.approx(0.1)
+    inverse = TrainConfig(lr=1.0, warmup=100, steps=10_000, schedule="inverse_sqrt")
+    assert learning_rate(inverse, 399) == pytest.approx(0.5)
+
+
+@given(steps=st.integers(1, 10_000), n=st.integers(1, 50), how=st.sampled_from(["log", "linear"]))
+def test_kept_steps_span_the_run(steps: int, n: int, how: str) -> None:
+    kept = kept_steps(TrainConfig(steps=steps, checkpoints=how, n_checkpoints=n))
+    assert 0 in kept
+    assert max(kept) <= steps
+    assert steps in kept or n == 1
