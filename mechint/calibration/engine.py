@@ -40,7 +40,7 @@ def calibrate(probes: Sequence[str] | None = None, size: str = "smoke", out: str
     Args:
         probes: names of the registry; those without an entry of their own are passed over.
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
-        out: directory for ``calibration.json`` and ``calibration.md``.
+        out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that are there already stay.
         progress: called with a text before each row.
 
     Returns:
@@ -125,6 +125,7 @@ def write(table: Table, size: str, out: Path) -> None:
         RunError: the directory cannot be written.
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
+    table = _beside(table, out / "calibration.json")
     data = {"command": command, "mechint": __version__, "size": plain(vars(SIZES[size])), "columns": plain(table.columns), "caption": table.caption}
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -132,6 +133,20 @@ def write(table: Table, size: str, out: Path) -> None:
         (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
     except OSError as error:
         raise RunError(f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written") from error
+
+
+def _beside(table: Table, path: Path) -> Table:
+    """The table with the rows of the file at `path` for probes that it lacks, in the order of the entries."""
+    rows = list(zip(*table.columns.values(), strict=True))
+    if path.is_file():
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
+            rows += [row for row in zip(*(kept[column] for column in COLUMNS), strict=True) if row[0] not in table.columns["probe"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"calibrate: {path} is no calibration table; move it away") from error
+    order = list(dict.fromkeys(entry.probe for entry in ENTRIES))
+    rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
+    return Table(dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)), table.caption, table.units)
 
 
 def markdown(table: Table, command: str) -> str:
@@ -144,7 +159,7 @@ def markdown(table: Table, command: str) -> str:
         "",
         "`detected` is the power on a plant and the rate of false positives on a control; noise is relative to the root mean square of every weight;",
         "`wrong` is the share of plants whose estimate misses the planted truth; `error` and `worst_error` are the median and the largest error of",
-        "what stands under `estimate`. A control has no truth to miss.",
+        "what stands under `estimate`. A control has no truth to miss; a probe that refuses a subject detects nothing.",
         "",
         "| " + " | ".join(shown) + " |",
         "|" + " --- |" * len(shown),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from mechint import planted
 from mechint.planted import Planted
@@ -70,6 +70,14 @@ def bottleneck(noise: float, seed: int) -> Planted:
     return planted.bottleneck(width=9, noise=noise, rotation_seed=seed, seed=seed, n=24, n_tasks=4, rank=6, rotation=seed)
 
 
+def hesitant(noise: float, seed: int) -> Planted:
+    """Addition with logits twenty times too small: every example asks for the same, larger logits."""
+    plant = addition(noise, seed)
+    with torch.no_grad():
+        plant.subject.model.W_U.mul_(0.05)
+    return plant
+
+
 # --- controls ---------------------------------------------------------------------------------------------------------
 def untrained(plant: Callable[[float, int], Planted]) -> dict[str, Callable[[int], Subject]]:
     """The plant's architecture with initial weights."""
@@ -91,6 +99,12 @@ def shuffled(task: str, **parameters: Any) -> dict[str, Callable[[int], Subject]
 
 
 SMALL = {"p": 13}
+
+
+def unlearnable(seed: int) -> Subject:
+    """Initial weights and shuffled answers: examples that teach each other nothing."""
+    model = addition(0.0, seed).subject.untrained(seed).model
+    return Subject(model, TASKS["modular-arithmetic"](p=P, labels="shuffled", label_seed=seed))
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -127,12 +141,60 @@ def _unembedding_gradient(result: ProbeResult, plant: Planted) -> float:
     return abs(result.metrics["gradients.norms"]["unembed.W_U"] - expected) / max(expected, 1e-9)
 
 
+def _strong(result: ProbeResult) -> list[str]:
+    """Components inside the model whose patch recovers most of the answer."""
+    columns = result.tables["components"].columns
+    kinds, heads, layers, recovered = (columns[name] for name in ("kind", "head", "layer", "recovered"))
+    return [f"L{layer}H{head}" for kind, layer, head, share in zip(kinds, layers, heads, recovered, strict=True) if kind == "head" and share > 0.5]
+
+
+def _needed(result: ProbeResult) -> list[str]:
+    """Heads without which the loss grows by more than half a nat."""
+    columns = result.tables["effects"].columns
+    rows = zip(columns["component"], columns["loss_change"], strict=True)
+    return ["L{}H{}".format(*name.removeprefix("head ").split(".")) for name, change in rows if name.startswith("head ") and change > 0.5]
+
+
+KEYS_PLANTED = "frequencies missed or made up"
+NO_WAVES = lookup("modular-arithmetic", **SMALL) | shuffled("modular-arithmetic", **SMALL)
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
-        "fourier", "modular addition", addition, untrained(addition) | lookup("modular-arithmetic", **SMALL) | shuffled("modular-arithmetic", **SMALL),
-        misses(lambda result: result.metrics["logits.key_frequencies"], lambda plant: plant.truth["frequencies"]), "frequencies missed or made up",
-        settings={"permutations": 499, "neuron_permutations": 9, "steps": 0},
+        "fourier", "modular addition", addition, untrained(addition) | NO_WAVES,
+        misses(lambda result: result.metrics["logits.key_frequencies"], lambda plant: plant.truth["frequencies"]), KEYS_PLANTED,
+        settings={"permutations": 499, "operand_permutations": 19, "steps": 0},
         detects=lambda probe, result: bool(result.metrics["logits.key_frequencies"]),
+    ),
+    Entry(
+        "progress", "modular addition", addition, untrained(addition) | NO_WAVES,
+        misses(lambda result: result.metrics["key_frequencies"], lambda plant: plant.truth["frequencies"]), KEYS_PLANTED,
+        settings={"steps": 0}, detects=lambda probe, result: bool(result.metrics["key_frequencies"]),
+    ),
+    Entry(
+        "das", "order direction", order, untrained(order) | lookup("comparison", n=20), _das_angle, "degrees between direction found and planted",
+        tolerance=5.0, settings={"variable": "rank of a", "hook": "hook_embed", "steps": 400, "pairs": 1024, "held_out": 256, "null_samples": 99},
+        control_settings={"only_correct": False, "steps": 100, "batch_size": 64, "pairs": 256},
+    ),
+    Entry(
+        # where no pair is answered correctly it refuses
+        "patching", "modular addition", addition, untrained(addition), misses(_strong, lambda plant: [head("a")(plant)]), "heads missed or made up",
+        settings={"variable": "x", "pairs": 64},
+    ),
+    Entry(
+        "ablation", "induction head", induction, untrained(induction),
+        misses(_needed, lambda plant: [head(role)(plant) for role in ("previous token", "induction")]), "heads missed or made up",
+        settings={"examples": 256, "null_examples": 64},
+    ),
+    Entry(
+        "interference", "hesitant addition", hesitant, {"untrained, shuffled labels": unlearnable},
+        lambda result, plant: float(result.metrics["cosine.batch"] <= 0), "sign of the cosine (0 right, 1 wrong)",
+        settings={"examples": 128, "batches": 4},
+    ),
+    Entry(
+        "norms", "composition by doubling", doubling, untrained(doubling),
+        # the written head adds one unit vector to the sum of four orthogonal ones
+        lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5), "error of the first layer's ratio, 1/2 by construction",
+        tolerance=0.01, settings={"null_examples": 32},
     ),
     Entry(
         "lens", "induction head", induction, untrained(induction),
@@ -144,7 +206,7 @@ ENTRIES: tuple[Entry, ...] = (
         "depths missed or made up", settings={"variable": "2-hop of 0", "pos": 0},
     ),
     Entry(
-        "linear", "order direction", order, untrained(order) | lookup("comparison", n=40), _order_angle, "degrees between direction found and planted",
+        "linear", "order direction", order, untrained(order) | lookup("comparison", n=20), _order_angle, "degrees between direction found and planted",
         tolerance=1.0, settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
     ),
     Entry(
@@ -157,9 +219,4 @@ ENTRIES: tuple[Entry, ...] = (
         "features held, largest error", tolerance=0.01,
     ),
 )  # fmt: skip
-"""One entry a planted mechanism; a probe may have several. Probes beyond these are third parties', calibrated by them."""
-
-
-def with_settings(entry: Entry, **settings: Any) -> Entry:
-    """The entry with other settings of its probe."""
-    return dataclasses.replace(entry, settings={**entry.settings, **settings})
+"""One entry a planted mechanism; a probe may have several. Third parties calibrate theirs with entries of their own."""

@@ -16,7 +16,7 @@ from mechint.testing import check_probe
 SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "addition": lambda: planted.modular_addition(11, (2, 3), noise=0.02),
     "comparison": lambda: planted.comparison(12, 0.5, noise=0.01),
-    "composition": lambda: planted.composition(4, 2),
+    "composition": lambda: planted.composition(4, 4),
     "induction": lambda: planted.induction_head(8, 4, noise=0.01),
     "bottleneck": lambda: planted.bottleneck(width=4, noise=0.1, n=12, n_tasks=3, rank=4),
 }
@@ -29,7 +29,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "gradients": {"permutations": 2},
     "lens": {"permutations": 19},
     "linear": {"permutations": 19, "variables": 3},
-    "fourier": {"permutations": 99, "neuron_permutations": 5},
+    "fourier": {"permutations": 99, "operand_permutations": 9},
     "subspace": {"samples": 19},
 }
 """Settings with which a measurement takes a moment."""
@@ -38,7 +38,7 @@ QUICK: dict[str, dict[str, Any]] = {
 @lru_cache(maxsize=1)
 def remainders() -> planted.Planted:
     """Several outputs: all answers memorised."""
-    return planted.lookup_table(TASKS["remainders"](p=7))
+    return planted.lookup_table(TASKS["remainders"](p=7), noise=0.03)
 
 
 @pytest.mark.parametrize("subject", [*SUBJECTS, "remainders"])
