@@ -57,10 +57,10 @@ def test_a_planted_circuit_lives_in_its_keys_alone() -> None:
     metrics = result.metrics
     assert metrics["key_frequencies"] == [3, 7]
     assert metrics["trigonometric_share"] == pytest.approx(1, abs=0.01)
-    assert metrics["excluded_loss.all"] == pytest.approx(math.log(23), abs=0.3)
+    assert metrics["excluded_loss.all"] > math.log(23) - 1e-6
     assert metrics["restricted_loss.all"] < 1e-3
     assert metrics["embedding.gini"] == pytest.approx(1 - 2 / 11, abs=1e-6)
-    assert metrics["weights.sum_of_squares"] == pytest.approx(sum(float((w.double() ** 2).sum()) for w in plant.subject.model.parameters()))
+    assert metrics["weights.sum_of_squares"] == pytest.approx(sum(float((w.detach().double() ** 2).sum()) for w in plant.subject.model.parameters()))
     assert result.null["trigonometric_share"].p_value <= 0.02
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
