@@ -1,0 +1,27 @@
+"""The papers, re-run: which runs, which measurements, which claims hold.
+
+    from mechint.studies import reproduce
+    done = reproduce("composition", "smoke")
+    done.claims, done.frame
+
+A study is one module: its claims with their criteria are constants at the top, written before the runs.
+"""
+
+from mechint.studies.reproduce import Reproduction, duration, find_study, reproduce
+from mechint.studies.study import SIZES, Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
+
+__all__ = [
+    "SIZES",
+    "Analysis",
+    "Finding",
+    "Planned",
+    "Reproduction",
+    "Runs",
+    "Stated",
+    "Study",
+    "duration",
+    "find_study",
+    "mean_and_spread",
+    "plan",
+    "reproduce",
+]
