@@ -83,6 +83,22 @@ def test_bad_frequencies_are_refused() -> None:
         planted.modular_addition(12, (1,), constant_attention=True)
 
 
+@pytest.mark.parametrize(("group", "irreps"), [("S3", ("standard",)), ("S4", ("standard⊗sign",)), ("C7", ("1", "3")), ("S3xC4", None)])
+def test_group_product_is_right_and_its_logits_are_characters(group: str, irreps: tuple[str, ...] | None) -> None:
+    known = TASKS["groups"](group=group).symmetry.group
+    if irreps is None:  # a direct product needs what is faithful on both factors: take all
+        irreps = tuple(irrep.name for irrep in known.irreps[1:])
+    plant = planted.group_product(group, irreps)
+    assert everywhere(plant) == 1.0
+    logits = plant.subject.grid(plant.subject.logits()).double().numpy()
+    names = [irrep.name for irrep in known.irreps]
+    character = sum(known.characters[names.index(name)] for name in irreps)
+    expected = character[known.table[known.table][:, :, known.inverses]]
+    assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.99
+    with pytest.raises(ParameterError, match="add a faithful one"):
+        planted.group_product(group, ["0" if group == "C7" else "trivial"])
+
+
 # --- the other mechanisms ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (6, 4), (5, 8)])
 def test_composition_doubles_the_hop_in_every_layer(n: int, k: int) -> None:
@@ -147,6 +163,7 @@ def test_lookup_table_fires_one_neuron_an_input() -> None:
 BUILDERS = {
     "modular addition": lambda **blur: planted.modular_addition(29, (3, 7, 11), **blur),
     "constant attention": lambda **blur: planted.modular_addition(29, (3, 7, 11), constant_attention=True, **blur),
+    "group product": lambda **blur: planted.group_product("S3", **blur),
     "composition": lambda **blur: planted.composition(4, 4, **blur),
     "comparison": lambda **blur: planted.comparison(12, 0.7, **blur),
     "induction": lambda **blur: planted.induction_head(8, 4, **blur),

@@ -11,9 +11,10 @@ noise, in any basis of the residual stream and beside a decoy; and it must stay 
 from mechint.planted.assembly import Planted
 from mechint.planted.bottleneck import bottleneck
 from mechint.planted.composition import composition
+from mechint.planted.groups import group_product
 from mechint.planted.induction import RepeatedTokens, induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
 
-__all__ = ["Planted", "RepeatedTokens", "bottleneck", "comparison", "composition", "induction_head", "lookup_table", "modular_addition"]
+__all__ = ["Planted", "RepeatedTokens", "bottleneck", "comparison", "composition", "group_product", "induction_head", "lookup_table", "modular_addition"]
