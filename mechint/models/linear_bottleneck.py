@@ -202,6 +202,12 @@ def residual(p: Parameters, task: RegressionTruth, common: tuple[int, ...]) -> T
     return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[..., list(common)].sum(-1)
 
 
+def measures(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
+    """Features held of every task, "features.T", each (...,)."""
+    held = features_held(p, task)
+    return {f"features.{t}": held[..., t] for t in range(held.shape[-1])}
+
+
 def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
     """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ, so that a forward answers with P."""
     encoder = p["W_enc"]

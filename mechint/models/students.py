@@ -105,7 +105,8 @@ class Student:
     """One architecture: its configuration and module, and the functions on plain or stacked parameters that training calls.
 
     initialise(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
-    population_loss(parameters, config, task) -> (model,), exact.
+    population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name → (model,), what has
+    been learned so far, for the metrics log.
     """
 
     config: Any
@@ -113,11 +114,17 @@ class Student:
     initialise: Callable[..., dict[str, Tensor]]
     losses: Callable[..., Tensor]
     population_loss: Callable[..., Tensor]
+    measures: Callable[..., dict[str, Tensor]]
 
 
 STUDENTS: Mapping[str, Student] = {
     "linear-bottleneck": Student(
-        LinearBottleneckConfig, LinearBottleneck, linear_bottleneck.initialise, linear_bottleneck.losses, linear_bottleneck.population_loss
+        LinearBottleneckConfig,
+        LinearBottleneck,
+        linear_bottleneck.initialise,
+        linear_bottleneck.losses,
+        linear_bottleneck.population_loss,
+        linear_bottleneck.measures,
     ),
-    "two-layer": Student(TwoLayerConfig, TwoLayerStudent, two_layer.initialise, two_layer.losses, two_layer.population_loss),
+    "two-layer": Student(TwoLayerConfig, TwoLayerStudent, two_layer.initialise, two_layer.losses, two_layer.population_loss, two_layer.measures),
 }

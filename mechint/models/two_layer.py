@@ -129,3 +129,9 @@ def alignment(p: Parameters, task: SingleIndexTruth) -> Tensor:
     square, unit = polar(p["W"])
     cosine = unit @ task.directions.to(unit).mT
     return (square.unsqueeze(-1) * cosine.pow(hermite.information_exponent(task.link))).sum(-2) / task.amplitudes.to(unit)
+
+
+def measures(p: Parameters, task: SingleIndexTruth) -> dict[str, Tensor]:
+    """Alignment with every direction, "alignment.P", each (...,)."""
+    aligned = alignment(p, task)
+    return {f"alignment.{i}": aligned[..., i] for i in range(aligned.shape[-1])}

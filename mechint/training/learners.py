@@ -169,10 +169,11 @@ class RealLearner:
 
     @torch.no_grad()
     def evaluate(self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int) -> list[dict[str, float]]:
-        """The exact population loss of every model."""
+        """The exact population loss of every model, and what it has learned so far."""
         exact = {name: value.double() for name, value in weights.items()}
-        losses = self.student.population_loss(exact, self.configs[0], self.tasks[0])
-        return [{"test.loss": float(loss)} for loss in losses]
+        measured = {"loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]), **self.student.measures(exact, self.tasks[0])}
+        columns = {name: values.tolist() for name, values in measured.items()}
+        return [{f"test.{name}": values[model] for name, values in columns.items()} for model in range(len(self.tasks))]
 
     def footprint(self, batches: list[Batch]) -> int:
         """Bytes one training step of one model needs, estimated from its batch or its covariances."""
