@@ -138,6 +138,22 @@ def _scores(q: Tensor, k: Tensor, gather: Gather | None, stacked: bool) -> Tenso
     return rows_of(table, pairs, stacked).movedim(-1, -3)
 
 
+FEW = 4
+"""Up to so many (query, key) pairs a head, sums of products beat a batch of tiny matrix products."""
+
+
+def _mix(pattern: Tensor, v: Tensor) -> Tensor:
+    """pattern (..., B, head, Q, T) with v (..., B, T, head, d_head) -> z (..., B, Q, head, d_head)."""
+    queries, keys = pattern.shape[-2:]
+    if queries * keys > FEW:
+        return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
+    shares, values = pattern.transpose(-3, -2).unsqueeze(-2).unbind(-1), v.unsqueeze(-4).unbind(-3)
+    z = shares[0] * values[0]
+    for share, value in zip(shares[1:], values[1:], strict=True):
+        z = torch.addcmul(z, share, value)
+    return z
+
+
 def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
     """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
@@ -160,7 +176,7 @@ def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Te
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
     pattern = hook(f"{name}.hook_pattern", pattern)
-    z = hook(f"{name}.hook_z", torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2))
+    z = hook(f"{name}.hook_z", _mix(pattern, v))
     weight, bias = p[f"{weights}.W_O"], p.get(f"{weights}.b_O")
     if hook is not no_hook and getattr(hook, "wants_result", False):
         result = hook(f"{name}.hook_result", torch.einsum("bqhd,hdm->bqhm", z, weight))

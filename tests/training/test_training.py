@@ -167,7 +167,7 @@ def test_early_stops() -> None:
 def test_more_models_than_memory_holds_train_in_turns() -> None:
     specs = [spec(TASK, SMALL, BRIEF, seed=seed) for seed in range(4)]
     steps: list[int] = []
-    in_turns = train_many(specs, memory=800_000, progress=lambda now: steps.append(now.models))
+    in_turns = train_many(specs, memory=300_000, progress=lambda now: steps.append(now.models))
     assert max(steps) < 4
     for run, together in zip(in_turns, train_many(specs), strict=True):
         assert run.final == pytest.approx(together.final, rel=1e-3)
