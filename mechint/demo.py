@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,5 @@ def run_demo(out: Path, report: Path, progress: Callable[[Any], None] | None = N
     results = {name: PROBES[name]().run(subject, seed=0) for name in PROBED}
     page = page_of(results, "Addition mod 113")
     write_page(page, report)
-    import json
-
-    write_text(Path(run.path) / PAGE, json.dumps(page.to_dict()))
+    write_text(out / PAGE, json.dumps(page.to_dict()))
     return {name: result.finding for name, result in results.items()}

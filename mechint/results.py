@@ -51,7 +51,9 @@ class Null:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Null:
         """From its fields as JSON values, in which what is not finite is text; `z` is left out."""
-        return cls(**{name: float(value) if isinstance(value, str) and name not in ("metric", "how") else value for name, value in data.items() if name != "z"})
+        fields: dict[str, Any] = {name: value for name, value in data.items() if name != "z"}
+        fields |= {name: float(fields[name]) for name in ("observed", "mean", "std", "p_value")}
+        return cls(**fields)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def sweep(what: str, over: tuple[str, ...], settings: tuple[str, ...], executor:
         out = Path(what)
         groups = sweeps.read_plan(out)
     else:
-        described = read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
+        described: Mapping[str, Any] = read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
         TASKS[described["task"]]  # an unknown task is said so first
         swept = dict(sweeps.parse_values(text) for text in over)
         texts = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in described.get("set", {}).items()]

@@ -27,7 +27,7 @@ def _levels(lines: Mapping[str, float] | None, null: tuple[float, float, float] 
     shapes, notes = [shape for shape, _ in marks], [note for _, note in marks]
     if log:  # plotly.js places annotations, unlike shapes, in log10 of the axis
         notes = [note | {"y": numbers(float(np.log10(note["y"])))} for note in notes if note["y"] > 0]
-    layout = {"shapes": shapes + ([band(null[1], null[2])] if null is not None else []), "annotations": notes}
+    layout: dict[str, Any] = {"shapes": shapes + ([band(null[1], null[2])] if null is not None else []), "annotations": notes}
     if alone and notes:
         layout["annotations"] = [note | {"xanchor": "left", "yanchor": "middle", "xshift": 4} for note in notes]
         layout["margin"] = MARGIN | {"r": 20 + 6 * max(len(note["text"]) for note in notes)}
@@ -79,7 +79,7 @@ def lines(
         )
     first = data[0]["x"] if data else []
     x_axis = axis(x_title, log=x_log, labels=_names(first))
-    y_axis = axis(y_title, log=y_log, **({"range": list(y_range)} if y_range else {}))
+    y_axis = axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {})
     marks = _levels(levels, null, y_log, len(series) == 1)
     return figure(data, title, caption, height=height, xaxis=x_axis, yaxis=y_axis, hovermode="x", **marks)
 

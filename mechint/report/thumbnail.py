@@ -71,20 +71,21 @@ def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> l
     """Lines, bars and points in one frame."""
     names_x: list[Any] = []
     names_y: list[Any] = []
-    drawn = [(trace, _place(trace.get("x", []), names_x), _place(trace.get("y", []), names_y)) for trace in traces]
-    for axis, column in (("xaxis", 1), ("yaxis", 2)):
+    across = [_place(trace.get("x", []), names_x) for trace in traces]
+    up = [_place(trace.get("y", []), names_y) for trace in traces]
+    for axis, columns in (("xaxis", across), ("yaxis", up)):
         if layout.get(axis, {}).get("type") == "log":
-            for entry in drawn:
-                entry[column][entry[column] <= 0] = math.nan
-                np.log10(entry[column], out=entry[column])
+            for values in columns:
+                values[values <= 0] = math.nan
+                np.log10(values, out=values)
     bars = any(trace.get("type") == "bar" for trace in traces)
-    x_span, y_span = (_span(np.concatenate([np.zeros(0), *(entry[column] for entry in drawn)])) for column in (1, 2))
+    x_span, y_span = (_span(np.concatenate([np.zeros(0), *columns])) for columns in (across, up))
     if bars:  # they stand on zero, and the outer ones need half their width
         y_span = (min(0.0, y_span[0]), max(0.0, y_span[1]))
-        half = (x_span[1] - x_span[0]) / max(1, 2 * (max(len(x) for _, x, _ in drawn) - 1)) or 0.5
+        half = (x_span[1] - x_span[0]) / max(1, 2 * (max(map(len, across)) - 1)) or 0.5
         x_span = (x_span[0] - half, x_span[1] + half)
     marks = []
-    for i, (trace, x, y) in enumerate(drawn):
+    for i, (trace, x, y) in enumerate(zip(traces, across, up, strict=True)):
         u = MARGIN + (x - x_span[0]) / ((x_span[1] - x_span[0]) or 1.0) * (WIDTH - 2 * MARGIN)
         v = HEIGHT - MARGIN - (y - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
         floor = HEIGHT - MARGIN - (0.0 - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
