@@ -146,7 +146,7 @@ class Analysis:
             try:
                 found = measure()
             except MechintError as error:
-                claim = self._claim(stated, "not tested", "nothing: a run it needs has failed", note=str(error))
+                claim = self._claim(stated, "not tested", "could not be measured", note=str(error))
             else:
                 verdict = "not tested" if self.size == "smoke" else "reproduced" if found.holds else "not reproduced"
                 note = f"size smoke judges no claim; size {stated.sizes[0]} does" if self.size == "smoke" else found.note
