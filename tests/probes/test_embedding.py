@@ -1,0 +1,115 @@
+"""The embedding's geometry: closed forms, planted order and parity, averages over widths, silence on random rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint import planted, probe
+from mechint.config import ModelConfig
+from mechint.errors import DataError
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes import embedding
+
+
+def subject_with(rows: np.ndarray, p: int) -> Subject:
+    model = HookedTransformer(ModelConfig(d_model=rows.shape[1], n_heads=1, d_mlp=4, d_vocab=p + 1, d_vocab_out=p))
+    with torch.no_grad():
+        model.W_E[:p] = torch.from_numpy(rows)
+    return Subject(model, TASKS["modular-arithmetic"](p=p))
+
+
+@given(st.integers(0, 10**6), st.integers(4, 12), st.integers(2, 9))
+def test_similarity_and_rank_by_the_book(seed: int, n: int, d: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((n, d))
+    assert np.allclose(embedding.similarity(rows), np.corrcoef(rows))
+    singular = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
+    for share in (0.5, 0.9):
+        r = embedding.rank(singular, share)
+        total = (singular**2).sum()
+        assert (singular[:r] ** 2).sum() >= share * total * (1 - 1e-9)
+        assert (singular[: r - 1] ** 2).sum() < share * total
+
+
+def test_separation_is_the_r_squared_of_class_means() -> None:
+    generator = np.random.default_rng(0)
+    scores, classes = generator.standard_normal((20, 3)), generator.integers(0, 3, 20)
+    design = np.eye(3)[classes]
+    for i in range(3):
+        fitted = design @ np.linalg.lstsq(design, scores[:, i], rcond=None)[0]
+        expected = 1 - ((scores[:, i] - fitted) ** 2).sum() / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
+        assert embedding.separation(scores, classes)[i] == pytest.approx(expected)
+
+
+def test_whittaker_shannon_is_the_overlap_of_sampled_pulses() -> None:
+    n, width = 10, 5
+    sample = np.arange(width)
+
+    def pulse(shift: float) -> np.ndarray:
+        u = sample - shift * width / n
+        k = np.arange(-(width // 2), width // 2 + 1)
+        return np.cos(2 * np.pi * u[:, None] * k / width).mean(1)
+
+    pulses = np.array([pulse(x) for x in range(n)])
+    assert np.allclose(pulses @ pulses.T, embedding.whittaker_shannon(n, width))
+
+
+def test_the_best_cyclic_pattern_is_found_by_exhaustive_correlation() -> None:
+    n = 11
+    similar = embedding.similarity(np.random.default_rng(1).standard_normal((n, 6)))
+    metrics, _ = embedding.layout(similar, permutations=1)
+    off = ~np.eye(n, dtype=bool)
+    every = [np.corrcoef(similar[off], embedding.whittaker_shannon(n, width, order)[off])[0, 1] for width in (3, 5, 7, 9) for order in range(1, 6)]
+    assert metrics["cyclic.correlation"] == pytest.approx(max(every))
+
+
+def test_a_planted_circle_is_cyclic_and_not_split_by_parity() -> None:
+    result = probe.run("embedding", planted.modular_addition(23, (3,), rotation_seed=2).subject)
+    metrics = result.metrics
+    assert (metrics["svd.rank_50"], metrics["svd.rank_90"]) == (1, 2)
+    assert (metrics["cyclic.width"], metrics["cyclic.order"]) == (3, 3)
+    assert metrics["cyclic.share"] > 0.95 and result.null["cyclic.correlation"].p_value == 0.001
+    assert result.null["parity.separation"].p_value > 0.05
+    assert "They lie on a circle" in result.finding
+    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
+
+
+def test_planted_parity_and_residues_are_separated() -> None:
+    generator = np.random.default_rng(0)
+    values = np.arange(20)
+    parity = 3.0 * np.where(values % 2, 1.0, -1.0)[:, None] * generator.standard_normal(32) + generator.standard_normal((20, 32))
+    result = probe.run("embedding", subject_with(parity, 20))
+    assert result.metrics["parity.separation"] > 0.9 and result.metrics["parity.component"] == 1
+    assert result.null["parity.separation"].p_value == 0.001 and "separate parity" in result.finding
+
+
+def test_random_rows_and_a_lookup_table_are_silent() -> None:
+    task = TASKS["modular-arithmetic"](p=13)
+    for subject in [subject_with(np.random.default_rng(seed).standard_normal((13, 24)), 13) for seed in range(3)] + [planted.lookup_table(task).subject]:
+        finding = probe.run("embedding", subject).finding
+        assert "neither parity nor residues" in finding and "circle" not in finding
+
+
+def test_equal_positions_correlate_and_opposite_ones_do_the_other_way() -> None:
+    subject = subject_with(np.random.default_rng(0).standard_normal((11, 40)), 11)
+    for sign in (1, -1):
+        with torch.no_grad():
+            subject.model.W_pos[1] = sign * subject.model.W_pos[0]
+        result = probe.run("embedding", subject)
+        assert result.metrics["position.correlation"] == pytest.approx(sign, abs=1e-6)
+        assert result.null["position.correlation"].p_value == 0.001
+
+
+def test_similarity_is_averaged_over_models_of_any_width() -> None:
+    generator = np.random.default_rng(0)
+    rows = [generator.standard_normal((11, d)) for d in (8, 16, 24)]
+    expected = np.mean([np.corrcoef(r.astype(np.float32)) for r in rows], axis=0)
+    assert np.allclose(embedding.average_similarity(subject_with(r, 11) for r in rows), expected, atol=1e-5)
+    with pytest.raises(DataError, match="models of one task"):
+        embedding.average_similarity([subject_with(rows[0], 11), subject_with(generator.standard_normal((13, 8)), 13)])
