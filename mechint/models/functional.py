@@ -154,6 +154,13 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     return z
 
 
+def _softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis; in the order in memory, where looked-up scores have the heads innermost."""
+    if scores.stride(-3) == 1 and scores.shape[-3] > 1:
+        return scores.movedim(-3, -1).softmax(-2).movedim(-1, -3)
+    return scores.softmax(-1)
+
+
 def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
     """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
@@ -172,7 +179,7 @@ def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Te
         mask = None if gather.mask is None else gather.mask.unsqueeze(-3)
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
-    pattern = hook(f"{name}.hook_attn_scores", scores).softmax(-1)
+    pattern = _softmax(hook(f"{name}.hook_attn_scores", scores))
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
     pattern = hook(f"{name}.hook_pattern", pattern)

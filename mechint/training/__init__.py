@@ -148,11 +148,12 @@ def _shape(one: Spec) -> str:
     return json.dumps([task.name, parameters, model, training, _examples(one)])
 
 
-def _examples(one: Spec) -> int:
-    """Examples in the training set of a finite task that is taken whole: an ensemble stacks them."""
+def _examples(one: Spec) -> list[int]:
+    """Sizes of a finite task's training and test set: an ensemble stacks them to evaluate, and to train on all at once."""
     from mechint.task import FiniteTask
 
-    return len(one.task.split(one.data_seed)["train"]) if isinstance(one.task, FiniteTask) and one.train.batch_size is None else 0
+    split = one.task.split(one.data_seed) if isinstance(one.task, FiniteTask) else {}
+    return [len(split[name]) for name in ("train", "test") if name in split]
 
 
 def _split(members: list[int], runs: list[Run], device: torch.device, memory: int | None) -> list[list[int]]:

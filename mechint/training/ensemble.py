@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mechint.config import TrainConfig
 from mechint.task import Batch
+from mechint.training.allocator import keep_freed_memory
 from mechint.training.graphs import Captured
 from mechint.training.learners import learner_of
 from mechint.training.optimiser import Optimiser
@@ -66,6 +67,7 @@ class Ensemble:
     """
 
     def __init__(self, runs: Sequence[Run], states: Sequence[dict[str, Any] | None], device: torch.device, progress: Callable[[Progress], None] | None) -> None:
+        keep_freed_memory()
         self.runs, self.device, self.progress = list(runs), device, progress
         self.config = runs[0].spec.train
         self.step = runs[0].step
