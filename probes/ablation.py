@@ -134,9 +134,9 @@ class Ablation(Probe):
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
     neurons: int = setting(16, "most important neurons, ablated one by one and together", low=0)
     directions: int = setting(4, "principal components a block, where directions are ablated", low=1)
-    examples: int = setting(2048, "examples, drawn from the subject's", low=2)
-    null_examples: int = setting(128, "examples of the null", low=2)
-    null_samples: int = setting(199, "rotations, and random sets of neurons", low=1)
+    examples: int = setting(1024, "examples, drawn from the subject's", low=2)
+    null_examples: int = setting(64, "examples of the null", low=2)
+    null_samples: int = setting(99, "rotations, and random sets of neurons", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -258,7 +258,7 @@ class Ablation(Probe):
         width, size = subject.model.config.d_mlp, len(chosen.members)
         sets = [tuple(generator.choice(width, size, replace=False).tolist()) for _ in range(self.null_samples)]
         base, ablated = self._scores(
-            subject, _sample(data, 4 * self.null_examples, seed), [chosen] + [Component("neuron", chosen.layer, one) for one in sets], seed
+            subject, _sample(data, 2 * self.null_examples, seed), [chosen] + [Component("neuron", chosen.layer, one) for one in sets], seed
         )
         increase = (ablated - base)[..., 1].nanmean(-1)
         return Null.sampled("neurons_loss_increase", float(increase[0]), increase[1:].numpy(), f"random sets of {size} neurons of layer {chosen.layer}")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from mechint import figures
 from mechint.config import setting
@@ -108,10 +109,10 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
         losses = []
         for _ in range(steps):
             rows = torch.randint(len(site.pairs), (batch_size,), generator=generator).to(site.base.device)
-            logits = site.logits(rotation(site.base[rows], site.source[rows]), rows)
-            loss = _loss(task, logits, site.pairs.labels[rows])
             optimiser.zero_grad()
-            loss.backward()
+            with parametrize.cached():  # the rotation is read three times a step and made once
+                loss = _loss(task, site.logits(rotation(site.base[rows], site.source[rows]), rows), site.pairs.labels[rows])
+                loss.backward()
             optimiser.step()
             schedule.step()
             losses.append(loss.detach())

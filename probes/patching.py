@@ -15,7 +15,7 @@ from mechint.config import setting
 from mechint.errors import UnknownNameError
 from mechint.models import functional
 from mechint.models.branches import Edit, Point, Stream, at, frozen, unsupported
-from mechint.pairs import Pairs, choose_variable, draw
+from mechint.pairs import Pairs, answered, choose_variable, draw
 from mechint.probe import Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import Task
@@ -135,6 +135,8 @@ class Patching(Probe):
     ranked). Flips: share of pairs then answered as the source. Beside it stands attribution
     patching, its first-order estimate, with the rank correlation of the two. Null: activations of a wrong source (that of
     another pair) destroy information but carry none; the largest recovery over all components in resamples of the pairs.
+    Found: p ≤ 0.01, and the model answers most pairs, drawn without selection, correctly; information flows through an
+    untrained model too, but decides nothing there.
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the residual stream at one
     point run stacked, from there on, and as many again for the null. Memory: `subject.chunk` pairs at a time.
@@ -173,7 +175,8 @@ class Patching(Probe):
         flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
         how = "largest recovery over the components when the source is that of another pair"
         null = Null.sampled("recovered", recovered[top], _largest(effects, inner, self.null_samples, seed), how)
-        correlation = _spearman(recovered, estimated)
+        correlation, any_pairs = _spearman(recovered, estimated), draw(subject, variable, self.pairs, seed + 1, only_correct=False, minimal=True)
+        share = float(answered(subject, any_pairs).double().mean())
         metrics = {
             "recovered": float(recovered[top]),
             "flips": float(flips[top]),
@@ -182,7 +185,8 @@ class Patching(Probe):
             "attribution_spearman": correlation,
             "variable": variable.name,
             "pairs": len(pairs),
-            "found": null.p_value <= 0.01,
+            "answered": share,
+            "found": null.p_value <= 0.01 and share > 0.5,
         }
         finding = (
             f"{components[top]} carries most of {variable.name}: patching it recovers {recovered[top]:.0%} of the logit difference and flips {flips[top]:.0%} "

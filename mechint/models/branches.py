@@ -5,7 +5,7 @@
 
 Every patch and every ablation of a head, a layer, a neuron or a direction adds something to the residual stream at one
 `Point`. All edits of one point are stacked along the batch and share one forward, which begins at that point, and which
-in the last block computes only the rows that are read. Exact: equal to a hooked forward from the tokens.
+after the last attention computes only the rows that are read. Exact: equal to a hooked forward from the tokens.
 
 Cost: one forward to record, then an edit costs the blocks that follow it. Memory: `memory` bytes a stacked forward.
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.models import functional
-from mechint.models.functional import Gather, no_hook
+from mechint.models.functional import no_hook
 from mechint.task import IGNORE
 
 Parameters = Mapping[str, Tensor]
@@ -56,6 +56,9 @@ def last_read(targets: Tensor) -> Tensor:
 
 def at(x: Tensor, reads: Tensor) -> Tensor:
     """x (example, pos, …) at one position an example -> (example, …)."""
+    first = int(reads[0]) if len(reads) else 0
+    if bool((reads == first).all()):  # a slice, whose gradient needs no scatter
+        return x[:, first]
     return x[torch.arange(len(x), device=x.device), reads]
 
 
@@ -82,19 +85,9 @@ def resume(p: Parameters, config: ModelConfig, x: Tensor, point: Point, reads: T
         x, point = functional.feed_forward(p, config, point.block, x, no_hook, no_hook), Point(point.block + 1)
     if point <= Point(last):
         x = functional.blocks(p, config, x, functional.dense(x[..., 0].detach().long()), start=point.block, stop=last)
-        rows = functional.block(p, config, last, x.flatten(0, 1), _only(reads, x.shape[1], config), no_hook, no_hook)
-    else:
-        rows = functional.feed_forward(p, config, last, at(x, reads), no_hook, no_hook) if point.half else at(x, reads)
-    return functional.unembed(p, config, rows)
-
-
-def _only(reads: Tensor, n_ctx: int, config: ModelConfig) -> Gather:
-    """The last block on flattened rows (example · pos): one query an example, at `reads`."""
-    positions = torch.arange(n_ctx, device=reads.device)
-    examples = torch.arange(len(reads), device=reads.device)
-    own = examples * n_ctx + reads
-    mask = (positions <= reads[:, None])[:, None] if config.attention_dir == "causal" else None
-    return Gather(examples[:, None] * n_ctx + positions, examples[:, None], own, None, own, mask, table=False)
+        x, point = functional.attend(p, config, last, x, None, no_hook, no_hook), Point(last, 1)
+    rows = at(x, reads)
+    return functional.unembed(p, config, functional.feed_forward(p, config, last, rows, no_hook, no_hook) if point.half else rows)
 
 
 class Stream:

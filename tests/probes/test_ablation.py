@@ -1,0 +1,140 @@
+"""Ablation against direct edits of the weights, brute-force hooks and planted models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.errors import UnknownNameError
+from mechint.models.branches import at
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from mechint.task import rng
+from probes.ablation import Ablation, answer_scores, neuron_importance
+
+FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
+
+
+def made(seed: int = 0, **changes: Any) -> Subject:
+    task = TASKS["comparison"](n=8)
+    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 12, "normalization_type": "LN", "init_mode": "d_model"} | changes
+    return Subject(HookedTransformer(ModelConfig(n_ctx=2, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed).double(), task)
+
+
+def rows(subject: Subject, **settings: Any) -> dict[str, float]:
+    """Component → loss with the ablation."""
+    result = Ablation(**FAST, **settings).run(subject, seed=0)
+    table = result.tables["effects"].to_frame()
+    return dict(zip(table.component, result.metrics["loss"] + table.loss_change, strict=True))
+
+
+def test_zeroing_equals_zero_weights() -> None:
+    subject = made()
+    found = rows(subject, mode="zero", neurons=4, components=("head", "mlp"))
+    for component, loss in found.items():
+        edited = HookedTransformer(subject.model.config).double()
+        edited.load_state_dict(subject.model.state_dict())
+        kind, _, place = component.partition(" ")
+        layer, *members = (int(part) for part in place.split("."))
+        with torch.no_grad():
+            if kind == "head":
+                edited.blocks[layer].attn.W_O[members[0]] = 0
+            elif kind == "neuron":
+                edited.blocks[layer].mlp.W_out[members] = 0
+            else:
+                edited.blocks[layer].mlp.W_out[:] = 0
+                edited.blocks[layer].mlp.b_out[:] = 0
+        assert loss == pytest.approx(subject.like(edited).loss()["a < b"], abs=1e-9), component
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
+    subject = made(1)
+    found = rows(subject, mode=mode, neurons=0, components=("attention", "head", "mlp", "direction"), directions=2)
+    order = torch.from_numpy(rng("resample", 0).permutation(64))
+    for component, loss in found.items():
+        kind, _, place = component.partition(" ")
+        layer, *members = (int(part) for part in place.split("."))
+        name = {"attention": "hook_attn_out", "head": "attn.hook_z", "mlp": "hook_mlp_out", "direction": "hook_resid_pre"}[kind]
+
+        def ablate(value: torch.Tensor, hook: Any, kind: str = kind, layer: int = layer, members: list[int] = members) -> torch.Tensor:
+            new = {"zero": torch.zeros_like(value), "mean": value.mean(0).expand_as(value), "resample": value[order]}[mode]
+            if kind == "head":
+                value = value.clone()
+                value[:, :, members[0]] = new[:, :, members[0]]
+                return value
+            if kind == "direction":
+                read = value[:, -1] - value[:, -1].mean(0)
+                axis = torch.linalg.svd(read, full_matrices=False)[2][members[0]]
+                return value + ((new - value) @ axis)[..., None] * axis
+            return new
+
+        logits = subject.logits(hooks=[(f"blocks.{layer}.{name}", ablate)])
+        assert loss == pytest.approx(float(F.cross_entropy(logits, subject.targets[:, 0])), abs=1e-9), component
+
+
+def test_importance_by_finite_differences() -> None:
+    """∂loss/∂a · a is the change of the loss when the activation is scaled a little."""
+    subject, step, neuron = made(2), 1e-6, 5
+    data = subject.data
+    importance = neuron_importance(subject, data)
+
+    def loss(pos: int, scale: float) -> torch.Tensor:
+        def change(value: torch.Tensor, hook: Any) -> torch.Tensor:
+            value = value.clone()
+            value[:, pos, neuron] *= scale
+            return value
+
+        logits = at(subject.all_logits(hooks=[("blocks.0.mlp.hook_post", change)]), torch.full((len(data),), 1))
+        return answer_scores(subject.task, logits, data.targets[:, -1])[:, 0, 1]
+
+    expected = sum(float(((loss(pos, 1 + step) - loss(pos, 1 - step)) / (2 * step)).abs().mean()) for pos in (0, 1))
+    assert float(importance[0, neuron]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_planted_heads_are_needed_and_the_decoy_is_not() -> None:
+    plant = planted.comparison(n=12)
+    result = Ablation(neurons=0, null_samples=99).run(plant.subject, seed=0)
+    effects = result.tables["effects"].to_frame().set_index("component")
+    assert result.metrics["accuracy"] == 1.0
+    for layer, head in plant.truth["heads"].values():
+        assert effects.loc[f"head {layer}.{head}", "accuracy_change"] < -0.2
+    assert result.metrics["found"]
+
+
+def test_outputs_stand_apart() -> None:
+    task = TASKS["remainders"](p=5)
+    sizes = tuple(output.n_classes for output in task.outputs)
+    config = ModelConfig(d_model=8, n_heads=2, n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, output_sizes=sizes)
+    model = HookedTransformer(config, seed=0)
+    with torch.no_grad():  # head 0 writes where only the first output reads, head 1 where only the second does
+        model.blocks[0].attn.W_O.zero_()
+        model.blocks[0].attn.W_O[0, 0, 0] = model.blocks[0].attn.W_O[1, 0, 1] = 5.0
+        model.W_U[0, sizes[0] :] = model.W_U[1, : sizes[0]] = 0
+        model.blocks[0].mlp.W_out.zero_()  # which would read both
+    result = Ablation(components=("head",), neurons=0, **FAST).run(Subject(model, task), seed=0)
+    change = np.abs(result.arrays["loss_change"])  # (head, output)
+    assert change[0, 0] > 1e-4
+    assert change[1, 1] > 1e-4
+    assert change[0, 1] < 1e-6
+    assert change[1, 0] < 1e-6
+
+
+def test_silent_on_an_untrained_model_and_whole_in_chunks() -> None:
+    subject = made(4)
+    result = Ablation(null_samples=99, null_examples=32).run(subject, seed=0)
+    assert not result.metrics["found"]
+    subject.chunk, subject.memory = 5, 1
+    assert np.allclose(Ablation(null_samples=2).run(subject, seed=0).arrays["loss_change"], result.arrays["loss_change"], atol=1e-9)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'head'"):
+        Ablation(components=("heads",))

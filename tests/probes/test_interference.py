@@ -1,0 +1,120 @@
+"""Interference against one backward an example and group, and on streams whose injections are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mechint.config import ModelConfig
+from mechint.errors import ParameterError
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.interference import Gradients, Interference, _with_whole, cosines, groups_of
+
+
+def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
+    sizes = tuple(output.n_classes for output in task.outputs)
+    shape: dict[str, Any] = {"d_model": 8, "n_heads": 2, "d_mlp": 12, "init_mode": "d_model", "output_sizes": sizes} | changes
+    config = ModelConfig(n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, **shape)
+    return Subject(HookedTransformer(config, seed=seed).double(), task, n_examples=64)
+
+
+def corpus(**changes: Any) -> Any:
+    parameters = {"inject": "comparison", "inject_parameters": {"n": 6, "equals": False}, "frequency": 0.5, "n_ctx": 8, "vocab_size": 64}
+    return TASKS["corpus"](**parameters | changes)
+
+
+def backward(subject: Subject, loss: torch.Tensor) -> torch.Tensor:
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(subject.model.parameters()))])
+
+
+def test_example_gradients_equal_one_backward_each() -> None:
+    subject = made(TASKS["comparison"](n=6), n_layers=2, normalization_type="LN")
+    data = subject.data[:9]
+    ours = Gradients(subject).of_examples(data)
+    for row, tokens, targets in zip(ours, data.tokens, data.targets, strict=True):
+        loss = F.cross_entropy(subject.model(tokens[None])[0, -1:], targets[-1])
+        assert torch.allclose(row, backward(subject, loss), atol=1e-10)
+    subject.memory = 1  # one gradient at a time
+    assert torch.allclose(Gradients(subject).of_examples(data), ours, atol=1e-12)
+
+
+def test_group_gradients_equal_one_backward_each() -> None:
+    subject = made(TASKS["remainders"](p=5))
+    data = subject.data
+    groups = groups_of(subject.task, data)
+    ours = Gradients(subject).of_groups(data, torch.stack(list(groups.values())))
+    for i, (row, part) in enumerate(zip(ours, subject.task.output_slices.values(), strict=True)):
+        loss = F.cross_entropy(subject.model(data.tokens)[:, -1, part], data.targets[:, -1, i], reduction="sum")
+        assert torch.allclose(row, backward(subject, loss), atol=1e-9)
+
+
+def test_task_and_background_add_up_to_the_batch() -> None:
+    subject = made(corpus())
+    batch = subject.data
+    names, weights = _with_whole(subject.task, batch)
+    assert names == ["batch", "task", "rises", "sums", "background"]
+    gradients = Gradients(subject).of_groups(batch, weights)
+    masks = torch.stack([batch.masks[name] for name in ("task", "rises", "sums")])
+    if int(masks.sum(0).max()) <= 1:
+        assert torch.allclose(gradients[0], gradients[1:].sum(0), atol=1e-9)
+    logits = subject.all_logits()
+    outside = ~masks.any(0) & (batch.targets[..., 0] >= 0)
+    assert float(weights[-1].sum()) == int(outside.sum())
+    assert logits.shape[:2] == outside.shape
+
+
+def test_neurons_are_rows_of_the_whole_gradient() -> None:
+    subject = made(TASKS["comparison"](n=6), n_layers=2)
+    data = subject.data
+    part = Gradients(subject, (1, [3, 7])).of_examples(data[:4])
+    loss = F.cross_entropy(subject.model(data.tokens[:1])[:, -1], data.targets[:1, -1, 0])
+    block = subject.model.blocks[1].mlp
+    w_in, b_in, w_out = torch.autograd.grad(loss, [block.W_in, block.b_in, block.W_out])
+    expected = torch.cat([w_in[:, [3, 7]].flatten(), b_in[[3, 7]], w_out[[3, 7]].flatten()])
+    assert part.shape == (4, 2 * (8 + 1 + 8))
+    assert torch.allclose(part[0].sort().values, expected.sort().values, atol=1e-10)
+
+
+def test_cosines_by_numpy() -> None:
+    a, b = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)), torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+    expected = [[np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y) for y in b.numpy()] for x in a.numpy()]
+    assert np.allclose(cosines(a, b).numpy(), expected, atol=1e-6)
+    assert torch.isnan(cosines(torch.zeros(1, 5), b)).all()
+
+
+def test_corpus_batches_split_and_injections_show() -> None:
+    subject = made(corpus(gap=2, frequency=0.4))
+    result = Interference(batches=4, batch_size=8, null_samples=3, examples=32).run(subject, seed=0)
+    table = result.tables["batches"].to_frame()
+    assert (table.task_positions > 0).tolist() == [False, True, False, True]  # a burst every second batch
+    assert table.task.isna().tolist() == [True, False, True, False]
+    assert table.task[1] > table.background[1]
+    assert result.metrics["cosine.task"] > result.metrics["cosine.background"]
+    assert set(result.null) == {"cosine.batch", "cosine.task"}
+    assert type(result).from_json(result.to_json()).metrics.keys() == result.metrics.keys()
+
+
+def test_series_follows_the_checkpoints() -> None:
+    task = TASKS["comparison"](n=8)
+    subject = made(task)
+    weights = {step: made(task, seed=step).model.state_dict() for step in (0, 10, 20)}
+    run = Subject(subject.model, task, series={step: (lambda state=state: state) for step, state in weights.items()})
+    result = Interference(batches=2, batch_size=8, null_samples=3, series=2).run(run, seed=0)
+    assert result.arrays["steps"].tolist() == [0, 20]
+    alone = Interference(batches=2, batch_size=8, null_samples=3).run(run.at(20), seed=0)
+    assert result.arrays["series"][1, 0] == pytest.approx(alone.metrics["cosine.batch"], abs=1e-9)
+
+
+def test_silent_on_shuffled_labels_and_bad_input() -> None:
+    subject = made(TASKS["comparison"](n=16, labels="shuffled"), n_layers=1)
+    assert not Interference(batches=2, batch_size=32, null_samples=99, examples=128).run(subject, seed=0).metrics["found"]
+    with pytest.raises(ParameterError, match="are too few for 200 batches"):
+        Interference(batches=200).run(subject)
+    with pytest.raises(ParameterError, match="layer=5: the model has blocks 0 to 0"):
+        Interference(neurons=2, layer=5, batches=2).run(subject)

@@ -1,0 +1,126 @@
+"""Patching against brute-force hook loops, exact linear models and planted circuits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.errors import UnknownNameError
+from mechint.models.branches import Stream, at
+from mechint.models.transformer import HookedTransformer
+from mechint.pairs import choose_variable, draw
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.patching import HOOKS, Component, Patching, attribution, flipped, logit_difference, patched
+
+
+def made(seed: int = 0, **changes: Any) -> Subject:
+    task = TASKS["comparison"](n=12, equals=True)
+    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "normalization_type": "LN", "init_mode": "d_model"} | changes
+    return Subject(HookedTransformer(ModelConfig(n_ctx=3, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed).double(), task)
+
+
+def looped(subject: Subject, base: torch.Tensor, source: torch.Tensor, reads: torch.Tensor, component: Component) -> torch.Tensor:
+    """The patch by a plain hook."""
+    _, cache = subject.model.run_with_cache(source)
+
+    def replace(value: torch.Tensor, hook: Any) -> torch.Tensor:
+        value = value.clone()
+        where = (slice(None), component.pos) if component.head is None else (slice(None), component.pos, component.head)
+        value[where] = cache[hook.name][where]
+        return value
+
+    with torch.no_grad():
+        return at(subject.model.run_with_hooks(base, fwd_hooks=[(component.hook, replace)]), reads)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 100), norm=st.sampled_from([None, "LN"]), direction=st.sampled_from(["causal", "bidirectional"]), layers=st.integers(1, 3))
+def test_stacked_patches_equal_a_hook_loop(seed: int, norm: str | None, direction: str, layers: int) -> None:
+    subject = made(seed, normalization_type=norm, attention_dir=direction, n_layers=layers)
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 8, seed, only_correct=False, minimal=True)
+    components = list(Patching(components=tuple(HOOKS))._components(subject))
+    assert len(components) == layers * 3 * (3 + 2)
+    names = {component.hook for component in components}
+    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    for component, logits in zip(components, patched(base, source, components), strict=True):
+        assert torch.allclose(logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9), str(component)
+
+
+def test_attribution_is_exact_where_the_model_is_linear() -> None:
+    """After the last attention a model without feed-forward and norm is linear in what heads write."""
+    subject = made(n_layers=1, attn_only=True, normalization_type=None)
+    pairs = draw(subject, choose_variable(subject.task, "rank of b"), 8, 0, only_correct=False, minimal=True)
+    components = [component for component in Patching(components=("head", "attn_out"))._components(subject)]
+    names = {component.hook for component in components}
+    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    exact = logit_difference(subject.task, patched(base, source, components), pairs) - logit_difference(subject.task, base.logits, pairs)
+    assert torch.allclose(attribution(subject, pairs, source, components), exact, atol=1e-9)
+    assert exact.abs().max() > 1e-3
+
+
+def test_attribution_is_the_derivative_of_patching() -> None:
+    """A patch towards a source that is nearly the base changes the answer as the gradient says."""
+    subject = made(normalization_type="LN")
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 8, 0, only_correct=False, minimal=True)
+    components = list(Patching()._components(subject))
+    names = {component.hook for component in components}
+    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    step = 1e-5
+    source.activations = {name: value + step * (source.activations[name] - value) for name, value in base.activations.items()}
+    small = logit_difference(subject.task, patched(base, source, components), pairs) - logit_difference(subject.task, base.logits, pairs)
+    assert torch.allclose(attribution(subject, pairs, source, components) / step, small / step, atol=1e-3)
+
+
+def test_planted_circuit_is_found() -> None:
+    plant = planted.comparison(n=20)
+    result = Patching(pairs=128, variable="rank of a").run(plant.subject, seed=0)
+    table = result.tables["components"].to_frame()
+    heads = table[(table.kind == "head")].set_index(["pos", "head"])["recovered"]
+    read = plant.subject.read
+    assert heads[read, 0] == pytest.approx(1.0, abs=1e-5)  # the head that carries a, and none else
+    assert heads.drop((read, 0)).abs().max() < 1e-6
+    assert result.metrics["flips"] == 1.0
+    assert result.metrics["found"]
+    assert result.null["recovered"].p_value <= 0.01
+
+
+def test_silent_where_the_answer_does_not_follow() -> None:
+    subject = made(3, normalization_type=None)
+    assert not Patching(pairs=128, only_correct=False).run(subject.untrained(5), seed=0).metrics["found"]
+
+
+def test_ends_of_the_scale_and_flips() -> None:
+    subject = made(1)
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 16, 0, only_correct=False, minimal=True)
+    assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
+    assert torch.equal(pairs.labels, pairs.source_answers)
+    everything = [Component("resid_pre", 0, 0), Component("resid_pre", 0, 1)]
+    base, source = (Stream(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"}) for tokens in (pairs.base, pairs.source))
+    logits = patched(base, source, everything)
+    assert torch.allclose(logits[0], source.logits)
+    assert torch.allclose(logits[1], base.logits)
+    answers = subject.model(pairs.source)[:, -1].argmax(-1)
+    assert torch.equal(flipped(subject.task, logits[0], pairs), (answers == pairs.labels[:, 0]).float())
+
+
+def test_chunks_do_not_change_the_numbers() -> None:
+    subject = made(2)
+    whole = Patching(pairs=32, only_correct=False).run(subject, seed=0)
+    subject.chunk, subject.memory = 7, 1
+    parts = Patching(pairs=32, only_correct=False).run(subject, seed=0)
+    assert np.allclose(whole.arrays["recovered"], parts.arrays["recovered"], atol=1e-9)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'head'"):
+        Patching(components=("heads",))
+    with pytest.raises(UnknownNameError, match=r"unknown hook 'blocks\.5\.hook_resid_pre'"):
+        Patching(layers=(5,), only_correct=False).run(made())
