@@ -53,20 +53,30 @@ def analyze(path: Path, names: tuple[str, ...], task: str | None, settings: tupl
         results, problems = run_probes(opened, chosen, options, seed, update)
     if not names:
         problems = [] if results else problems
+    # files first: whoever reads our output may close it early
+    if (path / "config.json").is_file():
+        keep(path, opened, results)
+    if out is not None and results:
+        problems += write(out, opened, results)
     if as_json:
         print_json({"checkpoint": describe(opened), "results": {name: brief(result) for name, result in results.items()}})
     else:
         show(opened, results)
-    if (path / "config.json").is_file():
-        keep(path, opened, results)
-    if out is not None and results:
-        from mechint.report import write_report
-
-        write_report(results, out, title=title_of(opened))
-        complain(f"report written to {out}")
     for problem in problems:
         complain(problem)
     return 2 if problems else 0
+
+
+def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> list[str]:
+    """Write the report; a line for what went wrong, so that the findings are still shown."""
+    from mechint.report import write_report
+
+    try:
+        write_report(results, out, title=title_of(opened))
+    except RunError as error:
+        return [str(error)]
+    complain(f"report written to {out}")
+    return []
 
 
 def sort_settings(settings: Sequence[str], task: str | None, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
