@@ -31,7 +31,10 @@ class Cycle:
 
 
 def cycles(subject: Subject) -> list[Cycle]:
-    """The outputs whose classes a cyclic group acts on; for a product modulo a prime the non-zero classes alone."""
+    """The outputs whose classes a cyclic group acts on, where the data has every answer at the read position.
+
+    For a product modulo a prime the non-zero classes alone.
+    """
     task, found = subject.task, []
     assert task is not None
     for index, output in enumerate(task.outputs):
@@ -39,7 +42,10 @@ def cycles(subject: Subject) -> list[Cycle]:
         if group is None and task.symmetry is not None and len(task.outputs) == 1 and max(task.symmetry.tokens) < output.n_classes:
             group, classes = task.symmetry.group, np.array(task.symmetry.tokens)
         if group is not None and group.is_cyclic and group.order > 1:
-            found.append(Cycle(output.name, index, tuple(classes[cyclic_order(group)].tolist())))
+            cycle = Cycle(output.name, index, tuple(classes[cyclic_order(group)].tolist()))
+            where, on = answer_positions(cycle, subject.targets[:, index])
+            if len(where[on].unique()) == cycle.n:  # what some answers never show has no mean to compare
+                found.append(cycle)
     return found
 
 

@@ -29,7 +29,8 @@ class Attention(Probe):
 
     - `operand.attention`: A from the read position to every operand, on tasks with an input grid; as images over the grid;
     - `operand.preference`: (A_a − A_b)/(A_a + A_b) for the first two operands, −1 … 1 (remainders: heads attend to one
-      digit each); null: the largest |preference| of any head in `untrained` models of the same architecture;
+      digit each); null: the largest |preference| of any head in `untrained` models of the same architecture.
+      `operand.swing` is the standard deviation over the inputs of the same, taken of every input alone;
     - `previous_token`, `same_token`, `induction`: mean attention on the key before the query, on earlier keys with the
       query's token, on the keys after those (Olsson et al. 2022), over the queries that have such a key and the first
       `examples` examples; null: the largest of any head with every query's keys in random order;
@@ -101,7 +102,10 @@ class Attention(Probe):
         if len(operands) < 2:
             return
         values = preference(means)
+        each = patterns.to_operand.astype(np.float64)
+        swing = ((each[..., 0] - each[..., 1]) / np.maximum(each[..., 0] + each[..., 1], 1e-12)).std(1)
         metrics["operand.preference"] = dict(zip(patterns.names, values.tolist(), strict=True))
+        metrics["operand.swing"] = dict(zip(patterns.names, swing.tolist(), strict=True))
         metrics["operand.largest_preference"] = float(np.abs(values).max())
         if self.untrained and getattr(subject.model, "config", None) is not None:
             metrics["operand.heads"] = {}
@@ -140,8 +144,9 @@ def task_target(subject: Subject) -> list[int] | None:
     task = subject.task
     if task is None:
         return None
-    if hasattr(task, "attention_target"):
-        return [int(key) for key in task.attention_target()]
+    stated = getattr(task, "attention_target", None)
+    if stated is not None:
+        return [int(key) for key in stated()]
     hidden = task.tables().get("permutations")
     if hidden is None or sum(map(len, hidden)) != subject.data.tokens.shape[1]:
         return None
@@ -230,11 +235,12 @@ def _finding(metrics: Mapping[str, Any]) -> str:
     if "operand.preference" in metrics:
         called = metrics.get("operand.heads", {})
         words = ", ".join(f"{name} looks at position {position} (preference {metrics['operand.preference'][name]:+.2f})" for name, position in called.items())
-        parts.append(f"From the answer {words}." if called else "No head prefers one operand more than untrained heads do.")
+        parts.append(f"From the answer {words}." if called else "No head prefers one operand on average.")
+        widest = max(metrics["operand.swing"], key=lambda name: metrics["operand.swing"][name])
+        parts.append(f"From input to input {widest}'s preference swings most, by ±{metrics['operand.swing'][widest]:.2f}.")
     if "target.mass" in metrics:
         best = max(metrics["target.mass"], key=lambda name: metrics["target.mass"][name])
         verdict = "follows" if best in metrics["target.heads"] else "does not follow"
-        parts.append(
-            f"{best} {verdict} the stated target: {metrics['target.mass'][best]:.2f} of its attention, the largest for {metrics['target.argmax'][best]:.0%} of queries."
-        )
+        held, share = metrics["target.mass"][best], metrics["target.argmax"][best]
+        parts.append(f"{best} {verdict} the stated target: {held:.2f} of its attention, the largest weight for {share:.0%} of queries.")
     return " ".join(parts)

@@ -48,7 +48,7 @@ class Progress(Probe):
     needs: ClassVar[tuple[str, ...]] = ("finite", "reads", "embedding")
 
     keys: tuple[int, ...] | None = setting(None, "key frequencies; found in the logits when none", low=1)
-    output: str | None = setting(None, "the output that is looked at; the first with a cyclic group when none")
+    output: str | None = setting(None, "the output that is looked at; of those with a cyclic group the one with most classes when none")
     keep_bias: bool = setting(True, "whether the restricted logits keep the mean logits")
     samples: int = setting(50, "random sets of frequencies in the null", low=1)
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
@@ -64,7 +64,7 @@ class Progress(Probe):
         return f"frequency {wrong[0]} is above n/2 = {chosen.n // 2} of output {chosen.output!r}" if wrong else None
 
     def _cycle(self, subject: Subject) -> Cycle:
-        return next(cycle for cycle in answers.cycles(subject) if self.output in (None, cycle.output))
+        return max((cycle for cycle in answers.cycles(subject) if self.output in (None, cycle.output)), key=lambda cycle: cycle.n)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycle = self._cycle(subject)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,8 @@ from mechint.results import Null
 from mechint.symmetry import FiniteGroup
 from mechint.task import rng
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Float64 where a comment says nothing else."""
 
 
 @dataclass(frozen=True)
