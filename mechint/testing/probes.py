@@ -124,7 +124,7 @@ def _check_after_error(probe: Probe, subject: Subject) -> None:
 
 # --- what it returns --------------------------------------------------------------------------------------------------
 def _same(a: ProbeResult, b: ProbeResult) -> bool:
-    return a.to_json() == b.to_json()
+    return json.loads(a.to_json()) == json.loads(b.to_json())
 
 
 def _check_result(probe: Probe, result: ProbeResult) -> None:
@@ -161,6 +161,10 @@ def _titles(spec: Any, inside: bool = False) -> Iterator[str]:
             yield from _titles(item, False)
 
 
+UNITLESS = ("activation", "coordinate", "singular value")
+"""Quantities in the model's own arbitrary units, which need no brackets."""
+
+
 def check_figure(where: str, figure: Figure) -> None:
     """A figure has a title, a caption, names on its axes, and a unit in brackets on one of them.
 
@@ -174,7 +178,7 @@ def check_figure(where: str, figure: Figure) -> None:
     for axis in ("xaxis", "yaxis"):
         names = [_text(value) for key, value in layout.items() if key.startswith(axis)]
         assert any(names), f"{where}: no name on its {axis}"
-    units = [name for name in _titles(dict(figure.spec)) if "(" in name]
+    units = [name for name in _titles(dict(figure.spec)) if "(" in name or name in UNITLESS]
     assert units, f"{where}: no axis or colour bar says its unit in brackets"
 
 
