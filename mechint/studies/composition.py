@@ -64,22 +64,24 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a size trains. seeds: of mixture and direct; few: of the other arms; stages: first step of each hop in the curriculum."""
+    """What a size trains. seeds: of every arm, 1 where none is given; stages: first step of each hop in the curriculum."""
 
     n: int
     k: int
     d_model: int
     steps: Mapping[str, int]
-    seeds: int
-    few: int
+    seeds: Mapping[str, int]
     stages: tuple[int, ...]
     examples: int = 256
 
 
+FEW = {"mixture": 3, "direct": 3, "curriculum": 2, "attention-only": 2, "mixture-last": 2}
+MANY = dict.fromkeys((*FEW, "curriculum-last", "mixture-small-start", "mixture-one-hop-each"), 5)
+
 BUDGETS = {
-    "smoke": Budget(3, 2, 16, {"mixture": 40, "direct": 40, "last": 40, "curriculum": 40, "attention": 40}, 1, 1, (0, 10), 64),
-    "laptop": Budget(6, 4, 64, {"mixture": 900, "direct": 1000, "last": 1000, "curriculum": 900, "attention": 900}, 3, 2, (0, 200, 400)),
-    "full": Budget(8, 8, 128, {"mixture": 10000, "direct": 20000, "last": 20000, "curriculum": 10000, "attention": 10000}, 5, 5, (0, 1000, 2000, 3000), 2048),
+    "smoke": Budget(3, 2, 16, {"mixture": 40, "direct": 40, "last": 40, "curriculum": 40, "attention": 40}, {}, (0, 10), 64),
+    "laptop": Budget(6, 4, 64, {"mixture": 900, "direct": 1000, "last": 1000, "curriculum": 900, "attention": 900}, FEW, (0, 200, 400)),
+    "full": Budget(8, 8, 128, {"mixture": 10000, "direct": 20000, "last": 20000, "curriculum": 10000, "attention": 10000}, MANY, (0, 1000, 2000, 3000), 2048),
 }
 
 
@@ -99,18 +101,20 @@ class CompositionStudy(Study):
         staged = {"read_layers": tuple(range(1, len(hops) + 1))}
         alone = {"attn_only": True, "n_heads": 1, **staged}
         one_each = {"weights": (1.0,) * len(hops)}
-        arms: list[tuple[str, str, str, dict[str, Any], dict[str, Any], int]] = [
-            ("mixture", "staged", "mixture", {"hops": hops}, staged, budget.seeds),
-            ("curriculum", "staged", "curriculum", {"hops": hops, "stages": budget.stages}, staged, budget.few),
-            ("direct", "last", "direct", {"hops": (budget.k,)}, {}, budget.seeds),
-            ("attention-only", "staged", "attention", {"hops": hops}, alone, budget.few),
-            ("mixture-last", "last", "last", {"hops": hops}, {}, budget.seeds),
-            ("curriculum-last", "last", "last", {"hops": hops, "stages": budget.stages}, {}, budget.few),
-            ("mixture-small-start", "staged", "mixture", {"hops": hops}, {**staged, "init_mode": "normal"}, 1),
-            ("mixture-one-hop-each", "staged", "mixture", {"hops": hops, **one_each}, staged, 1),
+        arms: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
+            ("mixture", "staged", "mixture", {"hops": hops}, staged),
+            ("curriculum", "staged", "curriculum", {"hops": hops, "stages": budget.stages}, staged),
+            ("direct", "last", "direct", {"hops": (budget.k,)}, {}),
+            ("attention-only", "staged", "attention", {"hops": hops}, alone),
+            ("mixture-last", "last", "last", {"hops": hops}, {}),
+            ("curriculum-last", "last", "last", {"hops": hops, "stages": budget.stages}, {}),
+            ("mixture-small-start", "staged", "mixture", {"hops": hops}, {**staged, "init_mode": "normal"}),
+            ("mixture-one-hop-each", "staged", "mixture", {"hops": hops, **one_each}, staged),
         ]
         return [
-            _planned(budget, arm, readout, budget.steps[kind], task, model, seed) for arm, readout, kind, task, model, seeds in arms for seed in range(seeds)
+            _planned(budget, arm, readout, budget.steps[kind], task, model, seed)
+            for arm, readout, kind, task, model in arms
+            for seed in range(budget.seeds.get(arm, 1))
         ]
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
