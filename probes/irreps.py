@@ -35,7 +35,8 @@ class Irreps(Probe):
       `unembedding.direct.share` is that of W_U alone;
     - `hidden.left|right|product.share`: of the centred ``mlp.hook_post`` of the last layer at the read position, the share
       that is a function of x, of y, or of x·y alone, in ρ;
-    - `logits.cosine`: cosine of the logits, centred over classes and over inputs, with χ(x·y·z⁻¹) over all x, y, z.
+    - `logits.cosine`: cosine of the logits, centred over classes and over inputs, with χ(x·y·z⁻¹) over all x, y, z; for a
+      task on the group's elements that is not its product (x − y, x² + y²) the task's answer stands for x·y.
 
     ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random order reach at any ρ,
     and √factor times the lower quartile, over the representations, of the cosine relative to a memorised table's,
@@ -66,30 +67,32 @@ class Irreps(Probe):
             return str(error)
         return None
 
-    def _group(self, subject: Subject) -> tuple[FiniteGroup, str]:
-        """The group and where its table is from; DataError when there is none."""
+    def _group(self, subject: Subject) -> tuple[FiniteGroup, Array, str]:
+        """The group, the element that answers every pair (n, n), and where the table is from; DataError when there is none."""
         given = subject.task.outputs[0].group  # type: ignore[union-attr]
-        if self.table == "task" or (self.table == "auto" and given is not None and _agreement(subject, given) > 0.5):
+        labels = subject.grid(subject.targets[:, 0]).cpu().numpy()
+        own = model_table(subject)
+        if self.table == "task" or (self.table == "auto" and given is not None and (own == labels).mean() > 0.5):
             if given is None:
                 raise DataError("its task has no group; set irreps.table=model")
-            return given, "task"
+            return given, labels, "task"
         try:
-            return FiniteGroup(model_table(subject)), "model"
+            return FiniteGroup(own), own, "model"
         except DataError as error:
             if self.table == "auto" and given is not None:
-                return given, "task"  # an untrained model: what it holds is still measured on the task's group
+                return given, labels, "task"  # an untrained model: what it holds is still measured on the task's group
             raise DataError(f"the model's own answers are no group: {error}") from error
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        group, source = self._group(subject)
-        logits = self._logits(subject, group, seed)
+        group, products, source = self._group(subject)
+        logits = self._logits(subject, group, products, seed)
         names = [irrep.name for irrep in group.irreps]
         left, right = operand_tokens(subject)
         weights = subject.model.W_E.detach().double().cpu().numpy()
         embedding = self._shares(group, weights[left], seed)
         metrics: dict[str, Any] = {
             "table.source": source,
-            "table.agreement": _agreement(subject, group),
+            "table.agreement": float((model_table(subject) == products).mean()),
             "logits.key_irreps": _named(logits, names),
             "logits.cosine": dict(zip(names[1:], logits.values.tolist(), strict=True)),
             "logits.largest_cosine": float(logits.values.max(initial=0)),
@@ -101,7 +104,7 @@ class Irreps(Probe):
             metrics["embedding.right.share"] = _shares(group, weights[right])
         metrics |= unembedding_shares(subject, group)
         if not subject.lacks("mlp"):
-            metrics |= hidden_shares(subject, group)
+            metrics |= hidden_shares(subject, group, products)
         nulls = {
             "logits.largest_cosine": logits.test("logits.largest_cosine", "the largest cosine with the classes in random order"),
             "embedding.largest_excess": embedding.test(
@@ -118,10 +121,10 @@ class Irreps(Probe):
             figures=_figures(table, metrics["logits.key_irreps"]),
         )
 
-    def _logits(self, subject: Subject, group: FiniteGroup, seed: int) -> Spectrum:
+    def _logits(self, subject: Subject, group: FiniteGroup, products: Array, seed: int) -> Spectrum:
         """Cosines of the logits with the characters of all representations but the trivial one."""
         n = group.order
-        sums, squares = _sums_by_product(subject, group)
+        sums, squares = _sums_by_product(subject, products)
         quotient = group.table[:, group.inverses]  # [a, c] = a c⁻¹
         characters = group.characters[1:]
         norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
@@ -168,10 +171,6 @@ def model_table(subject: Subject) -> Array:
     return subject.grid(answers).cpu().numpy()
 
 
-def _agreement(subject: Subject, group: FiniteGroup) -> float:
-    return float((model_table(subject) == group.table).mean())
-
-
 def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
     """Tokens of the first and of the second operand, in the order of the grid."""
     tokens = subject.data.tokens.reshape(*subject.task.grid, -1)  # type: ignore[union-attr]
@@ -187,19 +186,20 @@ def _character_sums(sums: Array, quotient: Array, characters: Array) -> Array:
     return characters @ np.bincount(quotient.ravel(), weights=sums.ravel(), minlength=len(sums))
 
 
-def _sums_by_product(subject: Subject, group: FiniteGroup) -> tuple[Array, float]:
-    """(n, n) logits, centred over classes and inputs, summed by the product x·y; and their sum of squares."""
-    n, start, squares = group.order, 0, 0.0
-    products = torch.from_numpy(group.table.flatten()).to(subject.device)
+def _sums_by_product(subject: Subject, products: Array) -> tuple[Array, float]:
+    """(n, n) logits, centred over classes and inputs, summed by the pair's product; and their sum of squares."""
+    n, start, squares = len(products), 0, 0.0
+    index = torch.from_numpy(products.flatten()).to(subject.device)
     sums = torch.zeros(n, n, dtype=torch.float64, device=subject.device)
     for values, _ in chunks(subject):
         values = values[:, :n].double()
         values = values - values.mean(1, keepdim=True)
-        sums.index_add_(0, products[start : start + len(values)], values)
+        sums.index_add_(0, index[start : start + len(values)], values)
         squares += float(values.square().sum())
         start += len(values)
     mean = sums.sum(0) / n**2
-    return (sums - n * mean).cpu().numpy(), squares - float(n**2 * mean.square().sum())
+    counts = torch.bincount(index, minlength=n)[:, None]
+    return (sums - counts * mean).cpu().numpy(), squares - float(n**2 * mean.square().sum())
 
 
 def unembedding_shares(subject: Subject, group: FiniteGroup) -> dict[str, dict[str, float]]:
@@ -212,11 +212,16 @@ def unembedding_shares(subject: Subject, group: FiniteGroup) -> dict[str, dict[s
     return {"unembedding.share": _shares(group, whole.cpu().numpy().T), "unembedding.direct.share": _shares(group, direct.cpu().numpy().T)}
 
 
-def hidden_shares(subject: Subject, group: FiniteGroup) -> dict[str, dict[str, float]]:
-    """Shares of the last hidden layer's energy, the constant left out, that are functions of x, y and x·y alone, by irrep."""
+def hidden_shares(subject: Subject, group: FiniteGroup, products: Array) -> dict[str, dict[str, float]]:
+    """Shares of the last hidden layer's energy, the constant left out, that are functions of x, y and x·y alone, by irrep.
+
+    x·y is left out where not all elements answer equally many pairs.
+    """
     n, start, squares, hook = group.order, 0, 0.0, f"blocks.{subject.n_layers - 1}.mlp.hook_post"
     elements = torch.arange(n, device=subject.device)
-    parts = {"left": elements.repeat_interleave(n), "right": elements.repeat(n), "product": torch.from_numpy(group.table.flatten()).to(subject.device)}
+    parts = {"left": elements.repeat_interleave(n), "right": elements.repeat(n)}
+    if (np.bincount(products.ravel(), minlength=n) == n).all():
+        parts["product"] = torch.from_numpy(products.flatten()).to(subject.device)
     sums: dict[str, torch.Tensor] = {}
     for values, _ in chunks(subject, hook):
         values = values.double()

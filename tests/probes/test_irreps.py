@@ -108,3 +108,19 @@ def test_published_models_have_their_published_figures(folder: str, task: dict, 
         assert metrics["hidden.product.share"][name] == pytest.approx(theirs[f"percent_hidden_xy_{their}_rep"], rel=0.02)
         # theirs centres the logits over classes alone
         assert metrics["logits.cosine"][name] == pytest.approx(theirs[f"logit_{their}_rep_trace_similarity"], abs=2e-3)
+
+
+def test_a_difference_is_read_by_its_answer() -> None:
+    """x − y computed by a plant of x + y whose second operand has tokens of its own, in the order of their negatives."""
+    p = 11
+    task = TASKS["modular-arithmetic"](p=p, operation="subtract", separate_vocabulary=True)
+    plant = planted.modular_addition(p, (2, 5)).subject.model
+    model = HookedTransformer(ModelConfig(**{**plant.config.to_dict(), "d_vocab": task.d_vocab}))
+    state = {name: value.detach().clone() for name, value in plant.weights().items()}
+    values = state["embed.W_E"][:p]
+    model.load_weights({**state, "embed.W_E": torch.cat([values, values[-torch.arange(p) % p], state["embed.W_E"][p:]])})
+    subject = Subject(model, task)
+    assert subject.accuracy() == {"answer": 1.0}
+    metrics = probe.run("irreps", subject).metrics
+    assert metrics["logits.key_irreps"] == ["2", "5"] and metrics["table.source"] == "task" and metrics["table.agreement"] == 1
+    assert metrics["embedding.right.share"]["2"] == pytest.approx(metrics["embedding.share"]["2"])
