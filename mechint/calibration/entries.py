@@ -66,6 +66,12 @@ def induction(noise: float, seed: int) -> Planted:
     return planted.induction_head(12, 6, noise=noise, rotation_seed=seed, seed=seed)
 
 
+def product(noise: float, seed: int) -> Planted:
+    """S4 by one of its two faithful representations."""
+    irrep = ("standard", "standard⊗sign")[seed % 2]
+    return planted.group_product("S4", (irrep,), noise=noise, rotation_seed=seed, seed=seed)
+
+
 def bottleneck(noise: float, seed: int) -> Planted:
     return planted.bottleneck(width=9, noise=noise, rotation_seed=seed, seed=seed, n=24, n_tasks=4, rank=6, rotation=seed)
 
@@ -169,6 +175,25 @@ ENTRIES: tuple[Entry, ...] = (
         "progress", "modular addition", addition, untrained(addition) | NO_WAVES,
         misses(lambda result: result.metrics["key_frequencies"], lambda plant: plant.truth["frequencies"]), KEYS_PLANTED,
         settings={"steps": 0}, detects=lambda probe, result: bool(result.metrics["key_frequencies"]),
+    ),
+    Entry(
+        "irreps", "group product", product, untrained(product) | lookup("groups", group="S4") | shuffled("groups", group="S4"),
+        misses(lambda result: result.metrics["logits.key_irreps"], lambda plant: plant.truth["irreps"]), "representations missed or made up",
+        settings={"permutations": 499}, detects=lambda probe, result: bool(result.metrics["logits.key_irreps"]),
+    ),
+    Entry(
+        "embedding", "modular addition", addition, untrained(addition) | lookup("modular-arithmetic", **SMALL),
+        lambda result, plant: float(abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))), "dimensions missed or made up",
+        settings={"permutations": 399}, detects=lambda probe, result: result.null["cyclic.share"].p_value <= 0.005,
+    ),
+    Entry(
+        "attention", "induction head", induction, untrained(induction),
+        misses(
+            lambda result: [(role, one) for role in ("previous_token", "induction") for one in result.metrics[f"{role}.heads"]],
+            lambda plant: [("previous_token", head("previous token")(plant)), ("induction", head("induction")(plant))],
+        ),
+        "heads missed or made up", settings={"samples": 199},
+        detects=lambda probe, result: bool(result.metrics["previous_token.heads"] and result.metrics["induction.heads"]),
     ),
     Entry(
         "das", "order direction", order, untrained(order) | lookup("comparison", n=20), _das_angle, "degrees between direction found and planted",
