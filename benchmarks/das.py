@@ -1,0 +1,117 @@
+"""DAS against pyvene's own training loop: same model, pairs, rank, optimiser and steps.
+
+pyvene's IntervenableModel runs two whole forwards a step; ours computes the sources and everything before the site
+once, and runs only from the site on. `rows` gives the ratio of medians of paired runs, and both accuracies.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mechint.config import ModelConfig
+from mechint.models.branches import at
+from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs, draw
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.das import Site, fit, interchange_accuracy
+
+STEPS, BATCH, LR, HOOK = 100, 256, 0.02, "blocks.1.hook_resid_pre"
+TARGET = 4.0
+
+
+class Wrapped(nn.Module):
+    """A HookedTransformer as pyvene wants its models."""
+
+    def __init__(self, model: HookedTransformer) -> None:
+        super().__init__()
+        self.model, self.config = model, SimpleNamespace(hidden_size=model.config.d_model, to_dict=dict)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def forward(self, input_ids: Tensor) -> Any:
+        return SimpleNamespace(logits=self.model(input_ids))
+
+
+def pyvene_model(model: HookedTransformer, hook: str, dimension: int, seed: int) -> tuple[Any, nn.Module]:
+    """pyvene's IntervenableModel with one trainable rotation at `hook`, and the rotation."""
+    import pyvene
+
+    torch.manual_seed(seed)
+    rotation = pyvene.LowRankRotatedSpaceIntervention(embed_dim=model.config.d_model, low_rank_dimension=dimension)
+    _, block, name = hook.split(".", 2)
+    config = pyvene.IntervenableConfig({"component": f"model.blocks[{block}].{name}.output", "intervention": rotation})
+    return pyvene.IntervenableModel(config, Wrapped(model)), rotation
+
+
+def pyvene_logits(intervenable: Any, pairs: Pairs, pos: int) -> Tensor:
+    _, counterfactual = intervenable({"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos})
+    return at(counterfactual.logits, pairs.reads)
+
+
+def pyvene_fit(model: HookedTransformer, pairs: Pairs, seed: int) -> Any:
+    intervenable, rotation = pyvene_model(model, HOOK, 1, seed)
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.Adam(rotation.parameters(), lr=LR)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=STEPS)
+    for _ in range(STEPS):
+        batch = pairs[torch.randint(len(pairs), (BATCH,), generator=generator)]
+        loss = nn.functional.cross_entropy(pyvene_logits(intervenable, batch, 0), batch.labels[:, 0])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    return intervenable
+
+
+def trained() -> Subject:
+    """A comparison model of two layers, 1,000 steps."""
+    task = TASKS["comparison"]()
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+    model = HookedTransformer(ModelConfig(n_layers=2, d_model=64, n_heads=4, init_mode="d_model", **shape), seed=0)
+    data = task.examples()
+    data, generator = data[task.split(0)["train"]], torch.Generator().manual_seed(0)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.3, betas=(0.9, 0.98))
+    for _ in range(1000):
+        batch = data[torch.randint(len(data), (512,), generator=generator)]
+        loss = nn.functional.cross_entropy(model(batch.tokens)[:, -1], batch.targets[:, -1, 0])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return Subject(model, task)
+
+
+def rows(repeats: int = 3) -> list[dict[str, Any]]:
+    """The benchmark's row: seconds of ours and of the peer, their ratio, and both accuracies on the same held-out pairs."""
+    subject = trained()
+    assert subject.task is not None
+    pairs = draw(subject, subject.task.variables["rank of a"], 3072, 0)
+    train, test = pairs[:2048], pairs[2048:]
+    pyvene_model(subject.model, HOOK, 1, 0)  # its import is not what is timed
+    ours, theirs = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subspace, _ = fit(Site(subject, train, HOOK, 0), subject.task, 1, steps=STEPS, batch_size=BATCH, lr=LR, seed=0)
+        ours.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        intervenable = pyvene_fit(subject.model, train, 0)
+        theirs.append(time.perf_counter() - start)
+    with torch.no_grad():
+        iia_theirs = float((pyvene_logits(intervenable, test, 0).argmax(-1) == test.labels[:, 0]).double().mean())
+    iia = float(interchange_accuracy(subject, Site(subject, test, HOOK, 0), subspace).double().mean())
+    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+    row = {"workload": "DAS, comparison, 1-D, 2 layers", "ours": statistics.median(ours), "peer": statistics.median(theirs), "ratio": ratio}
+    return [row | {"target": TARGET, "met": ratio >= TARGET, "iia": iia, "iia_peer": iia_theirs}]
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row)
