@@ -73,7 +73,7 @@ class Progress(Probe):
         metrics: dict[str, Any] = {"key_frequencies": keys, **measures, "weights.sum_of_squares": _sum_of_squares(subject.model), **_gini(subject)}
         nulls = self._null(subject, cycle, keys, metrics, seed)
         tables = {"losses": _loss_table(measures)}
-        shown = {"excluded": _excluded_figure(measures, keys)} if keys else {}
+        shown = {"excluded": _excluded_figure(measures, keys)}
         if self.steps and len(subject.series) > 1:
             tables["steps"] = self._over_steps(subject, cycle, keys)
             shown["steps"] = _steps_figure(tables["steps"])
