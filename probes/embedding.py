@@ -79,6 +79,18 @@ class Embedding(Probe):
             figures=_figures(similar, scores, singular, left, tokens, metrics),
         )
 
+    def average(self, subjects: Iterable[Subject], seed: int = 0) -> ProbeResult:
+        """The layout of the similarity matrix averaged over `subjects`, models of one task's values and of any width.
+
+        Raises:
+            DataError: no model, or models with different numbers of value tokens.
+        """
+        similar = average_similarity(subjects)
+        metrics, nulls = layout(similar, components=self.components, permutations=self.permutations, seed=seed)
+        finding = f"averaged, {metrics['parity.separation']:.0%} of component {metrics['parity.component']} lies between even and odd"
+        scores = components_of(similar)[:, : max(self.components, 2)]
+        return self.result(metrics=metrics, finding=finding, null=nulls, arrays={"similarity": similar, "components": scores})
+
     def _positions(self, subject: Subject, seed: int) -> Null | None:
         weights = getattr(subject.model, "W_pos", None)
         if weights is None or max(self.positions) >= len(weights):

@@ -1,0 +1,57 @@
+"""Figures of measured points with the curves fitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mechint.figures.theme import axis, colours, faint, figure, level, numbers
+from mechint.results import Figure
+
+
+def fits(
+    points: Mapping[str, tuple[Any, Any]],
+    curves: Mapping[str, tuple[Any, Any, Any, Any]],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: str,
+    x_log: bool = False,
+    y_log: bool = False,
+    y_range: tuple[float, float] | None = None,
+    levels: Mapping[str, float] | None = None,
+    height: int = 420,
+) -> Figure:
+    """Points, and through them curves with their confidence bands, one colour a name.
+
+    Args:
+        points: name → (x, y) of what was measured.
+        curves: name → (x, fit, low, high); a name without a curve shows its points alone.
+        levels: label → y of a dashed horizontal line.
+
+    >>> shown = fits({"a": ([1, 2], [0.0, 1.0])}, {}, title="T", x_title="width", y_title="accuracy (0–1)", caption="C")
+    >>> shown.spec["data"][0]["mode"]
+    'markers'
+    """
+    data: list[dict[str, Any]] = []
+    for colour, (name, (x, y)) in zip(colours(len(points)), points.items(), strict=True):
+        common = {"type": "scatter", "name": name, "legendgroup": name}
+        if name in curves:
+            at, fit, low, high = (numbers(values) for values in curves[name])
+            area = {"x": at + at[::-1], "y": high + low[::-1], "fill": "toself", "fillcolor": faint(colour, 0.18), "line": {"width": 0}}
+            data.append(common | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"} | area)
+            data.append(common | {"mode": "lines", "showlegend": False, "x": at, "y": fit, "line": {"color": colour, "width": 2}})
+        data.append(common | {"mode": "markers", "x": numbers(x), "y": numbers(y), "marker": {"color": colour, "size": 7, "opacity": 0.75}})
+    marks = [level(value, name) for name, value in (levels or {}).items()]
+    return figure(
+        data,
+        title,
+        caption,
+        height=height,
+        xaxis=axis(x_title, log=x_log),
+        yaxis=axis(y_title, log=y_log, **({"range": list(y_range)} if y_range else {})),
+        shapes=[shape for shape, _ in marks],
+        annotations=[note for _, note in marks],
+        hovermode="closest",
+    )

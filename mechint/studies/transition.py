@@ -1,0 +1,101 @@
+"""Where along model size a task is learned: a logistic curve of accuracy against the logarithm of the parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechint.errors import DataError
+from mechint.task import rng
+
+Array = NDArray[np.float64]
+
+STEEPEST = 40.0
+"""Largest slope per factor e of parameters: between two widths any steeper curve fits as well."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A fitted curve accuracy = 1 / (1 + exp(−slope · (ln parameters − middle))), and where it passes a level.
+
+    parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn again with replacement, each size on
+    its own. A level that lies above the largest model, where the runs never pass it, is at infinity.
+    """
+
+    parameters: Array
+    accuracies: Array
+    middle: float
+    slope: float
+    samples: Array
+
+    def at(self, level: float = 0.5) -> float:
+        """Parameters at which the curve passes `level`; infinite beyond the largest model, the smallest model where all lie above."""
+        return self._within(self._solve(level, self.middle, self.slope))
+
+    def interval(self, level: float = 0.5) -> tuple[float, float]:
+        """95% bootstrap interval of `at`."""
+        found = [self._within(self._solve(level, *sample)) for sample in self.samples]
+        low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+        return float(low), float(high)
+
+    def at_least(self, level: float = 0.5) -> float:
+        """`at`, or the largest model where the level lies beyond it: a lower bound."""
+        return min(self.at(level), float(self.parameters.max()))
+
+    def curve(self, sizes: Array) -> tuple[Array, Array, Array]:
+        """(fit, low, high) of the accuracy at `sizes`: the curve and its pointwise 95% band."""
+        curves = logistic(np.log(sizes), self.samples[:, :1], self.samples[:, 1:])
+        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+        return logistic(np.log(sizes), self.middle, self.slope), low, high
+
+    @staticmethod
+    def _solve(level: float, middle: float, slope: float) -> float:
+        return middle + math.log(level / (1 - level)) / slope
+
+    def _within(self, log_size: float) -> float:
+        low, high = math.log(self.parameters.min()), math.log(self.parameters.max())
+        return math.inf if log_size > high else math.exp(max(log_size, low))
+
+
+def logistic(x: Array, middle: float | Array, slope: float | Array) -> Array:
+    """1 / (1 + exp(−slope (x − middle))), without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * slope * (x - middle)))
+
+
+def fit_transition(parameters: Sequence[float], accuracies: Sequence[float], *, bootstrap: int = 200, seed: int = 0) -> Transition:
+    """Least squares of the logistic curve over ln parameters, with a bootstrap over the runs of each size.
+
+    Args:
+        parameters: weights of each model; accuracies: 0–1, one a run.
+
+    Raises:
+        DataError: fewer than two different sizes.
+
+    >>> fit_transition([1e3, 1e4, 1e5, 1e6], [0.0, 0.1, 0.9, 1.0], bootstrap=5).at(0.5).__round__(-3)
+    32000.0
+    """
+    x, y = np.log(np.asarray(parameters, dtype=np.float64)), np.asarray(accuracies, dtype=np.float64)
+    if len(np.unique(x)) < 2:
+        raise DataError(f"transition: runs of {len(np.unique(x))} size; expected at least two sizes")
+    generator = rng("transition", seed)
+    sizes = [np.flatnonzero(x == size) for size in np.unique(x)]
+    drawn = [np.concatenate([generator.choice(members, len(members)) for members in sizes]) for _ in range(bootstrap)]
+    samples = np.array([_least_squares(x[index], y[index]) for index in drawn]).reshape(-1, 2)
+    return Transition(np.exp(x), y, *_least_squares(x, y), samples)
+
+
+def _least_squares(x: Array, y: Array) -> tuple[float, float]:
+    """Middle and slope of the best curve: a coarse grid, then refined about its best point; no start value can mislead it."""
+    span = x.max() - x.min()
+    middles, slopes = np.linspace(x.min() - span, x.max() + span, 61), np.geomspace(0.2, STEEPEST, 25)
+    for _ in range(4):
+        errors = ((logistic(x, middles[:, None, None], slopes[:, None]) - y) ** 2).sum(-1)
+        i, j = np.unravel_index(errors.argmin(), errors.shape)
+        middle, slope, step, factor = middles[i], slopes[j], middles[1] - middles[0], slopes[1] / slopes[0]
+        middles = np.linspace(middle - step, middle + step, 21)
+        slopes = np.clip(np.geomspace(slope / factor, slope * factor, 11), 0.2, STEEPEST)
+    return float(middle), float(slope)
