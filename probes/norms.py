@@ -6,7 +6,7 @@ divergence in bits of the histograms over common bins (its square root is a dist
 Wasserstein-1 distance, and Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval.
 Positions of one example depend on each other, so bootstrap and permutations move whole examples.
 
-Cost: one forward a model; alone, one forward on `null_examples` for each of `null_models` untrained models. Memory: one chunk
+Cost: one forward a model; alone, one forward on `null_examples` for each of `null_models` untrained models, stacked. Memory: one chunk
 of activations, and two numbers a layer, position and example.
 """
 
@@ -17,17 +17,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from mechint import figures
-from mechint.config import setting
+from mechint.config import ModelConfig, setting
+from mechint.models import functional
+from mechint.models.transformer import initialise
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject, load
-from mechint.task import rng
+from mechint.task import Batch, rng
 from probes.recording import chunks
 
 KINDS = {"attention": ("attn_out", "resid_pre"), "feed-forward": ("mlp_out", "resid_mid")}
 """Kind of sublayer → hooks of its output and of its input."""
+HOOKED = tuple(f"hook_{hook}" for hooks in KINDS.values() for hook in hooks)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,11 @@ class Norms(Probe):
     null_models: int = setting(199, "untrained models of the null, where there is no other model", low=19)
     null_examples: int = setting(128, "examples that they look at", low=2)
 
+    def unmet(self, subject: Subject) -> str | None:
+        if self.other is None and not isinstance(getattr(subject.model, "config", None), ModelConfig):
+            return "its initial weights are not known; name a model to compare it with as norms.other"
+        return None
+
     def detects(self, result: ProbeResult) -> bool:
         return min(null.p_value for null in result.null.values()) <= 0.005
 
@@ -65,12 +74,10 @@ class Norms(Probe):
         few = subject.like(subject.model)
         few.data = subject.data[: self.null_examples]
         observed = {name: float(np.nanmean(values)) for name, values in ratios(few).items()}
-        drawn = int(rng("norms null", seed).integers(1 << 31))
-        # untrained() keeps the examples of what it is asked of
-        untrained = [{name: float(np.nanmean(values)) for name, values in ratios(few.untrained(drawn + i)).items()} for i in range(self.null_models)]
+        untrained = self._untrained(few, seed)
         null, metrics = {}, {f"norms.{name}": value for name, value in means.items()}
         for name in _last(found):
-            samples = np.array([one[name] for one in untrained])
+            samples = untrained[name]
             centre, spread = samples.mean(), samples.std(ddof=1) + 1e-12
             metric = f"norms.{name}.deviation"
             metrics[metric] = abs(observed[name] - centre) / spread
@@ -78,10 +85,33 @@ class Norms(Probe):
                 metric, metrics[metric], np.abs(samples - centre) / spread, "the same architecture with initial weights, in standard deviations"
             )
         last = _last(found)
-        parts = ", ".join(f"{name} {means[name]:.3g} (untrained {np.mean([one[name] for one in untrained]):.3g})" for name in last)
+        parts = ", ".join(f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last)
         p_value = min(one.p_value for one in null.values())
         finding = f"output over input norm in the last layer: {parts}; p = {p_value:.2g} against untrained weights"
         return self.result(metrics=metrics, finding=finding, null=null, tables={"layers": _table(means, found)}, figures=_densities({"": found}, last))
+
+    def _untrained(self, few: Subject, seed: int) -> dict[str, np.ndarray]:
+        """Sublayer → (model,) mean ratios of models with initial weights, many stacked in one forward."""
+        config, tokens, hooks = few.model.config, few.data.tokens, sublayers(few)
+        first = int(rng("norms null", seed).integers(1 << 31))
+        size = max(1, few.memory // (32 * tokens.numel() * (config.d_mlp + config.d_model + tokens.shape[1])))
+        means: dict[str, list[np.ndarray]] = {name: [] for name in hooks}
+        for start in range(0, self.null_models, size):
+            drawn = [initialise(config, first + i) for i in range(start, min(start + size, self.null_models))]
+            stack = {name: torch.stack([one[name] for one in drawn]).to(few.device) for name in drawn[0]}
+            norms: dict[str, torch.Tensor] = {}
+
+            def keep(name: str, tensor: torch.Tensor, norms: dict[str, torch.Tensor] = norms) -> torch.Tensor:
+                if name.endswith(HOOKED):
+                    norms[name] = tensor.norm(dim=-1).double()
+                return tensor
+
+            with torch.no_grad():
+                functional.forward(stack, config, functional.dense(tokens.expand(len(drawn), *tokens.shape)), keep)
+            for name, (output, given) in hooks.items():
+                ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
+                means[name].append(np.nanmean(np.where(_beyond(few.data, slice(None), ratio.shape[-1]), np.nan, ratio), axis=(1, 2)))
+        return {name: np.concatenate(parts) for name, parts in means.items()}
 
     # --- two models -----------------------------------------------------------------------------------------------
     def compare(self, subject: Subject, other: Subject, seed: int = 0) -> ProbeResult:
@@ -132,24 +162,29 @@ class Norms(Probe):
         }
 
 
+def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
+    """ "L0 attention", "L0 feed-forward", … → hooks of the output and of the input."""
+    known = subject.model.hook_dict
+    every = {f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks) for layer in range(subject.n_layers) for kind, hooks in KINDS.items()}
+    return {name: (output, given) for name, (output, given) in every.items() if output in known}
+
+
 def ratios(subject: Subject) -> dict[str, np.ndarray]:
-    """ "L0 attention", "L0 feed-forward", … → (example, pos) ratios; NaN beyond an example's length."""
-    wanted: dict[str, tuple[str, str]] = {}
-    for layer in range(subject.n_layers):
-        for kind, hooks in KINDS.items():
-            output, given = (f"blocks.{layer}.hook_{hook}" for hook in hooks)
-            if output in subject.model.hook_dict:
-                wanted[f"L{layer} {kind}"] = output, given
+    """Sublayer → (example, pos) ratios; NaN beyond an example's length."""
+    wanted = sublayers(subject)
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for part, recorded in chunks(subject, {hook: None for pair in wanted.values() for hook in pair}):
         for name, (output, given) in wanted.items():
             ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(dim=-1).clamp(min=1e-30)
-            if subject.data.lengths is not None:
-                beyond = np.arange(ratio.shape[1]) >= subject.data.lengths[part].cpu().numpy()[:, None]
-                found[name].append(np.where(beyond, np.nan, ratio.cpu().numpy()))
-            else:
-                found[name].append(ratio.cpu().numpy())
+            found[name].append(np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy()))
     return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _beyond(data: Batch, part: slice, n_ctx: int) -> np.ndarray:
+    """(example | 1, pos) bool: positions past the example's end."""
+    if data.lengths is None:
+        return np.zeros((1, n_ctx), bool)
+    return np.arange(n_ctx) >= data.lengths[part].cpu().numpy()[:, None]
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:

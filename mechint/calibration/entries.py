@@ -198,7 +198,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "das", "order direction", order, untrained(order) | lookup("comparison", n=20), _das_angle, "degrees between direction found and planted",
         tolerance=5.0, settings={"variable": "rank of a", "hook": "hook_embed", "steps": 400, "pairs": 1024, "held_out": 256, "null_samples": 99},
-        control_settings={"only_correct": False, "steps": 100, "batch_size": 64, "pairs": 256},
+        control_settings={"only_correct": False, "steps": 60, "batch_size": 64, "pairs": 128, "held_out": 128},
     ),
     Entry(
         # where no pair is answered correctly it refuses

@@ -18,7 +18,7 @@ from mechint.errors import CheckpointError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import Batch
+from mechint.task import Batch, rng
 from probes.norms import Norms, compare, jensen_shannon, ratios
 
 
@@ -97,6 +97,17 @@ def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> No
     plant = planted.modular_addition(13, (2, 5)).subject
     assert probe.detects(probe.run(plant))
     assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(5)) == 0
+
+
+def test_the_stacked_untrained_models_are_the_models_one_by_one() -> None:
+    subject = small(n_layers=2, normalization_type="LN")
+    lengths = torch.arange(len(subject.data)) % 3 + 1
+    padded = Subject(subject.model, subject.task, data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths), memory=1 << 19)
+    stacked = Norms(null_models=20)._untrained(padded, seed=3)
+    first = int(rng("norms null", 3).integers(1 << 31))
+    for i in (0, 7, 19):
+        alone = ratios(padded.untrained(first + i))
+        assert {name: values[i] for name, values in stacked.items()} == pytest.approx({name: np.nanmean(values) for name, values in alone.items()}, rel=1e-5)
 
 
 def test_the_other_model_is_loaded_from_its_path(tmp_path: Path) -> None:
