@@ -69,10 +69,10 @@ class Site:
         source_positions = pairs.source_reads if pos is None else self.positions
         base, source, residual = [], [], []
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            stream = Stream(subject.model, pairs.base[rows], pairs.reads[rows], [hook])
+            stream = Stream(subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=block)
             base.append(at(stream.activations[hook], self.positions[rows]).flatten(1))
             residual.append(stream.residual(self.start))
-            stream = Stream(subject.model, pairs.source[rows], pairs.source_reads[rows], [hook])
+            stream = Stream(subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=block)
             source.append(at(stream.activations[hook], source_positions[rows]).flatten(1))
         self.base, self.source, self.residual = torch.cat(base), torch.cat(source), torch.cat(residual)
         if not bool(torch.isfinite(self.base).all() and torch.isfinite(self.source).all()):

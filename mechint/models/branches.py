@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -99,33 +100,39 @@ class Stream:
         reads: (example,) position at which each example's logits are wanted.
         names: hooks to record besides the residual stream, kept in `activations`.
         memory: bytes that one stacked forward of `edited` may take.
+        until: the last block that is recorded; all when None. `logits` are computed when first asked for.
     """
 
-    def __init__(self, model: Any, tokens: Tensor, reads: Tensor, names: Iterable[str] = (), memory: int = 1 << 28) -> None:
+    def __init__(self, model: Any, tokens: Tensor, reads: Tensor, names: Iterable[str] = (), memory: int = 1 << 28, until: int | None = None) -> None:
         self.p, self.config, self.tokens, self.reads, self.memory = frozen(model), model.config, tokens, reads, memory
         self.activations: dict[str, Tensor] = {}
         self._residual: dict[Point, Tensor] = {}
         with torch.no_grad():
-            self._record(set(names))
-            start = Point(0) if self.config.read_layers is not None else Point(self.config.depth - 1, 1)
-            self.logits = resume(self.p, self.config, self.residual(start), start, reads)
+            self._record(set(names), self.config.depth - 1 if until is None else until)
 
-    def _record(self, wanted: set[str]) -> None:
+    @cached_property
+    def logits(self) -> Tensor:
+        """(example, d_vocab_out) at `reads`, without an edit."""
+        start = Point(0) if self.config.read_layers is not None else max(self._residual)
+        with torch.no_grad():
+            return resume(self.p, self.config, self._residual[start], start, self.reads)
+
+    def _record(self, wanted: set[str], until: int) -> None:
         def keep(name: str, tensor: Tensor) -> Tensor:
             if name in wanted:
                 self.activations[name] = tensor
             return tensor
 
         x = functional.embed(self.p, functional.dense(self.tokens), keep)
-        for block in range(self.config.depth):
+        for block in range(until + 1):
             self._residual[Point(block)] = x
             x = self._residual[Point(block, 1)] = functional.attend(self.p, self.config, block, x, None, keep, no_hook)
-            if block < self.config.depth - 1 or wanted - set(self.activations):
+            if block < until or wanted - set(self.activations):
                 x = self._residual[Point(block + 1)] = functional.feed_forward(self.p, self.config, block, x, keep, no_hook)
 
     def residual(self, point: Point) -> Tensor:
         """The recorded residual stream (example, pos, d_model) at `point`."""
-        if point not in self._residual:  # after the last block, which is not computed before it is asked for
+        if point not in self._residual:  # after the last recorded block, which is not computed before it is asked for
             with torch.no_grad():
                 self._residual[point] = functional.feed_forward(
                     self.p, self.config, point.block - 1, self._residual[Point(point.block - 1, 1)], no_hook, no_hook
