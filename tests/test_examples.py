@@ -1,0 +1,105 @@
+"""Every script in examples/ runs at size smoke, learns what it says, and its control does not."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PUBLISHED = EXAMPLES.parents[1] / "shared" / "checkpoints" / "progress-measures" / "wd_10-1_mod_addition_loss_curve.pth"
+
+LEARNED = {
+    "modular_arithmetic": 0.9,
+    "remainders": 0.55,
+    "groups": 0.5,
+    "ordering": 0.8,
+    "composition": 0.9,
+    "listops": 0.7,
+    "corpus": 0.7,
+}
+"""Script → held-out accuracy that its task reaches at least, in every part."""
+
+ABOVE_CHANCE = 0.08
+"""Accuracy by which a control may exceed chance: what few held-out examples scatter."""
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> dict[str, Any]:
+    """The names that the script leaves, run in `folder`."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SIZE", "smoke")
+    script = EXAMPLES / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    return runpy.run_path(str(script))
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_task_beats_chance_and_its_control_does_not(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = run(name, monkeypatch, tmp_path)
+    for part, outcome in left["outcomes"].items() if "outcomes" in left else [(name, left["outcome"])]:
+        assert outcome["task"] >= LEARNED[name], part
+        assert outcome["task"] > outcome["chance"] + 2 * ABOVE_CHANCE, part
+        assert outcome["control"] < outcome["chance"] + ABOVE_CHANCE, part
+
+
+def test_regression_reaches_the_closed_form_and_its_control_answers_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    outcome = run("regression_mixture", monkeypatch, tmp_path)["outcome"]
+    assert outcome["task"] == pytest.approx(outcome["theory"], rel=0.05)
+    assert outcome["exact"] == pytest.approx(outcome["theory"], rel=0.01)
+    assert outcome["control"] == pytest.approx(outcome["chance"], rel=0.05)
+    assert outcome["theory"] < 0.5 * outcome["chance"]
+
+
+def test_single_index_directions_are_found_and_its_control_finds_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = run("single_index", monkeypatch, tmp_path)
+    outcome = left["outcome"]
+    assert outcome["task"] < 0.1 * outcome["chance"]
+    assert outcome["control"] > 0.9 * outcome["chance"]
+    assert left["times"].tolist() == sorted(left["times"].tolist())
+
+
+def test_probe_finds_what_was_planted_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    left = run("planted_and_calibrated", monkeypatch, tmp_path)
+    planted = left["FREQUENCIES"]
+    assert left["outcome"] == {"planted": planted, "noisy": planted, "untrained": (), "by heart": ()}
+
+
+def test_das_finds_the_planted_direction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    outcome = run("das_comparison", monkeypatch, tmp_path)["outcome"]
+    assert outcome["iia"] > 0.9
+    assert max(outcome["random"], outcome["untrained"]) < 0.8
+    assert outcome["cosine with the planted direction"] > 0.9
+
+
+def test_checkpoint_is_opened_without_an_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    outcome = run("open_published_checkpoint", monkeypatch, tmp_path)["outcome"]
+    assert outcome == {"accuracy": {"answer": 1.0}, "frequencies": (3, 7, 12)}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published checkpoint is not beside the repository, in ../shared/checkpoints")
+def test_published_checkpoint_adds_by_its_published_frequencies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    outcome = run("open_published_checkpoint", monkeypatch, tmp_path, str(PUBLISHED), "modular-arithmetic", "p=113")["outcome"]
+    assert outcome["accuracy"]["answer"] == 1.0
+    assert {6, 23, 37, 39, 41} >= set(outcome["frequencies"]) >= {23, 37, 41}
+
+
+def test_report_is_a_page_and_goes_into_the_gallery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from mechint.report import build_gallery, find_pages
+
+    left = run("report", monkeypatch, tmp_path)
+    assert left["report"].stat().st_size > 100_000
+    pages = find_pages([tmp_path / "runs"])
+    assert [page.title for page in pages] == ["Addition mod 23"]
+    index = build_gallery(pages, tmp_path / "gallery")
+    assert "Addition mod 23" in index.read_text(encoding="utf-8")
+
+
+def test_every_example_is_short_and_has_cells() -> None:
+    for script in EXAMPLES.glob("*.py"):
+        text = script.read_text(encoding="utf-8")
+        assert "\n# %% " in text, script.name
+        assert len(text.splitlines()) <= 60, script.name
