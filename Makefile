@@ -7,7 +7,9 @@ STAMP := $(VENV)/.installed
 # two workers on two cores: threads inside a worker would only wait for each other
 WORKERS ?= 2
 
-.PHONY: demo test slow lint bench studies clean
+PEER := .venv-peer
+
+.PHONY: demo test slow lint bench peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,8 +36,15 @@ lint: $(STAMP)  ## ruff and pyright
 bench: $(STAMP)  ## ours against the peers, as ratios
 	$(BIN)/python -m benchmarks
 
+peer: $(PEER)/.installed  ## TransformerLens 3.9 in an environment of its own, for `make bench` to run against
+
+$(PEER)/.installed:
+	$(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
+	touch $@
+
 studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores)
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
 
 clean:
-	rm -rf $(VENV) runs report.html
+	rm -rf $(VENV) $(PEER) runs report.html

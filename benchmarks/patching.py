@@ -6,16 +6,15 @@ where they enter the residual stream. Both give the logit difference of every pa
 
 from __future__ import annotations
 
-import statistics
-import time
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformer_lens import patching
 
+from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
+from mechint.errors import MechintError
 from mechint.models.branches import Stream
 from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs, choose_variable, draw
@@ -59,24 +58,10 @@ def theirs(subject: Subject, pairs: Pairs) -> Tensor:
     return by_place.flatten()
 
 
-def rows(repeats: int = 7) -> list[dict[str, Any]]:
-    """The benchmark's row: median seconds of ours and of the peer, and the median ratio of paired runs."""
+def rows(bench: Bench) -> Iterator[Row]:
+    """The benchmark's row: seconds of ours and of the peer for all patches."""
     subject, pairs = made()
     if not torch.allclose(ours(subject, pairs), theirs(subject, pairs), atol=1e-5):
-        raise SystemExit("patching: ours and TransformerLens's numbers differ")
-    times: list[tuple[float, float]] = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        ours(subject, pairs)
-        middle = time.perf_counter()
-        theirs(subject, pairs)
-        times.append((middle - start, time.perf_counter() - middle))
-    mine, peer = (statistics.median(column) for column in zip(*times, strict=True))
-    ratio = statistics.median(b / a for a, b in times)
-    row = {"workload": "patching, layer × position × head, 1 layer mod 113", "ours": mine, "peer": peer, "ratio": ratio}
-    return [row | {"target": TARGET, "met": ratio >= TARGET}]
-
-
-if __name__ == "__main__":
-    for row in rows():
-        print(row)
+        raise MechintError("patching: ours and TransformerLens's numbers differ")
+    measured = paired(timer(lambda: ours(subject, pairs)), timer(lambda: theirs(subject, pairs)), bench.repeats(11))
+    yield versus("patching, layer × position × head, 1 layer mod 113", measured, TARGET, against="TransformerLens's patching", note=f"{PAIRS} pairs")

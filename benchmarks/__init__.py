@@ -1,0 +1,1 @@
+"""What is timed, against which peer, with which script: `python -m benchmarks`."""
