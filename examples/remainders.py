@@ -1,7 +1,7 @@
-"""Remainders by many primes at once: one network reads a two-digit number in base p and answers x mod q for every prime q < p.
+"""Remainders by many primes at once: one network reads a two-digit number in base p and answers x mod q for primes q < p.
 
-Small primes are learned first and generalise first; the shuffled control gives every number the whole row of remainders of
-another one, which can be learned by heart but not foreseen.
+All primes are learned by heart soon, but the small ones generalise first: at size smoke 2 and 3 are there, 5 is on its way
+and 7 is not. The shuffled control gives every number the whole row of remainders of another one: nothing can be foreseen.
 """
 
 # %% The task and its control
@@ -11,9 +11,9 @@ import tasks
 from mechint.training import spec, train_many
 
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: base 113 and its 29 primes, as in the source
-PARAMETERS = {"smoke": {"p": 11, "train_fraction": 0.8, "validation_fraction": 0.0}, "full": {}}[SIZE]
+PARAMETERS = {"smoke": {"p": 23, "masked": (11, 13, 17, 19), "train_fraction": 0.8, "validation_fraction": 0.0}, "full": {}}[SIZE]
 MODEL = {"smoke": {"d_model": 64, "d_mlp": 256, "dropout": 0.0}, "full": {}}[SIZE]
-TRAIN = {"smoke": {"steps": 400, "lr": 5e-3, "weight_decay": 1.0}, "full": {}}[SIZE]
+TRAIN = {"smoke": {"steps": 300, "lr": 5e-3, "weight_decay": 1.0}, "full": {}}[SIZE]
 
 task = tasks.make("remainders", **PARAMETERS)
 control = task.control("shuffled")

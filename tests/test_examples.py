@@ -14,7 +14,7 @@ PUBLISHED = EXAMPLES.parents[1] / "shared" / "checkpoints" / "progress-measures"
 
 LEARNED = {
     "modular_arithmetic": 0.9,
-    "remainders": 0.55,
+    "remainders": 0.5,
     "groups": 0.5,
     "ordering": 0.8,
     "composition": 0.9,
@@ -76,7 +76,8 @@ def test_das_finds_the_planted_direction(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_checkpoint_is_opened_without_an_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     outcome = run("open_published_checkpoint", monkeypatch, tmp_path)["outcome"]
-    assert outcome == {"accuracy": {"answer": 1.0}, "frequencies": (3, 7, 12)}
+    assert outcome["accuracy"]["answer"] > 0.99
+    assert outcome["frequencies"] == (3, 7, 12)
 
 
 @pytest.mark.slow
