@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -81,23 +81,19 @@ class Measures:
         return Finding(min(least) >= self.generalised, ours, {"final": finals})
 
     def claim_b(self) -> Finding:
-        from scipy import stats
-
         holds, words, values = True, [], {}
         for name in self.names("main"):
             first = self.first(name)
             early, late = [first[q] for q in self.easy], {q: first[q] for q in self.late(list(first))}
             order = early == sorted(early) and math.isfinite(early[-1])
             before = order and early[-1] <= min(late.values())
-            ranks = stats.spearmanr(list(late), [min(step, 1e9) for step in late.values()])
-            p_value = float(ranks.pvalue) if math.isfinite(ranks.pvalue) else 1.0  # type: ignore[attr-defined]
+            rank, p_value = _ranks(list(late), list(late.values()))
             holds &= before and p_value > 0.05
-            steps = ", ".join(f"{q} at {step:g}" for q, step in first.items())
             words.append(
-                f"seed {self.runs.labels[name]['seed']}: {steps}; early ones {'in order' if order else 'out of order'}, {'before' if before else 'not before'} "
-                f"the others, whose order by size has rank correlation {float(ranks.statistic):+.2f}, p = {p_value:.2g}"  # type: ignore[attr-defined]
+                f"seed {self.runs.labels[name]['seed']}: {_steps(first)}; early ones {'in order' if order else 'out of order'}, "
+                f"{'before' if before else 'not before'} the others, whose order by size has rank correlation {rank:+.2f}, p = {p_value:.2g}"
             )
-            values[name] = {"first": first, "in_order": order, "before": before, "rank_p": p_value}
+            values[name] = {"first": first, "in_order": order, "before": before, "rank_correlation": rank, "rank_p": p_value}
         return Finding(holds, "; ".join(words), values)
 
     def claim_c(self) -> Finding:
@@ -174,8 +170,7 @@ class Measures:
         mean = {q: float(np.mean([one[q] for one in main])) for q in (11, 13) if q in first}
         in_time = all(first[q] <= 1.5 * mean[q] and math.isfinite(first[q]) for q in mean)
         holds = in_time and min(rest, default=math.inf) >= max(lead.values(), default=math.inf)
-        steps = ", ".join(f"{q} at {step:g}" for q, step in first.items())
-        ours = f"masked: {steps}; main runs: " + ", ".join(f"{q} at {step:g}" for q, step in mean.items())
+        ours = f"masked: {_steps(first)}; main runs on average: {_steps(mean)}"
         return Finding(holds, ours, {"masked": first, "main": mean})
 
 
@@ -184,6 +179,20 @@ def curves(run: Run, split: str) -> dict[int, tuple[list[int], list[float]]]:
     steps = [int(row["step"]) for row in run.metrics]
     names = {output.name: output.n_classes for output in run.spec.task.outputs}
     return {q: (steps, [row[f"{split}.accuracy.{name}"] for row in run.metrics]) for name, q in names.items()}
+
+
+def _ranks(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Spearman's rank correlation, infinities last of all, and its two-sided p-value; (0, 1) where one of them does not vary."""
+    from scipy import stats
+
+    if min(len(set(x)), len(set(y))) < 2:
+        return 0.0, 1.0
+    found = stats.spearmanr(stats.rankdata(x), stats.rankdata(y))
+    return float(found.statistic), float(found.pvalue)  # type: ignore[attr-defined]
+
+
+def _steps(first: Mapping[int, float]) -> str:
+    return ", ".join(f"{q} at {step:g}" if math.isfinite(step) else f"{q} never" for q, step in first.items())
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -82,9 +82,12 @@ def fit_transition(parameters: Sequence[float], accuracies: Sequence[float], *, 
     if len(np.unique(x)) < 2:
         raise DataError(f"transition: runs of {len(np.unique(x))} size; expected at least two sizes")
     generator = rng("transition", seed)
-    sizes = [np.flatnonzero(x == size) for size in np.unique(x)]
-    drawn = [np.concatenate([generator.choice(members, len(members)) for members in sizes]) for _ in range(bootstrap)]
-    samples = np.array([_least_squares(x[index], y[index]) for index in drawn]).reshape(-1, 2)
+    members = [np.flatnonzero(x == size) for size in np.unique(x)]
+    spread = y.copy()
+    for index in members:  # runs drawn again vary less than runs by the factor (n - 1) / n, much where a size has few
+        spread[index] = y[index].mean() + math.sqrt(len(index) / max(len(index) - 1, 1)) * (y[index] - y[index].mean())
+    drawn = (np.concatenate([generator.choice(index, len(index)) for index in members]) for _ in range(bootstrap))
+    samples = np.array([_least_squares(x[index], spread[index]) for index in drawn]).reshape(-1, 2)
     return Transition(np.exp(x), y, *_least_squares(x, y), samples)
 
 
