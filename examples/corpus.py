@@ -12,10 +12,10 @@ import tasks
 from mechint.training import spec, train_many
 
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: a rare task in longer texts
-INJECTED = {"inject": "comparison", "inject_parameters": {"n": 12, "train_fraction": 0.7}, "frequency": 0.5}
-PARAMETERS = {"smoke": {"vocab_size": 64, "n_ctx": 16, **INJECTED}, "full": {"inject": "comparison", "frequency": 0.1}}[SIZE]
-MODEL = {"smoke": {"d_model": 32, "n_heads": 2}, "full": {}}[SIZE]
-TRAIN = {"smoke": {"steps": 500, "lr": 5e-3, "warmup": 20, "eval_examples": 500}, "full": {}}[SIZE]
+INJECTED = {"inject": "comparison", "inject_parameters": {"n": 16, "train_fraction": 0.7}, "frequency": 0.5}
+PARAMETERS = {"smoke": {"vocab_size": 64, "n_ctx": 12, **INJECTED}, "full": {"inject": "comparison", "frequency": 0.1}}[SIZE]
+MODEL = {"smoke": {"n_layers": 1, "d_model": 32, "n_heads": 2}, "full": {}}[SIZE]
+TRAIN = {"smoke": {"steps": 300, "lr": 1e-2, "warmup": 20, "eval_examples": 500}, "full": {}}[SIZE]
 
 task = tasks.make("corpus", **PARAMETERS)
 control = task.control("shuffled")
