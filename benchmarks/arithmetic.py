@@ -18,7 +18,7 @@ def flops(config: ModelConfig, layout: Layout) -> int:
     rows, total = layout.tokens.shape[-1], 0
     for gather in layout.blocks:
         total += _block(config, gather, rows)
-        rows = gather.residual.shape[-1]
+        rows = _rows_out(gather, rows)
     reads = rows if layout.reads is None else layout.reads.shape[-1]
     return 3 * (total + 2 * reads * config.d_model * config.d_vocab_out)
 
@@ -28,10 +28,14 @@ def _block(config: ModelConfig, gather: Gather, rows: int) -> int:
     assert config.d_head is not None and config.d_mlp is not None
     width = config.n_heads * config.d_head
     asking = rows if gather.query_rows is None else gather.query_rows.shape[-1]
-    out = gather.residual.shape[-1]
+    out = _rows_out(gather, rows)
     queries, keys = gather.queries.shape[-1], gather.keys.shape[-1]
     pairs = gather.queries.shape[-2] * queries * keys
     scores = asking * rows if gather.table else pairs
     mixed = pairs if queries * keys > FEW else 0
     mlp = 0 if config.attn_only else 2 * out * config.d_model * config.d_mlp
     return 2 * ((asking + 2 * rows + out) * config.d_model * width + (scores + mixed) * width + mlp)
+
+
+def _rows_out(gather: Gather, rows: int) -> int:
+    return rows if gather.residual is None else gather.residual.shape[-1]

@@ -36,7 +36,7 @@ class Gather:
 
     keys (..., B, T): row of each key; queries (..., B, Q): which of `query_rows` each query is; query_rows
     (..., U): the rows that ask (None: all); out (..., N): which of the B·Q queries go on (None: all); residual
-    (..., N): the row that each of them stands on; mask (..., B | 1, Q, T): False where a query may not look (None: nowhere);
+    (..., N): the row that each of them stands on (None: its own); mask (..., B | 1, Q, T): False where a query may not look (None: nowhere);
     table: scores are computed once for every pair of rows and looked up.
     """
 
@@ -44,7 +44,7 @@ class Gather:
     queries: Tensor
     query_rows: Tensor | None
     out: Tensor | None
-    residual: Tensor
+    residual: Tensor | None
     mask: Tensor | None
     table: bool
 
@@ -95,18 +95,20 @@ def norm(p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tenso
     """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model has none."""
     if config.normalization_type is None:
         return x
+    weight, bias = (p[f"{name}.w"], p.get(f"{name}.b")) if config.normalization_type == "LN" else (None, None)
     if hook is no_hook:
+        if weight is not None and weight.numel() == x.shape[-1]:  # one model: in one pass
+            return F.layer_norm(x, x.shape[-1:], weight.flatten(), None if bias is None else bias.flatten(), config.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=config.eps)
     else:
         x = x - x.mean(-1, keepdim=True)
         y = hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt()))
-    if config.normalization_type == "LN":
-        weight, bias = p[f"{name}.w"], p.get(f"{name}.b")
-        if weight.dim() == 2:
-            weight = weight.view(weight.shape[0], *[1] * (y.dim() - 2), -1)
-            bias = None if bias is None else bias.view(weight.shape)
-        y = y * weight if bias is None else torch.addcmul(bias, y, weight)
-    return y
+    if weight is None:
+        return y
+    if weight.dim() == 2:
+        weight = weight.view(weight.shape[0], *[1] * (y.dim() - 2), -1)
+        bias = None if bias is None else bias.view(weight.shape)
+    return y * weight if bias is None else torch.addcmul(bias, y, weight)
 
 
 def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -161,24 +163,42 @@ def _softmax(scores: Tensor) -> Tensor:
     return scores.softmax(-1)
 
 
+def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool) -> list[Tensor]:
+    """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all that share their rows."""
+
+    def projected(names: str, rows: Tensor) -> Tensor:  # (..., rows, len(names) * head, d_head)
+        parts = [[p.get(f"{weights}.{kind}_{name}") for name in names] for kind in "Wb"]
+        weight, bias = (None if None in part else torch.cat(part, axis) for part, axis in zip(parts, (-3, -2), strict=True))
+        return heads(rows, weight, bias)
+
+    n_heads = p[f"{weights}.W_Q"].shape[-3]
+    if gather.query_rows is None and gather.queries is gather.keys and not gather.table:
+        return list(rows_of(projected("QKV", x), gather.keys, stacked).split(n_heads, -2))
+    q = projected("Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked))
+    both = projected("KV", x)
+    if gather.table:
+        k, v = both.split(n_heads, -2)
+        return [q, k, rows_of(v, gather.keys, stacked)]
+    return [rows_of(q, gather.queries, stacked), *rows_of(both, gather.keys, stacked).split(n_heads, -2)]
+
+
 def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
     """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
-    asking = x if gather is None or gather.query_rows is None else rows_of(x, gather.query_rows, stacked)
-    q = hook(f"{name}.hook_q", heads(asking, p[f"{weights}.W_Q"], p.get(f"{weights}.b_Q")))
-    k = hook(f"{name}.hook_k", heads(x, p[f"{weights}.W_K"], p.get(f"{weights}.b_K")))
-    v = hook(f"{name}.hook_v", heads(x, p[f"{weights}.W_V"], p.get(f"{weights}.b_V")))
-    if gather is not None:
-        v = rows_of(v, gather.keys, stacked)
-        if not gather.table:
-            q, k = rows_of(q, gather.queries, stacked), rows_of(k, gather.keys, stacked)
-    scores = _scores(q, k, gather, stacked) / config.scale
+    if gather is None:
+        q, k, v = (hook(f"{name}.hook_{letter.lower()}", heads(x, p[f"{weights}.W_{letter}"], p.get(f"{weights}.b_{letter}"))) for letter in "QKV")
+    else:
+        q, k, v = _asked(p, weights, x, gather, stacked)
+    scores = _scores(q, k, gather, stacked)
     if gather is None:
         mask = _causal(scores.shape[-2], scores.shape[-1], scores.device) if config.attention_dir == "causal" else None
     else:
         mask = None if gather.mask is None else gather.mask.unsqueeze(-3)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+    if mask is None:
+        scores = scores / config.scale
+    else:  # added, not filled in: its gradient is the scores' own
+        hidden = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device).masked_fill_(~mask, -torch.inf)
+        scores = torch.add(hidden, scores, alpha=1 / config.scale)
     pattern = _softmax(hook(f"{name}.hook_attn_scores", scores))
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
@@ -214,7 +234,7 @@ def attend(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Ga
     normed = norm(p, f"{weights}.ln1", f"{name}.ln1", config, x, hook)
     out = attention(p, f"{name}.attn", f"{weights}.attn", config, normed, gather, hook)
     out = hook(f"{name}.hook_attn_out", drop(f"{name}.attn", out))
-    if gather is not None:
+    if gather is not None and gather.residual is not None:
         x = rows_of(x, gather.residual, p[f"{weights}.attn.W_Q"].dim() == 4)
     return x + out
 

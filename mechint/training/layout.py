@@ -36,7 +36,7 @@ class Prepared:
     def rows(self) -> int:
         """Rows of the residual stream that the widest block computes, for memory estimates."""
         assert self.layout.blocks is not None
-        return max(self.layout.tokens.shape[-1], *(gather.residual.shape[-1] for gather in self.layout.blocks))
+        return max(self.layout.tokens.shape[-1], *(gather.residual.shape[-1] for gather in self.layout.blocks if gather.residual is not None), 0)
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
@@ -138,7 +138,7 @@ def _gather(config: ModelConfig, keys: Tensor, real: Tensor, asks: Tensor, out: 
     models, n_examples, pos = keys.shape
     columns = asks.flatten(0, 1).any(0).nonzero().flatten()  # positions at which anybody asks
     n_queries = columns.numel()
-    asking = keys[..., columns]
+    asking = keys if n_queries == pos else keys[..., columns]
     flat_out = (out // pos) * n_queries + torch.searchsorted(columns, out % pos)
     query_rows: Tensor | None
     if distinct:
@@ -151,9 +151,10 @@ def _gather(config: ModelConfig, keys: Tensor, real: Tensor, asks: Tensor, out: 
     everything = flat_out.shape[1] == n_examples * n_queries
     mask = _mask(config, columns, pos, real)
     table = distinct and query_rows.shape[1] * (int(keys.max()) + 1) <= n_examples * n_queries * pos
-    if not distinct and query_rows.shape[1] == every_row(keys):
+    if query_rows.shape[1] == every_row(keys):
         query_rows, queries = None, asking
-    return Gather(keys, queries, query_rows, None if everything else flat_out, keys.flatten(1).gather(1, out), mask, table)
+    residual = None if asks is real and not distinct else keys.flatten(1).gather(1, out)
+    return Gather(keys, queries, query_rows, None if everything else flat_out, residual, mask, table)
 
 
 def every_row(keys: Tensor) -> int:
