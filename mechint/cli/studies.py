@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.frame import Commands, complain, console, working
+from mechint.cli.frame import Commands, complain, console, device_option, working
 from mechint.errors import UnknownNameError
 from mechint.registry import PROBES, STUDIES
 
@@ -17,19 +17,32 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
 @click.argument("study")
 @click.option("--size", type=SIZES, default="laptop", show_default=True, help="smoke: seconds, judges nothing; laptop: minutes; full: the paper's own.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the runs go; a stopped study goes on there.  [default: runs/STUDY-SIZE]")
-def reproduce(study: str, size: str, out: Path | None) -> int:
+@click.option("--yes", is_flag=True, help="Do not ask before what takes hours.")
+@device_option
+def reproduce(study: str, size: str, out: Path | None, yes: bool, device: str) -> int:
     """Re-run the paper STUDY and hold its claims against what came out; status 1 when a claim fails."""
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
-    with working(f"{study} at size {size}") as update:
-        from mechint.studies import reproduce as run
+    from mechint.studies import reproduce as run
 
-        done = run(study, size, out or Path("runs") / f"{study}-{size}", update)
+    if size == "full" and device == "cpu" and not yes:
+        _ask(study)
+    with working(f"{study} at size {size}") as update:
+        done = run(study, size, out or Path("runs") / f"{study}-{size}", update, device=device)
     for claim in done.claims:
         click.echo(f"{claim.letter}  {claim.verdict:<14}  {claim.statement}")
         click.echo(f"   {'':<14}  {claim.ours}")
     complain(f"report written to {done.report}")
     return int(any(claim.verdict == "not reproduced" for claim in done.claims))
+
+
+def _ask(study: str) -> None:
+    """Say how long the paper's own sizes take on a CPU, and whether to go on."""
+    from mechint.studies import duration, find_study, in_words
+
+    with working(f"timing a few steps of {study}"):
+        seconds = duration(find_study(study), "full")
+    click.confirm(f"{study} at size full takes about {in_words(seconds)} on this CPU (--device cuda is for a GPU). Go on?", abort=True, err=True)
 
 
 @click.group(cls=Commands)
@@ -41,11 +54,11 @@ def gallery() -> None:
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), default=Path("gallery"), show_default=True, metavar="DIR", help="Where the gallery goes.")
 def build(places: tuple[Path, ...], out: Path) -> None:
-    """Draw every page.json found under PLACES (runs, when none is given) as one gallery that opens from the disk."""
+    """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery that opens from the disk."""
     from mechint.errors import RunError
     from mechint.report import PAGE, build_gallery, find_pages
 
-    places = places or (Path("runs"),)
+    places = places or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir()) or (Path("runs"),)
     with working("drawing the gallery"):
         pages = find_pages(places)
         if not pages:

@@ -7,7 +7,7 @@
 A study is one module: its claims with their criteria are constants at the top, written before the runs.
 """
 
-from mechint.studies.reproduce import Reproduction, duration, find_study, reproduce
+from mechint.studies.reproduction import Reproduction, duration, find_study, in_words, reproduce
 from mechint.studies.study import SIZES, Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Study",
     "duration",
     "find_study",
+    "in_words",
     "mean_and_spread",
     "plan",
     "reproduce",

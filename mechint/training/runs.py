@@ -117,9 +117,9 @@ class Run:
             return self._restore()
         if self.path.is_dir() and any(self.path.iterdir()):
             raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
+        write_text(config, text)  # first: a run killed right after is known again
         make_directory(self.path / "checkpoints")
         write_text(self.path / "manifest.json", json.dumps(manifest(), indent=1))
-        write_text(config, text)
         return None
 
     def _restore(self) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from mechint.registry import STUDIES
 from mechint.report import PAGE, Page, Section, write_page
 from mechint.results import Claim, plain
 from mechint.studies.study import SIZES, Analysis, Planned, Runs, Study
-from mechint.training import Progress, Run, train_many
+from mechint.training import Progress, Run, Spec, train_many
 from mechint.training.runs import manifest
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def reproduce(
     names = [one.name for one in planned]
     assert len(set(names)) == len(names), f"{name}: two runs of one name"
     specs = [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
-    watch = _Watch(planned, progress) if progress else None
+    watch = _Watch([_steps_left(one) for one in specs], progress) if progress else None
     trained = train_many(specs, resume=True, device=device, progress=watch)
     if any(run.status == "interrupted" for run in trained):
         raise KeyboardInterrupt
@@ -106,26 +106,41 @@ def _seconds_a_step(one: Planned, device: str) -> float:
     return max(timed(1 + TIMED_STEPS) - first, 0.01 * first) / TIMED_STEPS
 
 
-class _Watch:
-    """Turns the steps of ensembles into "run k of n, time left"; work is counted in steps of one run."""
+def _steps_left(spec: Spec) -> int:
+    """Steps that a run has still to make, from what its directory holds."""
+    assert spec.out is not None
+    run = Run(spec)
+    if (spec.out / "config.json").exists():
+        run.open(resume=True)
+    return 0 if run.status in ("finished", "stopped") else spec.train.steps - run.step
 
-    def __init__(self, planned: Sequence[Planned], show: Callable[[str], None]) -> None:
-        self.steps = [one.spec.train.steps for one in planned]
-        self.show, self.total, self.runs_done, self.work_done = show, sum(self.steps), 0, 0
-        self.started, self.last = time.monotonic(), Progress(0, 0, {}, 0)
+
+class _Watch:
+    """Turns the steps of ensembles into "run k of n, time left"; work is counted in steps of one run, and `left` says how many each has."""
+
+    def __init__(self, left: Sequence[int], show: Callable[[str], None]) -> None:
+        self.runs, self.total, self.show = len(left), sum(left), show
+        self.runs_done, self.work_done = sum(steps == 0 for steps in left), 0
+        self.started, self.first, self.last = time.monotonic(), 0, Progress(0, 0, {}, 0)
 
     def __call__(self, now: Progress) -> None:
         if now.step < self.last.step or now.steps != self.last.steps:  # a new ensemble
             self.runs_done += self.last.models
-            self.work_done += self.last.models * self.last.step
+            self.work_done += self.last.models * (self.last.step - self.first)
+            self.first = now.step
         self.last = now
-        work, elapsed = self.work_done + now.models * now.step, time.monotonic() - self.started
-        left = f", about {_words(elapsed * (self.total - work) / work)} left" if work and elapsed > 2 else ""
+        work, elapsed = self.work_done + now.models * (now.step - self.first), time.monotonic() - self.started
+        left = f", about {in_words(elapsed * (self.total - work) / work)} left" if work and elapsed > 2 else ""
         first, several = self.runs_done + 1, f"-{self.runs_done + now.models}" if now.models > 1 else ""
-        self.show(f"run {first}{several} of {len(self.steps)}, step {now.step} of {now.steps}{left}")
+        self.show(f"run {first}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
 
 
-def _words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """A duration in the unit that suits it.
+
+    >>> in_words(30), in_words(600), in_words(7200)
+    ('30 s', '10 min', '2.0 h')
+    """
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
