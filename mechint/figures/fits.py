@@ -50,7 +50,7 @@ def fits(
         caption,
         height=height,
         xaxis=axis(x_title, log=x_log),
-        yaxis=axis(y_title, log=y_log, **({"range": list(y_range)} if y_range else {})),
+        yaxis=axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {}),
         shapes=[shape for shape, _ in marks],
         annotations=[note for _, note in marks],
         hovermode="closest",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mechint.errors import DataError
 from mechint.task import rng
@@ -66,11 +65,11 @@ def logistic(x: Array, middle: float | Array, slope: float | Array) -> Array:
     return 0.5 * (1 + np.tanh(0.5 * slope * (x - middle)))
 
 
-def fit_transition(parameters: Sequence[float], accuracies: Sequence[float], *, bootstrap: int = 200, seed: int = 0) -> Transition:
+def fit_transition(parameters: ArrayLike, accuracies: ArrayLike, *, bootstrap: int = 200, seed: int = 0) -> Transition:
     """Least squares of the logistic curve over ln parameters, with a bootstrap over the runs of each size.
 
     Args:
-        parameters: weights of each model; accuracies: 0–1, one a run.
+        parameters: (n,) weights of each model; accuracies: (n,) 0–1, one a run.
 
     Raises:
         DataError: fewer than two different sizes.
