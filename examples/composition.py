@@ -11,7 +11,7 @@ import tasks
 from mechint.training import spec, train_many
 
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: hops of 1, 2 and 4 in a model of three layers
-PARAMETERS = {"smoke": {"n": 4, "k": 2, "hops": (1, 2)}, "full": {}}[SIZE]
+PARAMETERS = {"smoke": {"n": 4, "k": 2, "hops": (1, 2), "perm_seed": 3}, "full": {}}[SIZE]
 MODEL = {"smoke": {"d_model": 32, "n_layers": 2, "n_heads": 2}, "full": {}}[SIZE]
 TRAIN = {"smoke": {"steps": 300, "lr": 5e-3, "eval_examples": 500}, "full": {}}[SIZE]
 

@@ -32,7 +32,7 @@ print(f"constant {task.chance['next'].loss:.2f}, best possible on the background
 outcome = {
     "task": learned.final["test.greedy.accuracy.task"],
     "control": shuffled.final["test.greedy.accuracy.task"],
-    "chance": 0.5,
+    "chance": 0.5,  # one of two answers
 }
 for name, accuracy in outcome.items():
     print(f"{name:<8} {accuracy:6.1%}")

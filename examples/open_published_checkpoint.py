@@ -23,7 +23,8 @@ if arguments:
     parameters = {name: json.loads(value) for name, value in (setting.split("=") for setting in settings)}
 else:
     plant = mechint.planted.modular_addition(31, (3, 7, 12), noise=0.05, rotation_seed=1).subject
-    path, task, parameters = Path("planted.pt"), "modular-arithmetic", {"p": 31}
+    path, task, parameters = Path("runs") / "planted.pt", "modular-arithmetic", {"p": 31}
+    path.parent.mkdir(exist_ok=True)
     save_checkpoint(path, config=plant.model.config, weights=plant.model.state_dict(), task=plant.task, step=0, metrics={})
     print("no checkpoint given: a written model is saved as", path)
 

@@ -21,7 +21,8 @@ print(found["planted"].finding)
 noisy = mechint.planted.modular_addition(31, FREQUENCIES, rotation_seed=1, noise=0.2)
 found["noisy"] = probes.run("fourier", noisy.subject)
 
-# %% Two controls: initial weights, and a model that knows every answer by heart without any wave
+# %% Two controls: initial weights, and a model that knows every answer by heart. Its logits are peaks, so they hold all waves
+# alike: more than classes in random order would, but no wave stands out, and none is a key
 by_heart = mechint.planted.lookup_table(tasks.make("modular-arithmetic", p=13), rotation_seed=1)
 found["untrained"] = probes.run("fourier", plant.subject.untrained(0))
 found["by heart"] = probes.run("fourier", by_heart.subject)

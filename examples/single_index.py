@@ -11,9 +11,9 @@ import mechint
 import tasks
 
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: 24 directions in 64 dimensions
-PARAMETERS = {"smoke": {"d": 16, "n_directions": 4}, "full": {}}[SIZE]
-MODEL = {"smoke": {"width": 32, "init_norm": 1e-2}, "full": {}}[SIZE]
-TRAIN = {"smoke": {"steps": 600, "lr": 0.05, "batch_size": 128, "evaluate_every": 50}, "full": {}}[SIZE]
+PARAMETERS = {"smoke": {"d": 32, "n_directions": 4, "beta": 1.5}, "full": {}}[SIZE]
+MODEL = {"smoke": {"width": 128, "init_norm": 1e-2}, "full": {}}[SIZE]
+TRAIN = {"smoke": {"steps": 600, "lr": 0.02, "batch_size": 256, "evaluate_every": 10}, "full": {}}[SIZE]
 
 task = tasks.make("single-index", **PARAMETERS)
 
@@ -23,9 +23,9 @@ task = tasks.make("single-index", **PARAMETERS)
 
 # %% Directions in the order they emerge: the first evaluation at which a direction's alignment passes one half
 times = task.emergence_times(learned.spec.train.lr, learned.spec.model.init_norm, learned.spec.model.width)
-for p, predicted in enumerate(times.tolist()):
-    passed = [row["step"] for row in learned.metrics if row[f"test.alignment.{p}"] > 0.5]
-    print(f"direction {p}: predicted {predicted:5.0f}, learned", f"by step {passed[0]}" if passed else "not yet")
+emerged = [next((row["step"] for row in learned.metrics if row[f"test.alignment.{p}"] > 0.5), None) for p in range(task.n_directions)]
+for p, (predicted, step) in enumerate(zip(times.tolist(), emerged, strict=True)):
+    print(f"direction {p}: predicted at step {predicted:.0f}, learned by step {step}")
 
 # %% The loss, computed exactly, against that of the best constant
 outcome = {
