@@ -32,9 +32,8 @@ def cross_entropies(logits: Tensor, targets: Tensor, weights: Tensor | None, siz
         weights: like targets, or None; the mean is weighted by them.
     """
     means = []
-    for output, columns in enumerate(groups(sizes)):
+    for output, part in enumerate(logits.split(list(sizes), -1)):  # one split: slices would each fill a gradient of all classes
         target = targets[..., output]
-        part = logits[..., columns] if len(sizes) > 1 else logits
         each = F.cross_entropy(part.flatten(0, 1), target.flatten(), ignore_index=IGNORE, reduction="none").view(target.shape)
         weight = (target != IGNORE).to(each) if weights is None else (target != IGNORE) * weights[..., output].to(each)
         means.append((each * weight).sum(1) / weight.sum(1).clamp_min(1e-9))
