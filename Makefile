@@ -43,8 +43,9 @@ $(PEER)/.installed:
 	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
 	touch $@
 
-studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores)
+studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
+	$(BIN)/python -m mechint.studies.record runs/*-laptop
 
 clean:
 	rm -rf $(VENV) $(PEER) runs report.html

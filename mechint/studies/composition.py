@@ -226,9 +226,8 @@ def _solved(steps: Sequence[Sequence[float]]) -> str:
 def _in_words(steps: Sequence[Sequence[float]], k: int) -> str:
     """Median steps at which hops are learned."""
     medians = [float(np.median(column)) for column in zip(*steps, strict=True)]
-    return (
-        ", ".join(f"{hop}-hop " + (f"at step {step:.0f}" if math.isfinite(step) else "never") for hop, step in zip(_hops(k), medians, strict=True)) + ", median"
-    )
+    words = (f"{hop}-hop " + (f"at step {step:.0f}" if math.isfinite(step) else "never") for hop, step in zip(_hops(k), medians, strict=True))
+    return ", ".join(words) + " (medians)"
 
 
 def _curriculum(runs: Runs, k: int) -> Finding:

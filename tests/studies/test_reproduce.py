@@ -16,6 +16,7 @@ from mechint.figures import lines
 from mechint.report import find_pages
 from mechint.results import Table
 from mechint.studies import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, reproduce
+from mechint.studies.record import record
 from mechint.training import Progress
 from mechint.training.ensemble import Ensemble
 
@@ -169,3 +170,16 @@ def test_duration_counts_every_run() -> None:
             return super().runs(size)[:2]
 
     assert 0 < reproduction.duration(Fewer(), "laptop") < 60
+
+
+def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
+    reproduce("toy", "laptop", tmp_path / "toy")
+    kept = record([tmp_path / "toy"], tmp_path / "results")
+    text = kept.read_text(encoding="utf-8")
+    assert "## toy (laptop)" in text
+    assert "| b | a loss is negative |" in text
+    assert "| not reproduced |" in text
+    assert (tmp_path / "results" / "toy" / "claims.json").read_bytes() == (tmp_path / "toy" / "claims.json").read_bytes()
+    assert [page.title for page in find_pages([tmp_path / "results"])] == ["A toy"]
+    with pytest.raises(RunError, match="holds no finished study"):
+        record([tmp_path], tmp_path / "results")
