@@ -40,7 +40,7 @@ class Composition(GeneratedTask):
     >>> task = Composition(n=3, k=2, hops=(1, 2))
     >>> batch = task.sample(1, seed=0)
     >>> task.text(batch.tokens[0]), task.tables()["permutations"], batch.targets[0].tolist()
-    ('0 1 2 | 2 1 0', [[0, 2, 1], [1, 2, 0]], [[0, 1], [2, 2], [1, 0], [1, -1], [0, -1], [2, -1]])
+    ('2 1 0 | 0 1 2', [[0, 2, 1], [1, 2, 0]], [[2, 0], [0, 1], [1, 2], [1, -1], [2, -1], [0, -1]])
     """
 
     name: ClassVar[str] = "composition"

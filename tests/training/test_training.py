@@ -107,7 +107,7 @@ def interrupting(step: int):
 @pytest.mark.parametrize("seeds", [(4,), (4, 5)])
 def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
     training = {**BRIEF, "grokfast": "ema", "batch_size": 8, "checkpoints": "linear", "n_checkpoints": 3}
-    model = {**SMALL, "dropout": 0.2}
+    model, handler = {**SMALL, "dropout": 0.2}, signal.getsignal(signal.SIGINT)
     whole = train(TASK, model, training, seeds=seeds, out=tmp_path / "whole")
     cut = train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", progress=interrupting(20))
     assert {run.status for run in cut} == {"interrupted"}
@@ -120,7 +120,7 @@ def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
         assert (a.path / "metrics.jsonl").read_bytes() == (b.path / "metrics.jsonl").read_bytes()
         assert (a.path / "ckpt.pt").read_bytes() == (b.path / "ckpt.pt").read_bytes()
         assert sorted(path.name for path in (b.path / "checkpoints").iterdir()) == [f"step-{step:08d}.pt" for step in (0, 10, 20, 30)]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_resume_of_a_finished_run_trains_nothing(tmp_path: Path) -> None:
