@@ -6,6 +6,8 @@ once, and runs only from the site on. `rows` gives the ratio of medians of paire
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -44,7 +46,8 @@ class Wrapped(nn.Module):
 
 def pyvene_model(model: HookedTransformer, hook: str, dimension: int, seed: int) -> tuple[Any, nn.Module]:
     """pyvene's IntervenableModel with one trainable rotation at `hook`, and the rotation."""
-    import pyvene
+    with contextlib.redirect_stdout(io.StringIO()):  # what it says of packages that it does without
+        import pyvene
 
     torch.manual_seed(seed)
     rotation = pyvene.LowRankRotatedSpaceIntervention(embed_dim=model.config.d_model, low_rank_dimension=dimension)

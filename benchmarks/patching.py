@@ -6,6 +6,9 @@ where they enter the residual stream. Both give the logit difference of every pa
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import torch
@@ -52,7 +55,7 @@ def theirs(subject: Subject, pairs: Pairs) -> Tensor:
     def metric(logits: Tensor) -> Tensor:
         return logit_difference(task, logits[:, -1], pairs).mean()
 
-    with torch.no_grad():
+    with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # its progress bars
         _, cache = subject.model.run_with_cache(pairs.source)
         by_place = patching.get_act_patch_attn_head_out_by_pos(subject.model, pairs.base, cache, metric)
     return by_place.flatten()

@@ -59,7 +59,7 @@ def against_hardware(bench: Bench) -> Row:
     """The addition step's matrix products as a share of what this machine multiplies in float32, at its best."""
     ensemble = ADDITION.ensemble()
     assert isinstance(ensemble.learner, TokenLearner)
-    layout = ensemble.learner.prepare(ensemble._batches()).layout
+    layout = ensemble.learner.prepare([next(stream) for stream in ensemble.streams]).layout
     useful = flops(ensemble.learner.configs[0], layout)
     for _ in range(WARM_UP):
         ensemble.advance()

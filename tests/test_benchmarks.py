@@ -26,7 +26,7 @@ SMALL_ADDITION = Workload("addition-59", "modular-arithmetic", 1.0, 1, {"p": 59}
 def test_flops_are_those_that_pytorch_counts(workload):
     ensemble = workload.ensemble()
     learner, weights = ensemble.learner, ensemble.parameters.views
-    prepared = learner.prepare(ensemble._batches())
+    prepared = learner.prepare([next(stream) for stream in ensemble.streams])
     with FlopCounterMode(display=False) as counter:
         torch.autograd.grad(learner.losses(weights, prepared).sum(), list(weights.values()))
     assert flops(learner.configs[0], prepared.layout) == counter.get_total_flops()
@@ -35,7 +35,7 @@ def test_flops_are_those_that_pytorch_counts(workload):
 def test_compact_step_is_no_slower_than_the_plain_one():
     ensemble = SMALL_ADDITION.ensemble()
     learner, config, weights = ensemble.learner, ensemble.learner.configs[0], ensemble.parameters.views
-    prepared = learner.prepare(ensemble._batches())
+    prepared = learner.prepare([next(stream) for stream in ensemble.streams])
 
     def fast():
         torch.autograd.grad(learner.losses(weights, prepared).sum(), list(weights.values()))
