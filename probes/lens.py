@@ -73,7 +73,7 @@ class _Sums:
 class Lens(Probe):
     """What does the residual stream already answer after every layer, and which heads and layers wrote the answer?
 
-    Detection: the component with the largest mean attribution, against the same maximum with the answers of other
+    Detection: p ≤ 0.005 of the largest mean attribution of a component, against the same maximum with the answers of other
     inputs in place of the right ones.
     """
 
@@ -82,6 +82,9 @@ class Lens(Probe):
     needs: ClassVar[tuple[str, ...]] = ("task", "reads", "transformer", "embedding")
 
     permutations: int = setting(400, "samples of the null", low=19)
+
+    def detects(self, result: ProbeResult) -> bool:
+        return result.null["attribution.top"].p_value <= 0.005
 
     def unmet(self, subject: Subject) -> str | None:
         if getattr(subject.model, "ln_final", None) is None or not hasattr(subject.model, "W_U"):
