@@ -16,7 +16,7 @@ import numpy as np
 from mechint.results import Table
 from mechint.studies import capacity_figures as drawn
 from mechint.studies import capacity_language as language
-from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
+from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, model_of, plan, task_of
 from mechint.training import Run
 
 HALF = 0.5
@@ -223,7 +223,7 @@ def _optimisers(budget: Budget) -> list[Planned]:
 # --- what a run shows -------------------------------------------------------------------------------------------------
 def held(run: Run) -> np.ndarray:
     """(task,) features of every task in the encoder at the end."""
-    return np.array([run.final[f"test.features.{t}"] for t in range(run.spec.task.n_tasks)])
+    return np.array([run.final[f"test.features.{t}"] for t in range(task_of(run).n_tasks)])
 
 
 def kept(task: Any, width: int, scores: np.ndarray) -> np.ndarray:
@@ -240,9 +240,9 @@ def share_as_predicted(group: list[Run], order: str = "utility") -> float:
     """Share of cells (run, task) that hold a number of features within HALF of the order's: utility, frequency or spectrum."""
     right = []
     for run in group:
-        task = run.spec.task
+        task = task_of(run)
         scores = {"utility": task.utilities, "frequency": task.priors[:, None].expand(-1, task.rank), "spectrum": task.spectra}[order].numpy()
-        right.append(np.abs(held(run) - kept(task, run.spec.model.width, scores)) <= HALF)
+        right.append(np.abs(held(run) - kept(task, model_of(run).width, scores)) <= HALF)
     return float(np.mean(right))
 
 
@@ -250,11 +250,11 @@ def residual_of(run: Run, mass: float) -> float:
     """ρ_C of the frequent tasks at the end of the run."""
     from mechint.models.linear_bottleneck import residual
 
-    return float(residual(run.weights if run.weights else _weights(run), run.spec.task, run.spec.task.common(mass)))
+    return float(residual(run.weights if run.weights else _weights(run), task_of(run), task_of(run).common(mass)))
 
 
 def _weights(run: Run) -> Any:
-    return run.subject().model.weights()
+    return {name: value.detach() for name, value in run.subject().model.weights().items()}
 
 
 # --- the claims -------------------------------------------------------------------------------------------------------
@@ -270,10 +270,10 @@ def _critical_share(runs: Runs, arm: str) -> float:
     """Share of (task, seed) that are first held at the first trained width from the critical one on."""
     widths, right = sorted(runs.values_of("width", arm=arm)), []
     for seed in runs.values_of("seed", arm=arm):
-        group = sorted(runs.select(arm=arm, seed=seed), key=lambda run: run.spec.model.width)
+        group = sorted(runs.select(arm=arm, seed=seed), key=lambda run: model_of(run).width)
         table = np.stack([held(run) for run in group])
         for t in range(table.shape[1]):
-            wanted = next((width for width in widths if width >= group[0].spec.task.critical_width(t)), None)
+            wanted = next((width for width in widths if width >= task_of(group[0]).critical_width(t)), None)
             found = next((width for width, value in zip(widths, table[:, t], strict=True) if value >= HALF), None)
             right.append(found == wanted)
     return float(np.mean(right))
@@ -287,7 +287,7 @@ def _critical(runs: Runs) -> Finding:
 
 def _threshold_kept(run: Run, mass: float) -> list[tuple[bool, bool]]:
     """(held, residual below the threshold) for every rare task."""
-    task, result = run.spec.task, []
+    task, result = task_of(run), []
     rho, values, spectrum = residual_of(run, mass), held(run), task.common_spectrum(mass)
     for t in range(task.n_tasks):
         if t not in task.common(mass):
@@ -359,7 +359,7 @@ def _mass_table(runs: Runs) -> Table:
     rows: dict[str, list[Any]] = {"prior mass": [], "frequent tasks": [], "held": [], "held above the threshold": []}
     for mass in MASSES:
         count, violations, _ = _residual_counts(runs, mass)
-        row = (mass, len(runs.select(arm="phase")[0].spec.task.common(mass)), count, violations)
+        row = (mass, len(task_of(runs.select(arm="phase")[0]).common(mass)), count, violations)
         for column, value in zip(rows.values(), row, strict=True):
             column.append(value)
     return Table(rows, "Claim (c) when another set of tasks counts as frequent.")

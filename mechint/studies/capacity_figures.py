@@ -8,7 +8,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.results import Figure
-from mechint.studies.study import Runs
+from mechint.studies.study import Runs, task_of
 from mechint.training import Run
 
 HALF = 0.5
@@ -20,7 +20,7 @@ def _by_width(runs: Runs, **labels: Any) -> dict[int, list[Run]]:
 
 def _held(group: list[Run]) -> np.ndarray:
     """(task,) features held at the end, mean over seeds."""
-    return np.mean([[run.final[f"test.features.{t}"] for t in range(run.spec.task.n_tasks)] for run in group], axis=0)
+    return np.mean([[run.final[f"test.features.{t}"] for t in range(task_of(run).n_tasks)] for run in group], axis=0)
 
 
 def _steps(critical: list[int], widths: list[int]) -> dict[str, Any]:
@@ -34,10 +34,10 @@ def _steps(critical: list[int], widths: list[int]) -> dict[str, Any]:
 
 def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
     groups = _by_width(runs, arm=arm)
-    widths, task = list(groups), next(iter(groups.values()))[0].spec.task
+    widths, task = list(groups), task_of(next(iter(groups.values()))[0])
     table = np.stack([_held(group) for group in groups.values()], axis=1)
     names = [f"{t + 1} ({prior:.0%})" for t, prior in enumerate(task.priors.tolist())]
-    titles = {"x_title": "width m", "y_title": "task (share of the data)", "z_title": "features held"}
+    titles: dict[str, Any] = {"x_title": "width m", "y_title": "task (share of the data)", "z_title": "features held"}
     shown = figures.heatmap(table, x=[str(width) for width in widths], y=names, title=title, caption=caption, annotate=False, **titles)
     edges = _steps([task.critical_width(t) for t in range(task.n_tasks)], widths)
     return Figure({**shown.spec, "data": [*shown.spec["data"], edges]}, shown.caption)
@@ -59,7 +59,7 @@ def residuals(runs: Runs, mass: float) -> Figure:
     from mechint.studies.capacity import residual_of
 
     groups = _by_width(runs, arm="phase")
-    task = next(iter(groups.values()))[0].spec.task
+    task = task_of(next(iter(groups.values()))[0])
     common = task.common(mass)
     total = float(task.common_spectrum(mass).sum())
     left = [float(np.mean([residual_of(run, mass) for run in group])) / total for group in groups.values()]
@@ -67,7 +67,7 @@ def residuals(runs: Runs, mass: float) -> Figure:
     for t in (len(common), task.n_tasks - 1):
         if t < task.n_tasks:
             series[f"task {t + 1}: features held"] = [float(_held(group)[t]) / task.rank for group in groups.values()]
-    titles = {"x_title": "width m", "y_title": "share (0–1)"}
+    titles: dict[str, Any] = {"x_title": "width m", "y_title": "share (0–1)"}
     caption = "The rare tasks' features appear only once little of the frequent tasks is left to explain."
     return figures.lines(list(groups), series, title="Residual and rare tasks", markers=True, caption=caption, **titles)
 
@@ -78,7 +78,7 @@ def retention(runs: Runs) -> Figure:
     series = {
         f"width {width}": [_held(runs.select(arm="retention", gap=gap, width=width))[-1] for gap in gaps] for width in runs.values_of("width", arm="retention")
     }
-    titles = {"x_title": "steps between showings", "y_title": "rare features held"}
+    titles: dict[str, Any] = {"x_title": "steps between showings", "y_title": "rare features held"}
     caption = "Features of the rarest task at the end, at the same long-run frequency: narrow models lose them as the showings move apart."
     return figures.lines(gaps, series, title="Retention", x_log=True, markers=True, caption=caption, **titles)
 
@@ -89,7 +89,7 @@ def retention_curves(runs: Runs) -> Figure:
     gap = gaps[len(gaps) // 2]
     x, y = {}, {}
     for width, group in _by_width(runs, arm="retention", gap=gap).items():
-        rare = f"test.features.{group[0].spec.task.n_tasks - 1}"
+        rare = f"test.features.{task_of(group[0]).n_tasks - 1}"
         x[f"width {width}"] = [row["step"] for row in group[0].metrics]
         y[f"width {width}"] = np.mean([[row[rare] for row in run.metrics] for run in group], axis=0)
     caption = f"The rarest task, shown every {gap} steps: wide models build on each showing, narrow ones fall back."
@@ -102,7 +102,7 @@ def data(runs: Runs) -> Figure:
     series = {}
     for factor in (1, 10):
         series[f"data × {factor}"] = [np.mean([run.final["test.loss"] for run in runs.select(arm="data", factor=factor, width=width)]) for width in widths]
-    task = runs.select(arm="data")[0].spec.task
+    task = task_of(runs.select(arm="data")[0])
     series["limit"] = [task.residual(width) for width in widths]
     caption = "Loss over width with the data once and ten times, beside the limit Σ of the utilities left out: data moves a model to its limit, not past it."
     return figures.lines(widths, series, title="Ten times the data", x_title="width m", y_title="loss", markers=True, y_log=True, caption=caption)

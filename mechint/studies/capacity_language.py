@@ -19,7 +19,7 @@ from mechint import figures
 from mechint.errors import TrainingError
 from mechint.probe import run as run_probe
 from mechint.results import Figure, Table
-from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, mean_and_spread, plan
+from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, mean_and_spread, plan, task_of
 from mechint.training import Run
 
 LEARNED = 0.9
@@ -160,7 +160,7 @@ def order_r2(run: Run) -> float:
     predicted from the others; at most 1, and below 0 where guessing the mean would do better.
     """
     subject = run.subject()
-    task: Any = run.spec.task
+    task = task_of(run)
     words = task.injection.token_words[: task._injected.n]
     _, cache = subject.model.run_with_cache(words[:, None].to(subject.device), names_filter="blocks.0.hook_resid_post")
     x = cache["blocks.0.hook_resid_post"][:, 0].detach().double().cpu()
@@ -214,7 +214,7 @@ def task_cosine(run: Run) -> float:
 
 def cosines(run: Run) -> Mapping[str, float]:
     """Both, over as many training batches as hold one showing of the task."""
-    batches = max(4, run.spec.task.gap)
+    batches = max(4, task_of(run).gap)
     found = run_probe("interference", run.subject(), neurons=NEURONS, batches=batches, batch_size=run.spec.train.batch_size, null_samples=19)
     return {part: float(found.metrics[f"cosine.{part}"]) for part in ("task", "background")}
 
@@ -303,7 +303,7 @@ def _compute(measured: _Measured) -> Finding:
         for run in measured.runs.select(arm="language", frequency=frequency, width=width):
             step = next((row["step"] for row in run.metrics if row["test.greedy.accuracy.task"] >= LEARNED), math.inf)
             parameters = sum(value.numel() for value in run.subject().model.parameters())
-            costs.append(6 * parameters * step * run.spec.train.batch_size * run.spec.task.n_ctx)
+            costs.append(6 * parameters * step * (run.spec.train.batch_size or 1) * task_of(run).n_ctx)
         spent[width] = float(np.median(costs))
     reached = [cost for cost in spent.values() if math.isfinite(cost)]
     words = ", ".join(f"{cost:.2g} FLOP at width {width}" if math.isfinite(cost) else f"never at width {width}" for width, cost in spent.items())
@@ -336,7 +336,7 @@ def _accuracy_figure(trained: Runs) -> Figure:
             x[name] = [row["step"] for row in group[0].metrics]
             y[name] = np.mean([[row["test.greedy.accuracy.task"] for row in run.metrics] for run in group], axis=0)
     caption = "Accuracy on held-out instances of the injected comparison over training, at the larger gap: wider models learn the rarer task."
-    style = {"x_title": "step", "y_title": "held-out accuracy (0–1)", "levels": {"chance": 0.5}}
+    style: dict[str, Any] = {"x_title": "step", "y_title": "held-out accuracy (0–1)", "levels": {"chance": 0.5}}
     return figures.lines(x, y, title="Injected task", caption=caption, **style)
 
 
@@ -345,5 +345,5 @@ def _cosine_figure(measured: _Measured) -> Figure:
     parts: dict[str, Callable[[Run], float]] = {"task tokens": task_cosine, "background tokens": background_cosine}
     series = {part: [float(np.mean(measured.values(measure, width=width))) for width in widths] for part, measure in parts.items()}
     caption = "Cosine of the batch gradient's parts with the task's reference gradient, over the task neurons: above zero teaches the task, below unlearns it."
-    titles = {"x_title": "width", "y_title": "cosine (-1 to 1)"}
+    titles: dict[str, Any] = {"x_title": "width", "y_title": "cosine (-1 to 1)"}
     return figures.bars([str(width) for width in widths], series, title="Gradient interference", caption=caption, **titles)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.results import Figure, Table
-from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
+from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, task_of
 from mechint.training import Run
 
 LEARNED = 0.95
@@ -148,7 +148,7 @@ def _hops(k: int) -> tuple[int, ...]:
 # --- what a run shows -------------------------------------------------------------------------------------------------
 def _accuracies(run: Run, hop: int) -> np.ndarray:
     """Test accuracy of one hop at every evaluation; a task of one output logs it without a name."""
-    name = "test.accuracy" if len(run.spec.task.outputs) == 1 else f"test.accuracy.{hop}-hop"
+    name = "test.accuracy" if len(task_of(run).outputs) == 1 else f"test.accuracy.{hop}-hop"
     return np.array([row[name] for row in run.metrics])
 
 
@@ -180,7 +180,7 @@ def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, fl
 
 def pattern_targets(run: Run, tokens: Any, layer: int) -> Any:
     """(example, query) the position that the construction's layer attends to from every position, -1 where it ends."""
-    task: Any = run.spec.task
+    task = task_of(run)
     n, k = task.n, task.k
     targets = tokens.new_full(tokens.shape, -1)
     if layer == 1:
@@ -198,7 +198,7 @@ def pattern_targets(run: Run, tokens: Any, layer: int) -> Any:
 def _direct(runs: Runs, k: int) -> Finding:
     group = runs.select(arm="direct")
     last = [float(_accuracies(run, k)[-1]) for run in group]
-    chance = 1 / group[0].spec.task.n
+    chance = 1 / task_of(group[0]).n
     needed = max(_learned_at(run, k) for run in runs.select(arm="mixture"))
     steps = min(run.step for run in group)
     holds = max(last) <= chance + CHANCE_MARGIN and steps >= 1.5 * needed
@@ -281,7 +281,7 @@ def _hop_figure(runs: Runs, k: int, arm: str, readout: str) -> Figure:
             name = f"{hop}-hop" if seed == 0 else f"{hop}-hop, seed {seed}"
             x[name], y[name] = _steps(run), _accuracies(run, hop)
     caption = "Test accuracy of every hop over the steps of mixture training, a curve a seed: each longer hop is learned after the shorter one."
-    chance = {"chance": 1 / runs.select(arm=arm)[0].spec.task.n}
+    chance = {"chance": 1 / task_of(runs.select(arm=arm)[0]).n}
     return figures.lines(x, y, title=f"Mixture, {readout}", x_title="step", y_title="test accuracy (0–1)", y_range=(0, 1), levels=chance, caption=caption)
 
 
@@ -292,8 +292,8 @@ def _arms_figure(runs: Runs, k: int) -> Figure:
             name = arm if seed == 0 else f"{arm}, seed {seed}"
             x[name], y[name] = _steps(run), _accuracies(run, k)
     caption = f"Test accuracy on {k} hops: with easier data, or easier data first, it is learned; from {k}-hop labels alone it stays at chance."
-    chance = {"chance": 1 / runs.select(arm="direct")[0].spec.task.n}
-    style = {"x_title": "step", "y_title": "test accuracy (0–1)", "y_range": (0, 1), "levels": chance}
+    chance = {"chance": 1 / task_of(runs.select(arm="direct")[0]).n}
+    style: dict[str, Any] = {"x_title": "step", "y_title": "test accuracy (0–1)", "y_range": (0, 1), "levels": chance}
     return figures.lines(x, y, title="With and without easier data", caption=caption, **style)
 
 
@@ -302,10 +302,10 @@ def _attention_figure(runs: Runs) -> Figure:
     subject = run.subject(n_examples=64)
     pattern = subject.activation("blocks.0.attn.hook_pattern").mean(0)[0]
     targets = pattern_targets(run, subject.data.tokens[:1], 1)[0].tolist()
-    task: Any = run.spec.task
+    task = task_of(run)
     names = [f"({p // task.n + 1},{p % task.n + 1})" for p in range(task.n_ctx)]
     caption = "Mean attention of the only head of layer 1; circles mark (i, π_i(j)), the hidden permutations."
-    titles = {"title": "First-layer attention against π", "x_title": "attended position (i, j)", "y_title": "query position (i, j)"}
+    titles: dict[str, Any] = {"title": "First-layer attention against π", "x_title": "attended position (i, j)", "y_title": "query position (i, j)"}
     shown = figures.heatmap(pattern, x=names, y=names, z_title="attention (0–1)", caption=caption, **titles)
     marker = {"symbol": "circle-open", "size": 9, "color": "#D55E00"}
     circles = {"type": "scatter", "mode": "markers", "x": [names[t] for t in targets], "y": names, "marker": marker, "name": "(i, π_i(j))", "showlegend": False}

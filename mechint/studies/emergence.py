@@ -8,33 +8,26 @@ a fit over what has been learned so far is censored.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from mechint import figures
 from mechint.errors import TrainingError
-from mechint.results import Figure, Table
-from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
+from mechint.results import Table
+from mechint.studies import emergence_figures as drawn
+from mechint.studies import emergence_measures as measured
+from mechint.studies.emergence_measures import FIRST, SEARCH, THRESHOLD, exponent
+from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, task_of
 from mechint.training import Run
-
-THRESHOLD = 0.5
-"""Alignment at which a direction counts as learned: half of its final value, where the curves are steepest."""
 
 ALTERNATIVES = (0.25, 0.75)
 """Other thresholds, for the sensitivity rows."""
 
-SAFETY = 1.5
-"""A direction is fitted when its predicted time, this many times over, lies inside the run."""
-
-FIRST = 2
-"""The first direction that is fitted: the first one's time is dominated by where the neurons happen to start."""
-
-SEARCH = {3: 0.5, 4: 1.0}
-"""Information exponent k → exponent k/2 - 1 of the search time in d."""
+SHARES = (0.125, 0.25, 0.5, 1.0)
+"""Shares of all directions that are fitted, for the sensitivity rows; the claims are judged on all that lie inside the run."""
 
 CLAIMS = {
     claim.letter: claim
@@ -150,12 +143,13 @@ class Emergence(Study):
         book.judge(CLAIMS["c"], lambda: _floors(runs))
         book.judge(CLAIMS["d"], lambda: _additive(runs))
         book.judge(CLAIMS["e"], lambda: _search(runs))
-        book.draw("Loss", lambda: _loss_figure(runs))
-        book.draw("Emergence times", lambda: _times_figure(runs))
-        book.draw("Alignment", lambda: _alignment_figure(runs))
-        book.draw("Width floor", lambda: _floor_figure(runs))
-        book.draw("Search time", lambda: _search_figure(runs))
+        book.draw("Loss", lambda: drawn.loss(runs))
+        book.draw("Emergence times", lambda: drawn.times(runs))
+        book.draw("Alignment", lambda: drawn.alignment(runs))
+        book.draw("Width floor", lambda: drawn.floor(runs))
+        book.draw("Search time", lambda: drawn.search(runs))
         book.vary("Threshold of emergence", lambda: _thresholds(runs))
+        book.vary("How many directions are fitted", lambda: _shares(runs))
         return book
 
 
@@ -164,120 +158,44 @@ def _train(budget: Budget, steps: int) -> dict[str, Any]:
     return {"steps": steps, "batch_size": None, "lr": budget.lr, "evaluate_every": max(1, steps // 400)}
 
 
-# --- what a run shows -------------------------------------------------------------------------------------------------
-def _curve(run: Run, name: str) -> np.ndarray:
-    return np.array([row[f"test.{name}"] for row in run.metrics])
-
-
-def _steps(run: Run) -> np.ndarray:
-    return np.array([row["step"] for row in run.metrics], dtype=float)
-
-
-def passing(steps: np.ndarray, curve: np.ndarray, threshold: float) -> float:
-    """The step at which `curve` first reaches `threshold`, between evaluations by interpolation; NaN when it never does.
-
-    >>> passing(np.array([0.0, 10.0, 20.0]), np.array([0.0, 0.4, 0.6]), 0.5)
-    15.0
-    """
-    reached = np.flatnonzero(curve >= threshold)
-    if not len(reached):
-        return math.nan
-    at = reached[0]
-    if at == 0:
-        return float(steps[0])
-    share = (threshold - curve[at - 1]) / (curve[at] - curve[at - 1])
-    return float(steps[at - 1] + share * (steps[at] - steps[at - 1]))
-
-
-def _emergence(run: Run, threshold: float = THRESHOLD) -> np.ndarray:
-    """(direction,) the step at which each direction is learned."""
-    steps = _steps(run)
-    return np.array([passing(steps, _curve(run, f"alignment.{p}"), threshold) for p in range(run.spec.task.n_directions)])
-
-
-def _predicted(run: Run) -> np.ndarray:
-    spec = run.spec
-    return spec.task.emergence_times(spec.train.lr, spec.model.init_norm, spec.model.width).numpy()
-
-
-def _fitted(run: Run) -> np.ndarray:
-    """Indices of the directions that are fitted, fixed by the prediction."""
-    inside = int((SAFETY * _predicted(run) <= run.spec.train.steps).sum())
-    return np.arange(FIRST - 1, inside)
-
-
-def exponent(x: np.ndarray, y: np.ndarray) -> float:
-    """Slope of log y over log x; TrainingError where a value is missing or not positive.
-
-    >>> round(exponent(np.array([1.0, 2.0, 4.0]), np.array([3.0, 12.0, 48.0])), 6)
-    2.0
-    """
-    if len(x) < 2 or not (np.isfinite(y).all() and (y > 0).all()):
-        raise TrainingError("a fit over directions or widths of which some were not reached in the run")
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def _time_exponent(run: Run, threshold: float = THRESHOLD) -> float:
-    fitted = _fitted(run)
-    times = _emergence(run, threshold)[fitted]
-    return exponent((fitted + 1)[np.isfinite(times)], times[np.isfinite(times)])
-
-
-def _window(run: Run) -> np.ndarray:
-    """Which evaluations lie between the predicted times of the first and the last fitted direction."""
-    predicted, steps = _predicted(run)[_fitted(run)], _steps(run)
-    return (steps >= predicted[0]) & (steps <= predicted[-1])
-
-
-def _full_loss(run: Run) -> np.ndarray:
-    """The loss with the directions beyond the last one of the power law."""
-    return _curve(run, "loss") + run.spec.task.tail
-
-
 # --- the claims -------------------------------------------------------------------------------------------------------
-def _mixtures(runs: Runs) -> dict[float, list[Run]]:
-    return {beta: runs.select(arm="mixture", beta=beta) for beta in runs.values_of("beta", arm="mixture")}
-
-
 def _per_beta(values: Mapping[float, list[float]]) -> str:
     return "; ".join(f"β = {beta:g}: {mean_and_spread(each, 3)}" for beta, each in values.items())
 
 
 def _times(runs: Runs) -> Finding:
-    arms = _mixtures(runs)
-    fits = {beta: [_time_exponent(run) for run in group] for beta, group in arms.items()}
-    unlearned = sum(int(np.isnan(_emergence(run)[_fitted(run)]).sum()) for group in arms.values() for run in group)
+    arms = measured.mixtures(runs)
+    fits = {beta: [measured.time_exponent(run) for run in group] for beta, group in arms.items()}
+    unlearned = sum(int(np.isnan(measured.emergence(run)[measured.fitted(run)]).sum()) for group in arms.values() for run in group)
     shares = [float(np.median(_rise(run))) for group in arms.values() for run in group]
     holds = all(abs(np.mean(each) - beta) <= 0.1 for beta, each in fits.items()) and not unlearned and float(np.mean(shares)) < 1
     ours = f"Exponents {_per_beta(fits)}. Rise over plateau {mean_and_spread(shares)} at the median direction."
-    directions = {beta: len(_fitted(group[0])) for beta, group in arms.items()}
-    return Finding(holds, ours, {"exponents": fits, "rise over plateau": shares, "directions fitted": directions, "fitted but not learned": unlearned})
+    directions = {beta: len(measured.fitted(group[0])) for beta, group in arms.items()}
+    values = {"exponents": fits, "rise over plateau": shares, "directions fitted": directions, "fitted but not learned": unlearned}
+    return Finding(holds, ours, values, "" if holds else _first(runs, lambda run: measured.time_exponent(run, share=SHARES[0])))
 
 
 def _rise(run: Run) -> np.ndarray:
     """(direction,) time from alignment 0.1 to 0.9 over the time until 0.1, of the fitted directions that do both."""
-    start, end = (_emergence(run, level)[_fitted(run)] for level in (0.1, 0.9))
+    start, end = (measured.emergence(run, level)[measured.fitted(run)] for level in (0.1, 0.9))
     shares = (end - start) / start
     return shares[np.isfinite(shares)]
 
 
 def _slopes(runs: Runs) -> Finding:
-    fits = {beta: [exponent(_steps(run)[_window(run)], _full_loss(run)[_window(run)]) for run in group] for beta, group in _mixtures(runs).items()}
+    arms = measured.mixtures(runs)
+    fits = {beta: [measured.loss_exponent(run) for run in group] for beta, group in arms.items()}
+    raw = {beta: [measured.loss_exponent(run, tail=False) for run in group] for beta, group in arms.items()}
     wanted = {beta: (1 - 2 * beta) / beta for beta in fits}
-    raw = {beta: [exponent(_steps(run)[_window(run)], _curve(run, "loss")[_window(run)]) for run in group] for beta, group in _mixtures(runs).items()}
     holds = all(abs(np.mean(each) / wanted[beta] - 1) <= 0.1 for beta, each in fits.items())
-    return Finding(holds, f"Exponents {_per_beta(fits)}.", {"exponents": fits, "predicted": wanted, "without the tail": raw})
-
-
-def _floor_losses(runs: Runs, beta: float) -> dict[int, list[float]]:
-    """Width → last loss of each seed, tail added."""
-    return {width: [float(_full_loss(run)[-1]) for run in runs.select(arm="floor", beta=beta, width=width)] for width in runs.values_of("width", arm="floor")}
+    note = "" if holds else _first(runs, lambda run: measured.loss_exponent(run, SHARES[0]))
+    return Finding(holds, f"Exponents {_per_beta(fits)}.", {"exponents": fits, "predicted": wanted, "without the tail": raw}, note)
 
 
 def _floors(runs: Runs) -> Finding:
     fits: dict[float, list[float]] = {}
     for beta in runs.values_of("beta", arm="floor"):
-        losses = _floor_losses(runs, beta)
+        losses = measured.floor_losses(runs, beta)
         fits[beta] = [exponent(np.array(list(losses)), np.array(row)) for row in zip(*losses.values(), strict=True)]
     holds = all(abs(np.mean(each) / (1 - 2 * beta) - 1) <= 0.2 for beta, each in fits.items())
     return Finding(holds, f"Exponents {_per_beta(fits)}.", {"exponents": fits, "predicted": {beta: 1 - 2 * beta for beta in fits}})
@@ -285,101 +203,58 @@ def _floors(runs: Runs) -> Finding:
 
 def _additive_factor(run: Run) -> float:
     """Median over the window of the factor between the loss and the sum of steps at the measured times."""
-    times = np.nan_to_num(_emergence(run), nan=math.inf)
-    steps = run.spec.task.predicted_loss(torch.from_numpy(_steps(run)), torch.from_numpy(times)).numpy()
-    inside = _window(run) & (steps > 0)
-    return float(np.exp(np.median(np.abs(np.log(_curve(run, "loss")[inside] / steps[inside])))))
+    times = np.nan_to_num(measured.emergence(run), nan=math.inf)
+    steps = task_of(run).predicted_loss(torch.from_numpy(measured.steps_of(run)), torch.from_numpy(times)).numpy()
+    inside = measured.window(run) & (steps > 0)
+    return float(np.exp(np.median(np.abs(np.log(measured.curve(run, "loss")[inside] / steps[inside])))))
 
 
 def _additive(runs: Runs) -> Finding:
-    factors = {beta: [_additive_factor(run) for run in group] for beta, group in _mixtures(runs).items()}
+    factors = {beta: [_additive_factor(run) for run in group] for beta, group in measured.mixtures(runs).items()}
     holds = all(np.mean(each) <= 1.25 for each in factors.values())
     return Finding(holds, f"Median factor {_per_beta(factors)}.", {"factors": factors})
-
-
-def _search_times(runs: Runs, k: int) -> dict[int, list[float]]:
-    """d → search time of each seed: the emergence time less that of the growth."""
-    times = {}
-    for d in runs.values_of("d", arm="search"):
-        group = runs.select(arm="search", k=k, d=d)
-        growth = [math.log(math.sqrt(0.5) / run.spec.model.init_norm) / (4 * run.spec.train.lr) for run in group]
-        times[d] = [float(_emergence(run)[0]) - less for run, less in zip(group, growth, strict=True)]
-    return times
 
 
 def _search(runs: Runs) -> Finding:
     fits, never = {}, {}
     for k in (2, *SEARCH):
-        times = _search_times(runs, k)
-        medians = [float(np.nanmedian(each)) if np.isfinite(each).any() else math.nan for each in times.values()]
-        never[k] = sum(int(np.isnan(each).sum()) for each in times.values())
-        fits[k] = exponent(np.array(list(times)), np.array(medians))
+        never[k] = sum(int(np.isnan(each).sum()) for each in measured.search_times(runs, k).values())
+        medians = measured.search_medians(runs, k)
+        fits[k] = exponent(np.array(list(medians)), np.array(list(medians.values())))
     holds = fits[2] < 0.25 and all(abs(fits[k] - wanted) <= 0.15 for k, wanted in SEARCH.items())
     ours = "Exponents over d, from medians over seeds: " + "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items()) + "."
     return Finding(holds, ours, {"exponents": fits, "never learned": never})
 
 
+def _first(runs: Runs, fit: Callable[[Run], float]) -> str:
+    """A note: what a fit gives over the first eighth of the directions, means over seeds."""
+    try:
+        means = {beta: float(np.mean([fit(run) for run in group])) for beta, group in measured.mixtures(runs).items()}
+    except TrainingError:
+        return ""
+    words = ", ".join(f"{mean:.3f} at β = {beta:g}" for beta, mean in means.items())
+    return f"Over the first eighth of the directions the exponents are {words}; later ones find fewer free neurons (sensitivity rows)."
+
+
+def _shares(runs: Runs) -> Table:
+    rows: dict[str, list[Any]] = {"β": [], "directions": [], "exponent of T_p": [], "exponent of the loss": [], "predicted": []}
+    for beta, group in measured.mixtures(runs).items():
+        for share in SHARES:
+            if len(measured.fitted(group[0], share)) < 3:
+                continue
+            times = mean_and_spread([measured.time_exponent(run, share=share) for run in group], 3)
+            losses = mean_and_spread([measured.loss_exponent(run, share) for run in group], 3)
+            inside = f"{FIRST}-{int(measured.fitted(group[0], share)[-1]) + 1}"
+            for column, value in zip(rows.values(), (beta, inside, times, losses, f"{beta:g}, {(1 - 2 * beta) / beta:.3f}"), strict=True):
+                column.append(value)
+    return Table(rows, "Both exponents when only the first directions are fitted: late ones find fewer free neurons, and emerge later than the law says.")
+
+
 def _thresholds(runs: Runs) -> Table:
     rows: dict[str, list[Any]] = {"β": [], "threshold": [], "exponent of T_p": []}
-    for beta, group in _mixtures(runs).items():
+    for beta, group in measured.mixtures(runs).items():
         for threshold in sorted((THRESHOLD, *ALTERNATIVES)):
-            row = (beta, threshold, mean_and_spread([_time_exponent(run, threshold) for run in group], 3))
+            row = (beta, threshold, mean_and_spread([measured.time_exponent(run, threshold) for run in group], 3))
             for column, value in zip(rows.values(), row, strict=True):
                 column.append(value)
     return Table(rows, "Exponent of the emergence times when another alignment counts as learned.")
-
-
-# --- the figures ------------------------------------------------------------------------------------------------------
-def _loss_figure(runs: Runs) -> Figure:
-    x, y = {}, {}
-    for beta, group in _mixtures(runs).items():
-        run, later = group[0], slice(1, None)
-        steps, loss, window = _steps(run)[later], _full_loss(run)[later], _window(run)[later]
-        x[f"β = {beta:g}"], y[f"β = {beta:g}"] = steps, loss
-        slope = run.spec.task.loss_slope
-        middle = np.exp(np.log(loss[window]).mean() - slope * np.log(steps[window]).mean())
-        x[f"t^{slope:.2f}"], y[f"t^{slope:.2f}"] = steps[window], middle * steps[window] ** slope
-    caption = "The loss (tail of the power law added) falls as a power of time; the short lines have the predicted slopes, over the fitted window."
-    return figures.lines(x, y, title="Loss over time", x_title="step", y_title="loss (share of the target's variance)", x_log=True, y_log=True, caption=caption)
-
-
-def _times_figure(runs: Runs) -> Figure:
-    x, y = {}, {}
-    for beta, group in _mixtures(runs).items():
-        run, fitted = group[0], _fitted(group[0])
-        x[f"β = {beta:g}"], y[f"β = {beta:g}"] = np.arange(1, run.spec.task.n_directions + 1), _emergence(run)
-        fit = np.polyfit(np.log(fitted + 1), np.log(_emergence(run)[fitted]), 1)
-        name = f"fit, p^{fit[0]:.2f}"
-        x[name], y[name] = fitted + 1, np.exp(np.polyval(fit, np.log(fitted + 1)))
-    caption = "Each direction's emergence time against its number: straight lines of slope β. The fits cover the directions predicted to lie inside the run."
-    style = {"x_title": "direction p", "y_title": "emergence time T_p (steps)", "x_log": True, "y_log": True}
-    return figures.lines(x, y, title="Emergence times", caption=caption, **style)
-
-
-def _alignment_figure(runs: Runs) -> Figure:
-    group = _mixtures(runs)
-    run = group[1.0 if 1.0 in group else next(iter(group))][0]
-    shown = [p for p in (0, 1, 2, 4, 8, 16, 32, 64) if p < run.spec.task.n_directions]
-    series = {f"p = {p + 1}": _curve(run, f"alignment.{p}")[1:] for p in shown}
-    caption = f"Alignment with single directions, β = {run.spec.task.beta:g}: a long plateau, then a sharp rise; weaker directions (larger p) come later."
-    style = {"x_title": "step", "y_title": "alignment (0–1)", "x_log": True}
-    return figures.lines(_steps(run)[1:], series, title="Emergence, direction by direction", caption=caption, **style)
-
-
-def _floor_figure(runs: Runs) -> Figure:
-    widths = np.array(runs.values_of("width", arm="floor"), dtype=float)
-    series = {}
-    for beta in runs.values_of("beta", arm="floor"):
-        means = np.array([np.mean(each) for each in _floor_losses(runs, beta).values()])
-        series[f"β = {beta:g}"] = means
-        series[f"m^{1 - 2 * beta:g}"] = means[0] * (widths / widths[0]) ** (1 - 2 * beta)
-    caption = "The last loss of students of m neurons (mean over seeds, tail added), beside lines of the predicted slope from the first point on."
-    style = {"x_title": "neurons m", "y_title": "last loss (share of the variance)", "x_log": True, "y_log": True, "markers": True}
-    return figures.lines(widths, series, title="Width floor", caption=caption, **style)
-
-
-def _search_figure(runs: Runs) -> Figure:
-    series = {f"k = {k}": [np.nanmedian(each) for each in _search_times(runs, k).values()] for k in (2, *SEARCH)}
-    caption = "Median search time of a single direction over the dimension: steeper for a larger information exponent k, nearly flat at k = 2."
-    style = {"x_title": "inputs d", "y_title": "search time (steps)", "x_log": True, "y_log": True, "markers": True}
-    return figures.lines(runs.values_of("d", arm="search"), series, title="Search time", caption=caption, **style)

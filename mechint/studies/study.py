@@ -192,6 +192,16 @@ class Study(abc.ABC):
         """Measure every claim on the trained runs; draws the paper's figures from them."""
 
 
+def task_of(run: Run) -> Any:
+    """The run's task, of the family that the study planned."""
+    return run.spec.task
+
+
+def model_of(run: Run) -> Any:
+    """The run's model configuration, of the kind that the study planned."""
+    return run.spec.model
+
+
 def mean_and_spread(values: Sequence[float], digits: int = 2) -> str:
     """Mean ± standard deviation over seeds, in words.
 

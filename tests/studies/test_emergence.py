@@ -13,6 +13,7 @@ from mechint.studies import Runs, find_study, plan
 from mechint.training import Run
 
 emergence = importlib.import_module("mechint.studies.emergence")
+measured = importlib.import_module("mechint.studies.emergence_measures")
 
 
 def made_up(beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sharpness: float = 12.0) -> Run:
@@ -67,8 +68,8 @@ def test_loss_slope_needs_the_tail() -> None:
 
 def test_fitted_directions_follow_from_the_prediction_and_not_from_the_run() -> None:
     run = made_up(1.0, 1.0)
-    expected = run.spec.task.emergence_times(run.spec.train.lr, 1e-3, 120) * emergence.SAFETY <= run.spec.train.steps
-    assert emergence._fitted(run).tolist() == list(range(1, int(torch.count_nonzero(expected))))
+    expected = run.spec.task.emergence_times(run.spec.train.lr, 1e-3, 120) * measured.SAFETY <= run.spec.train.steps
+    assert measured.fitted(run).tolist() == list(range(1, int(torch.count_nonzero(expected))))
     for row in run.metrics:
         row["test.alignment.5"] = 0.0
     assert not emergence._times(runs_of(run)).holds  # a fitted direction that was never learned
@@ -80,6 +81,6 @@ def test_sizes_are_whole() -> None:
         planned = study.runs(size)
         assert len({one.name for one in planned}) == len(planned)
         longest = [one for one in planned if one.labels["arm"] == "mixture"]
-        assert all(len(emergence._fitted(Run(one.spec))) >= 3 for one in longest)
+        assert all(len(measured.fitted(Run(one.spec))) >= 3 for one in longest)
     widths = {dataclasses.replace(one.spec.model, width=1) for one in study.runs("laptop") if one.labels["arm"] == "floor"}
     assert len(widths) == 1  # all widths train as one ensemble
