@@ -35,7 +35,7 @@ class UnknownNameError(MechintError):
         """Build the error for `name`, which is no `kind`; `known` are the names there are."""
         names = sorted(known)
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ";"
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         shown = ", ".join(names[:limit]) + (f", … {len(names) - limit} more" if len(names) > limit else "")
         return cls(f"unknown {kind} {name!r}{hint} ({kind}s: {shown or 'none'})")
 
