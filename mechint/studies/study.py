@@ -61,7 +61,7 @@ class Runs(Mapping[str, Run]):
     def __getitem__(self, name: str) -> Run:
         run = self._runs[name]
         if run.status not in ("finished", "stopped"):
-            raise TrainingError(f"run {name} has {run.status}" + (f": {run.error}" if run.error else ""))
+            raise TrainingError(f"run {name} has failed: {run.error}" if run.status == "failed" else f"run {name} has not finished")
         return run
 
     def __iter__(self) -> Iterator[str]:
