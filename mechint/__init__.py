@@ -18,7 +18,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "load": "mechint.subject",
+    "load": "mechint.checkpoints",
     "Subject": "mechint.subject",
     "Task": "mechint.task",
     "FiniteTask": "mechint.task",

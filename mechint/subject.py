@@ -14,7 +14,6 @@ import contextlib
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -256,20 +255,3 @@ class Subject:
                 for handle in [handle for handle in point.fwd_hooks + point.bwd_hooks if handle not in forward + backward]:
                     handle.hook.remove()
                 point.fwd_hooks, point.bwd_hooks = forward, backward
-
-
-def load(path: str | Path, task: str | None = None, device: str = "cpu", **parameters: Any) -> Subject:
-    """Open a checkpoint file or a run directory as a Subject.
-
-    Args:
-        path: a checkpoint of any format that `mechint.checkpoints` recognises, or a run directory (its last checkpoint,
-            the others as `series`).
-        task: name of the task, where the file does not say; `parameters` are the task's.
-        device: "cpu" or "cuda".
-
-    Raises:
-        CheckpointError: missing, truncated, foreign or hostile file, or one that does not fit the task.
-    """
-    from mechint.checkpoints import load_checkpoint
-
-    return load_checkpoint(path, task=task, parameters=parameters, device=device).subject()

@@ -20,12 +20,13 @@ import numpy as np
 import torch
 
 from mechint import figures
+from mechint.checkpoints import load
 from mechint.config import ModelConfig, setting
 from mechint.models import functional
 from mechint.models.transformer import initialise
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
-from mechint.subject import Subject, load
+from mechint.subject import Subject
 from mechint.task import Batch, rng
 from probes.recording import chunks
 

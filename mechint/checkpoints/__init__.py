@@ -12,6 +12,6 @@ from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.converting import convert
 from mechint.checkpoints.found import Found, SafeTensors
 from mechint.checkpoints.native import save_checkpoint
-from mechint.checkpoints.opening import load_checkpoint
+from mechint.checkpoints.opening import load, load_checkpoint
 
-__all__ = ["Checkpoint", "Found", "SafeTensors", "convert", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "Found", "SafeTensors", "convert", "load", "load_checkpoint", "save_checkpoint"]

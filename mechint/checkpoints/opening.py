@@ -21,6 +21,7 @@ from mechint.checkpoints.found import Found
 from mechint.errors import CheckpointError, MechintError
 from mechint.models import build, find_device
 from mechint.registry import CHECKPOINT_FORMATS
+from mechint.subject import Subject
 from mechint.task import Task
 
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
@@ -70,6 +71,21 @@ def load_checkpoint(path: str | Path, task: str | None = None, parameters: Mappi
         extra=dict(found.extra),
         series={step: _weights_at(member, chosen) for step, member in series.items()} or within,
     )
+
+
+def load(path: str | Path, task: str | None = None, device: str = "cpu", **parameters: Any) -> Subject:
+    """Open a checkpoint file or a run directory as a Subject.
+
+    Args:
+        path: a checkpoint of any format that `mechint.checkpoints` recognises, or a run directory (its last checkpoint,
+            the others as `series`).
+        task: name of the task, where the file does not say; `parameters` are the task's.
+        device: "cpu" or "cuda".
+
+    Raises:
+        CheckpointError: missing, truncated, foreign or hostile file, or one that does not fit the task.
+    """
+    return load_checkpoint(path, task=task, parameters=parameters, device=device).subject()
 
 
 # --- which file -------------------------------------------------------------------------------------------------------
