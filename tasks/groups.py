@@ -31,15 +31,6 @@ class Groups(TwoOperandTask):
 
     name: ClassVar[str] = "groups"
     source: ClassVar[str] = "Chughtai et al. 2023, A Toy Model of Universality, Sec. 3; Power et al. 2022"
-    model_defaults: ClassVar[Mapping[str, Any]] = {
-        "n_layers": 1,
-        "d_model": 128,
-        "n_heads": 4,
-        "d_mlp": 512,
-        "act_fn": "relu",
-        "normalization_type": None,
-        "init_mode": "d_model",
-    }
     train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 50_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98), "warmup": 10}
 
     group: str = setting("S5", "C<n>, D<n>, S<n>, A<n>, blocks, or a product of such, as S3xC4")

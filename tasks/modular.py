@@ -40,15 +40,6 @@ class ModularArithmetic(TwoOperandTask):
 
     name: ClassVar[str] = "modular-arithmetic"
     source: ClassVar[str] = "Power et al. 2022, Grokking; Nanda et al. 2023, Progress measures for grokking, Sec. 3; Zhong et al. 2023, The Clock and the Pizza"
-    model_defaults: ClassVar[Mapping[str, Any]] = {
-        "n_layers": 1,
-        "d_model": 128,
-        "n_heads": 4,
-        "d_mlp": 512,
-        "act_fn": "relu",
-        "normalization_type": None,
-        "init_mode": "d_model",
-    }
     train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 15_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98), "warmup": 10}
 
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)

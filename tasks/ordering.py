@@ -24,7 +24,6 @@ class HiddenOrder(TwoOperandTask):
 
     operands: ClassVar[tuple[str, str]] = ("rank of a", "rank of b")
     source: ClassVar[str] = SOURCE
-    model_defaults: ClassVar[Mapping[str, Any]] = {"n_layers": 1, "d_model": 128, "n_heads": 4, "d_mlp": 512, "init_mode": "d_model"}
 
     n: int = setting(100, "number of tokens", low=2, high=1024)
     bijection_seed: int = setting(0, "seed of the tokens' ranks", low=0)

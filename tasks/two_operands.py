@@ -23,6 +23,15 @@ from mechint.task import IGNORE, Chance, Control, FiniteTask, Variable, Vocabula
 class TwoOperandTask(FiniteTask):
     """Base of tasks on pairs (x, y) of one set of values; value i is token i, the answer is read at the last position."""
 
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 1,
+        "d_model": 128,
+        "n_heads": 4,
+        "d_mlp": 512,
+        "act_fn": "relu",
+        "normalization_type": None,
+        "init_mode": "d_model",
+    }
     operands: ClassVar[tuple[str, str]] = ("x", "y")
 
     train_fraction: float = setting(0.3, "share of the pairs that is trained on", low=0, high=1)

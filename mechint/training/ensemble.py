@@ -70,6 +70,7 @@ class Ensemble:
         keep_freed_memory()
         self.runs, self.device, self.progress = list(runs), device, progress
         self.config = runs[0].spec.train
+        self.kept = kept_steps(self.config)
         self.step = runs[0].step
         specs = [run.spec for run in runs]
         self.learner = learner_of([spec.model for spec in specs], [spec.task for spec in specs], self.config.output_weights, device)
@@ -173,7 +174,7 @@ class Ensemble:
             self._finish(model, "interrupted" if self.step < self.config.steps else "finished")
 
     def _due(self) -> bool:
-        return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps or self.step in kept_steps(self.config)
+        return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps or self.step in self.kept
 
     def _check(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
@@ -196,7 +197,7 @@ class Ensemble:
         for model, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
             before = run.metrics[-1] if run.metrics else {}
             run.record({"step": self.step, **row})
-            if self.step in kept_steps(self.config):
+            if self.step in self.kept:
                 run.keep_checkpoint(self.step, self.parameters.weights(model))
             if self._stops(model, before, row):
                 done.append(model)

@@ -137,12 +137,12 @@ def _gather(config: ModelConfig, keys: Tensor, real: Tensor, asks: Tensor, out: 
     """One block: keys (model, batch, pos) are rows; the positions in `asks` query; `out` are their flat indices."""
     models, n_examples, pos = keys.shape
     columns = asks.flatten(0, 1).any(0).nonzero().flatten()  # positions at which anybody asks
-    n_queries = columns.numel()
+    n_queries, n_rows = columns.numel(), int(keys.max()) + 1
     asking = keys if n_queries == pos else keys[..., columns]
     flat_out = (out // pos) * n_queries + torch.searchsorted(columns, out % pos)
     query_rows: Tensor | None
     if distinct:
-        present = torch.zeros(int(keys.max()) + 1, dtype=torch.int64, device=keys.device)
+        present = torch.zeros(n_rows, dtype=torch.int64, device=keys.device)
         present[asking[asks[..., columns]]] = 1
         used = present.nonzero().flatten()
         query_rows, queries = used.expand(models, -1), (present.cumsum(0) - 1)[asking].clamp_min(0)
@@ -150,16 +150,11 @@ def _gather(config: ModelConfig, keys: Tensor, real: Tensor, asks: Tensor, out: 
         query_rows, queries = keys.flatten(1).gather(1, out), _number(asks[..., columns])
     everything = flat_out.shape[1] == n_examples * n_queries
     mask = _mask(config, columns, pos, real)
-    table = distinct and query_rows.shape[1] * (int(keys.max()) + 1) <= n_examples * n_queries * pos
-    if query_rows.shape[1] == every_row(keys):
+    table = distinct and query_rows.shape[1] * n_rows <= n_examples * n_queries * pos
+    if query_rows.shape[1] == n_rows:
         query_rows, queries = None, asking
     residual = None if asks is real and not distinct else keys.flatten(1).gather(1, out)
     return Gather(keys, queries, query_rows, None if everything else flat_out, residual, mask, table)
-
-
-def every_row(keys: Tensor) -> int:
-    """Number of rows that the keys point into."""
-    return int(keys.max()) + 1
 
 
 def _mask(config: ModelConfig, columns: Tensor, pos: int, real: Tensor) -> Tensor | None:
