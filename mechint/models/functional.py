@@ -13,6 +13,7 @@ Cost: one forward. Memory: the activations autograd keeps.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -36,8 +37,9 @@ class Gather:
 
     keys (..., B, T): row of each key; queries (..., B, Q): which of `query_rows` each query is; query_rows
     (..., U): the rows that ask (None: all); out (..., N): which of the B·Q queries go on (None: all); residual
-    (..., N): the row that each of them stands on (None: its own); mask (..., B | 1, Q, T): False where a query may not look (None: nowhere);
-    table: scores are computed once for every pair of rows and looked up.
+    (..., N): the row that each of them stands on (None: its own); mask (..., B | 1, Q, T): what is added to the scores, -inf
+    where a query may not look (None: nothing); table: scores are computed once for every pair of rows and looked up;
+    in_order: the rows are the keys, B after B, and need no look-up.
     """
 
     keys: Tensor
@@ -47,6 +49,7 @@ class Gather:
     residual: Tensor | None
     mask: Tensor | None
     table: bool
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
     if weight.shape[0] == 1:
-        return F.linear(x, weight[0].T, None if bias is None else bias[0])
+        return F.linear(x, weight.squeeze(0).T, None if bias is None else bias.squeeze(0))
     flat = x.flatten(1, -2)
     y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
     return y.view(*x.shape[:-1], weight.shape[-1])
@@ -149,11 +152,7 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     queries, keys = pattern.shape[-2:]
     if queries * keys > FEW:
         return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
-    shares, values = pattern.transpose(-3, -2).unsqueeze(-2).unbind(-1), v.unsqueeze(-4).unbind(-3)
-    z = shares[0] * values[0]
-    for share, value in zip(shares[1:], values[1:], strict=True):
-        z = torch.addcmul(z, share, value)
-    return z
+    return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
 
 
 def _softmax(scores: Tensor) -> Tensor:
@@ -171,15 +170,18 @@ def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool
         weight, bias = (None if None in part else torch.cat(part, axis) for part, axis in zip(parts, (-3, -2), strict=True))
         return heads(rows, weight, bias)
 
+    def as_keys(rows: Tensor) -> Tensor:
+        return rows.view(*gather.keys.shape, *rows.shape[-2:]) if gather.in_order else rows_of(rows, gather.keys, stacked)
+
     n_heads = p[f"{weights}.W_Q"].shape[-3]
     if gather.query_rows is None and gather.queries is gather.keys and not gather.table:
-        return list(rows_of(projected("QKV", x), gather.keys, stacked).split(n_heads, -2))
+        return list(as_keys(projected("QKV", x)).split(n_heads, -2))
     q = projected("Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked))
     both = projected("KV", x)
     if gather.table:
         k, v = both.split(n_heads, -2)
-        return [q, k, rows_of(v, gather.keys, stacked)]
-    return [rows_of(q, gather.queries, stacked), *rows_of(both, gather.keys, stacked).split(n_heads, -2)]
+        return [q, k, as_keys(v)]
+    return [rows_of(q, gather.queries, stacked), *as_keys(both).split(n_heads, -2)]
 
 
 def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
@@ -194,11 +196,8 @@ def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Te
         mask = _causal(scores.shape[-2], scores.shape[-1], scores.device) if config.attention_dir == "causal" else None
     else:
         mask = None if gather.mask is None else gather.mask.unsqueeze(-3)
-    if mask is None:
-        scores = scores / config.scale
-    else:  # added, not filled in: its gradient is the scores' own
-        hidden = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device).masked_fill_(~mask, -torch.inf)
-        scores = torch.add(hidden, scores, alpha=1 / config.scale)
+    # added, not filled in: its gradient is the scores' own
+    scores = scores / config.scale if mask is None else torch.add(mask.to(scores.dtype), scores, alpha=1 / config.scale)
     pattern = _softmax(hook(f"{name}.hook_attn_scores", scores))
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
@@ -216,8 +215,10 @@ def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Te
     return linear(z, weight.flatten(-3, -2), bias)
 
 
+@functools.lru_cache(maxsize=64)
 def _causal(queries: int, keys: int, device: torch.device) -> Tensor:
-    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+    """(query, key) -inf where the key comes after the query, 0 elsewhere; the last query stands at the last key."""
+    return torch.full((queries, keys), -torch.inf, device=device).triu(keys - queries + 1)
 
 
 def mlp(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:

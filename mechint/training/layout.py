@@ -1,7 +1,7 @@
 """The compact layout: which rows a training forward computes, so that it computes no more than the loss reads.
 
+    everywhere    examples shorter than the longest share its row, end to end, and do not see each other
     first block   each distinct (token, position) row once; scores once for every pair of such rows, where that is less
-    in between    every token that is not padding
     last block    queries, attention output, feed-forward and unembedding at read positions only
 
 All of it is index arithmetic on stacked batches; the mathematics stays in `mechint.models.functional`.
@@ -89,79 +89,164 @@ def _number(mask: Tensor) -> Tensor:
     return ((flat.cumsum(1) - 1) * flat).view(mask.shape)
 
 
-def _distinct(tokens: Tensor, real: Tensor, d_vocab: int) -> tuple[Tensor, Tensor]:
-    """Ids position·d_vocab + token of the rows that occur (U,), and each token's place among them (model, batch, pos)."""
-    ids = torch.arange(tokens.shape[-1], device=tokens.device) * d_vocab + tokens
-    seen = torch.zeros(tokens.shape[-1] * d_vocab, dtype=torch.int64, device=tokens.device)
-    seen[ids[real]] = 1
-    return seen.nonzero().flatten(), (seen.cumsum(0) - 1)[ids].clamp_min(0)
+@dataclass(frozen=True)
+class Grid:
+    """Where the tokens of a stacked batch lie: in rows of slots, each row one example, or several short ones end to end.
+
+    tokens, positions (model, row, slot), positions counted within the example; example (model, row, slot), -1 at padding, or
+    None where every row is one example without any; reads (model, read) flat slots that are read, in the batch's order.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    example: Tensor | None
+    reads: Tensor
+
+
+def _grid(batch: Batch, reads: Tensor) -> Grid:
+    """The grid of a stacked batch of which the flat tokens `reads` (model, read) are read."""
+    tokens = batch.tokens
+    positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
+    if batch.lengths is None:
+        return Grid(tokens, positions, None, reads)
+    starts, rows, width = _starts(batch.lengths)
+    slots = starts.unsqueeze(-1) + positions
+    real = positions < batch.lengths.unsqueeze(-1)
+    model, example, position = real.nonzero().unbind(1)
+    taken = slots[real] + rows * width * model
+
+    def laid(values: Tensor, empty: int) -> Tensor:
+        flat = values.new_full((len(tokens) * rows * width,), empty)
+        return flat.index_copy_(0, taken, values).view(len(tokens), rows, width)
+
+    return Grid(laid(tokens[real], 0), laid(position, 0), laid(example, -1), slots.flatten(1).gather(1, reads))
+
+
+def _starts(lengths: Tensor) -> tuple[Tensor, int, int]:
+    """The first flat slot of each example of `lengths` (model, example), how many rows the grid has, and how many slots a row."""
+    width = int(lengths.max())
+    packed = [pack(own, width) for own in lengths.tolist()]
+    return torch.tensor(packed, device=lengths.device), max(start for own in packed for start in own) // width + 1, width
+
+
+def pack(lengths: Sequence[int], width: int) -> list[int]:
+    """The first flat slot of each sequence when they are laid into rows of `width` slots, the longest first, each where it fits best.
+
+    >>> pack([1, 3, 2], width=3)
+    [5, 0, 3]
+    """
+    starts, rows = [0] * len(lengths), 0
+    by_room: list[list[int]] = [[] for _ in range(width + 1)]  # first free slots
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        length = lengths[index]
+        room = next((room for room in range(length, width) if by_room[room]), width)
+        if room < width:
+            start = by_room[room].pop()
+        else:
+            start, rows = rows * width, rows + 1
+        starts[index] = start
+        by_room[room - length].append(start + length)
+    return starts
+
+
+FULL = 0.9
+"""From this share of real slots on, padding is computed along: that is less than picking the others out of the grid and back."""
+
+
+def _distinct(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The ids below n that occur (U,), and for each of `ids` its place among them."""
+    seen = torch.zeros(n, dtype=torch.int64, device=ids.device)
+    seen[ids] = 1
+    return seen.nonzero().flatten(), (seen.cumsum(0) - 1)[ids]
 
 
 def compact(batch: Batch, config: ModelConfig) -> Prepared:
     """The layout of a stacked batch (see `stack`) for a model of `config`."""
     read = (batch.targets != IGNORE).any(-1)
-    if batch.lengths is not None:
-        longest = int(batch.lengths.max())
-        tokens, read = batch.tokens[..., :longest], read[..., :longest]
-        real = torch.arange(longest, device=tokens.device) < batch.lengths.unsqueeze(-1)
-    else:
-        tokens = batch.tokens
-        real = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
-    models, _, pos = tokens.shape
-    positions = torch.arange(pos, device=tokens.device).expand(tokens.shape)
-
     selected, is_read = _selected(read)
-    targets = batch.targets[..., :pos, :].flatten(1, 2).gather(1, selected.unsqueeze(-1).expand(-1, -1, batch.targets.shape[-1]))
-    targets = targets.masked_fill(~is_read.unsqueeze(-1), IGNORE)
-    weights = None if batch.weights is None else batch.weights[..., :pos, :].flatten(1, 2).gather(1, selected.unsqueeze(-1).expand(targets.shape))
+    chosen = selected.unsqueeze(-1).expand(-1, -1, batch.targets.shape[-1])
+    targets = batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~is_read.unsqueeze(-1), IGNORE)
+    weights = None if batch.weights is None else batch.weights.flatten(1, 2).gather(1, chosen)
 
-    every, _ = _selected(real)
-    rows, place = _distinct(tokens, real, config.d_vocab)
-    if 2 * rows.numel() <= every.shape[1]:
+    grid = _grid(batch, selected)
+    tokens, positions = grid.tokens, grid.positions
+    models = len(tokens)
+    real = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if grid.example is None else grid.example >= 0
+    if real.float().mean() >= FULL:
+        place = torch.arange(real[0].numel(), device=tokens.device).view(real[0].shape).expand(real.shape)
+        every = place.flatten(1)
+    else:
+        place, (every, _) = _number(real), _selected(real)
+    rows, shared = _distinct(positions * config.d_vocab + tokens, tokens.shape[-1] * config.d_vocab)
+    distinct = 2 * rows.numel() <= every.shape[1]
+    if distinct:
         first = (rows % config.d_vocab).expand(models, -1), (rows // config.d_vocab).expand(models, -1)
-        keys = place
     else:
         first = tokens.flatten(1).gather(1, every), positions.flatten(1).gather(1, every)
-        keys = _number(real)
     staged = config.read_layers is not None
-    blocks = []
+    mask, blocks = _mask(config, grid), []
     for index in range(config.depth):
+        keys, once = (shared, True) if distinct and index == 0 else (place, False)
         last = index == config.depth - 1 and not staged
-        blocks.append(_gather(config, keys, real, read if last else real, selected if last else every, distinct=keys is place))
-        keys = _number(real)
-    reads = _number(real).flatten(1).gather(1, selected) if staged else None
-    return Prepared(Layout(*first, tuple(blocks), reads), targets, weights, tokens)
+        blocks.append(_gather(keys, once, grid.reads if last else every, last, mask))
+    return Prepared(Layout(*first, tuple(blocks), place.flatten(1).gather(1, grid.reads) if staged else None), targets, weights, batch.tokens)
 
 
-def _gather(config: ModelConfig, keys: Tensor, real: Tensor, asks: Tensor, out: Tensor, distinct: bool) -> Gather:
-    """One block: keys (model, batch, pos) are rows; the positions in `asks` query; `out` are their flat indices."""
-    models, n_examples, pos = keys.shape
-    columns = asks.flatten(0, 1).any(0).nonzero().flatten()  # positions at which anybody asks
-    n_queries, n_rows = columns.numel(), int(keys.max()) + 1
-    asking = keys if n_queries == pos else keys[..., columns]
-    flat_out = (out // pos) * n_queries + torch.searchsorted(columns, out % pos)
+def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | None) -> Gather:
+    """One block: keys (model, row, slot) are the rows it is given, each `once` for all its equals; it hands on the flat slots `out`."""
+    models, n_rows, slots = keys.shape
+    n_given = int(keys.max()) + 1
+    in_order = not once and n_given == n_rows * slots
+    if in_order and not last:
+        return Gather(keys, keys, None, None, None, mask, False, in_order)
+    asked, queue = _queues(out, keys)
+    asking = keys.gather(2, asked)
+    flat_out = (out // slots) * asked.shape[2] + queue
     query_rows: Tensor | None
-    if distinct:
-        present = torch.zeros(n_rows, dtype=torch.int64, device=keys.device)
-        present[asking[asks[..., columns]]] = 1
-        used = present.nonzero().flatten()
-        query_rows, queries = used.expand(models, -1), (present.cumsum(0) - 1)[asking].clamp_min(0)
+    if once:
+        used, queries = _distinct(asking, n_given)
+        query_rows = used.expand(models, -1)
     else:
-        query_rows, queries = keys.flatten(1).gather(1, out), _number(asks[..., columns])
-    everything = flat_out.shape[1] == n_examples * n_queries
-    mask = _mask(config, columns, pos, real)
-    table = distinct and query_rows.shape[1] * n_rows <= n_examples * n_queries * pos
-    if query_rows.shape[1] == n_rows:
+        query_rows, numbers = keys.flatten(1).gather(1, out), torch.arange(out.shape[1], device=out.device).expand(out.shape)
+        queries = torch.zeros_like(asking).flatten(1).scatter_(1, flat_out, numbers).view(asking.shape)
+    table = once and query_rows.shape[1] * n_given <= asking[0].numel() * slots
+    if query_rows.shape[1] == n_given:
         query_rows, queries = None, asking
-    residual = None if asks is real and not distinct else keys.flatten(1).gather(1, out)
-    return Gather(keys, queries, query_rows, None if everything else flat_out, residual, mask, table)
+    residual = None if not last and not once else keys.flatten(1).gather(1, out)
+    everything = flat_out.shape[1] == asking[0].numel() and bool((flat_out[:, 1:] > flat_out[:, :-1]).all())
+    return Gather(keys, queries, query_rows, None if everything else flat_out, residual, _asked(mask, asked), table, in_order)
 
 
-def _mask(config: ModelConfig, columns: Tensor, pos: int, real: Tensor) -> Tensor | None:
-    """(model | 1, batch | 1, query, key): False where a query may not look; None where it may look everywhere."""
-    mask = torch.ones(1, 1, columns.numel(), pos, dtype=torch.bool, device=columns.device)
+def _queues(out: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """The slots that ask in each row (model, row, query), the first again where a row has fewer; and each of `out`'s place among them."""
+    asks = torch.zeros_like(keys, dtype=torch.bool).flatten(1).scatter_(1, out, True).view(keys.shape)
+    rank = asks.cumsum(2).sub_(1)
+    n = int(rank[..., -1].max()) + 1
+    slots = torch.arange(keys.shape[2], device=keys.device).expand(keys.shape)
+    asked = torch.zeros(*keys.shape[:2], n + 1, dtype=torch.int64, device=keys.device).scatter_(2, torch.where(asks, rank, n), slots)[..., :n]
+    return asked, rank.flatten(1).gather(1, out)
+
+
+def _asked(mask: Tensor | None, asked: Tensor) -> Tensor | None:
+    """The queries `asked` (model, row, query) of the mask (model | 1, row | 1, slot, key); None where they may look everywhere."""
+    if mask is None:
+        return None
+    first = asked[0, 0]
+    if not bool((asked == first).all()):
+        models, rows = (torch.arange(n, device=mask.device) if n > 1 else torch.zeros(1, dtype=torch.int64, device=mask.device) for n in mask.shape[:2])
+        return mask[models.view(-1, 1, 1), rows.view(-1, 1), asked]
+    if len(first) == mask.shape[2]:
+        return mask
+    part = mask[..., first, :]
+    return part if bool(part.any()) else None
+
+
+def _mask(config: ModelConfig, grid: Grid) -> Tensor | None:
+    """(model | 1, row | 1, query, key) float, -inf where a query may not look; None where it may look everywhere."""
+    slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
+    seen = torch.ones(1, 1, len(slots), len(slots), dtype=torch.bool, device=slots.device)
     if config.attention_dir == "causal":
-        mask = mask & (torch.arange(pos, device=columns.device) <= columns.unsqueeze(-1))
-    elif not bool(real.all()):
-        mask = mask & real.unsqueeze(-2)  # causal queries never reach the padding, which is on the right
-    return None if bool(mask.all()) else mask
+        seen = seen & (slots <= slots.unsqueeze(-1))
+    if grid.example is not None:
+        seen = seen & (grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2))
+    return None if bool(seen.all()) else torch.zeros(seen.shape, device=slots.device).masked_fill_(~seen, -torch.inf)
