@@ -22,7 +22,8 @@ TRAIN = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1.0, "grokfast": None
 class Workload:
     """One model on one task; `turn` steps are timed at a time, and the step is to be `target` times the peer's.
 
-    A turn of a generated task is a block of its stream, so that generation is paid for where it falls.
+    A turn of a generated task is a block of its stream, so that generation is paid for where it falls; of a finite one it is
+    several steps, since the first after the other's turn finds its threads still busy and the caches cold.
     """
 
     name: str
@@ -55,6 +56,6 @@ def listops(width: int, layers: int, target: float) -> Workload:
     return Workload(f"listops {width}×{layers}", "listops", target, 64, {}, {"n_layers": layers, "d_model": width, "n_heads": 1})
 
 
-ADDITION = Workload("addition-113", "modular-arithmetic", 4.0, 1, {"p": 113})
-REMAINDERS = Workload("remainders-113", "remainders", 2.5, 1, {"p": 113, "validation_fraction": 0.0}, {"dropout": 0.0, "use_bias": True})
+ADDITION = Workload("addition-113", "modular-arithmetic", 4.0, 8, {"p": 113})
+REMAINDERS = Workload("remainders-113", "remainders", 2.5, 3, {"p": 113, "validation_fraction": 0.0}, {"dropout": 0.0, "use_bias": True})
 STEPS = (ADDITION, REMAINDERS, listops(48, 3, 3.0), listops(128, 3, 2.0))

@@ -89,7 +89,11 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a size trains. tokens: compared words; texts of n_ctx tokens over a vocabulary of `words`."""
+    """What a size trains. tokens: compared words; texts of n_ctx tokens over a vocabulary of `words`.
+
+    laptop: 32 words, and steps enough for the widest model to learn the task at the higher frequency. With 10 words and half the
+    steps, tried first, no model did (held-out accuracies from 0.61 to 0.73): there are too few pairs to generalise from.
+    """
 
     widths: tuple[int, ...]
     frequencies: tuple[float, ...]
@@ -106,7 +110,7 @@ class Budget:
 
 BUDGETS = {
     "smoke": Budget((8, 16), (0.3, 0.1), (1,), 8, 1, 8, 8, 64, 16),
-    "laptop": Budget((8, 16, 32), (0.12, 0.03), (1, 8), 2000, 1, 10, 8, 96, 64),
+    "laptop": Budget((8, 16, 32), (0.12, 0.03), (1, 8), 4000, 2, 32, 8, 96, 64),
     "full": Budget((64, 256, 768), (0.03, 0.003), (1, 32), 20000, 3, 100, 64, 2048, 256, 8, 1e-3),
 }
 

@@ -76,7 +76,7 @@ class Budget:
     examples: int = 256
 
 
-FEW = {"mixture": 3, "direct": 3, "curriculum": 2, "attention-only": 2, "mixture-last": 2}
+FEW = {"mixture": 5, "direct": 3, "curriculum": 3, "attention-only": 5, "mixture-last": 3}
 MANY = dict.fromkeys((*FEW, "curriculum-last", "mixture-small-start", "mixture-one-hop-each"), 5)
 
 BUDGETS = {
