@@ -16,7 +16,7 @@ from mechint.figures import lines
 from mechint.report import find_pages
 from mechint.results import Table
 from mechint.studies import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, reproduce
-from mechint.studies.record import record
+from mechint.studies.record import BEGIN, END, record
 from mechint.training import Progress
 from mechint.training.ensemble import Ensemble
 
@@ -174,12 +174,20 @@ def test_duration_counts_every_run() -> None:
 
 def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
     reproduce("toy", "laptop", tmp_path / "toy")
-    kept = record([tmp_path / "toy"], tmp_path / "results")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n\n{BEGIN}old\n{END}\nafter\n", encoding="utf-8")
+    kept = record([tmp_path / "toy"], tmp_path / "results", readme)
     text = kept.read_text(encoding="utf-8")
     assert "## toy (laptop)" in text
     assert "| b | a loss is negative |" in text
     assert "| not reproduced |" in text
     assert (tmp_path / "results" / "toy" / "claims.json").read_bytes() == (tmp_path / "toy" / "claims.json").read_bytes()
     assert [page.title for page in find_pages([tmp_path / "results"])] == ["A toy"]
+    shown = readme.read_text(encoding="utf-8")
+    assert "| `toy` | b | a loss is negative | not reproduced |" in shown
+    assert shown.startswith("before\n") and shown.endswith("\nafter\n") and "old" not in shown
     with pytest.raises(RunError, match="holds no finished study"):
         record([tmp_path], tmp_path / "results")
+    readme.write_text("no marks", encoding="utf-8")
+    with pytest.raises(RunError, match="no place for the claims"):
+        record([], tmp_path / "results", readme)
