@@ -38,9 +38,12 @@ def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
     table = np.stack([_held(group) for group in groups.values()], axis=1)
     names = [f"{t + 1} ({prior:.0%})" for t, prior in enumerate(task.priors.tolist())]
     titles: dict[str, Any] = {"x_title": "width m", "y_title": "task (share of the data)", "z_title": "features held"}
-    shown = figures.heatmap(table, x=[str(width) for width in widths], y=names, title=title, caption=caption, annotate=False, **titles)
+    shown = figures.heatmap(table, title=title, caption=caption, annotate=False, **titles)
     edges = _steps([task.critical_width(t) for t in range(task.n_tasks)], widths)
-    return Figure({**shown.spec, "data": [*shown.spec["data"], edges]}, shown.caption)
+    layout = dict(shown.spec["layout"])
+    for axis, ticks in (("xaxis", [str(width) for width in widths]), ("yaxis", names)):  # columns and rows by number, so that edges have places
+        layout[axis] = {**layout[axis], "type": "linear", "tickmode": "array", "tickvals": list(range(len(ticks))), "ticktext": ticks}
+    return Figure({"data": [*shown.spec["data"], edges], "layout": layout}, shown.caption)
 
 
 def phase(runs: Runs) -> Figure:

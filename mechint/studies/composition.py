@@ -25,6 +25,9 @@ LEARNED = 0.95
 CHANCE_MARGIN = 0.05
 """How far above chance the accuracy of what was not learned may lie: 256 test examples spread by 0.02."""
 
+COMPLEMENT = 0.5
+"""Share of queries from which a run counts as finding the 1-hop by what is missing; 1/N would be chance."""
+
 CLAIMS = {
     claim.letter: claim
     for claim in (
@@ -179,6 +182,18 @@ def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, fl
     return float(right[best]), float(mass[best])
 
 
+def complement_share(run: Run, examples: int = 128) -> float:
+    """Share of the queries (i, j) that layer 1 sends everywhere in block i but to (i, π_i(j)): 0 … 1.
+
+    Of a permutation the value that is missing tells as much as the one that is looked at, so this is another way to the 1-hop.
+    """
+    subject, n = run.subject(n_examples=examples), task_of(run).n
+    targets = pattern_targets(run, subject.data.tokens, 1).unflatten(1, (-1, n))  # (example, block, query)
+    pattern = subject.activation("blocks.0.attn.hook_pattern").unflatten(2, (-1, n)).unflatten(4, (-1, n))
+    blocks = pattern.diagonal(dim1=2, dim2=4).movedim(-1, 2)  # (example, head, block, query, key)
+    return float((blocks.argmin(-1) == (targets % n)[:, None]).float().mean((0, 2, 3)).max())
+
+
 def pattern_targets(run: Run, tokens: Any, layer: int) -> Any:
     """(example, query) the position that the construction's layer attends to from every position, -1 where it ends."""
     task = task_of(run)
@@ -250,8 +265,19 @@ def _patterns(runs: Runs, k: int) -> Finding:
     shares = {layer: [pattern_shares(run, layer) for run in runs.select(arm="attention-only")] for layer in layers}
     holds = min(share for share, _ in shares[1]) >= 0.95 and min(share for share, _ in shares[2]) >= 0.5
     words = [f"layer {layer}: {mean_and_spread([share for share, _ in each])} of the queries" for layer, each in shares.items()]
-    values = {f"layer {layer}": {"argmax share": [share for share, _ in each], "mean weight": [mass for _, mass in each]} for layer, each in shares.items()}
-    return Finding(holds, "Argmax on the target: " + "; ".join(words) + ".", values)
+    values: dict[str, Any] = {
+        f"layer {layer}": {"argmax share": [share for share, _ in each], "mean weight": [mass for _, mass in each]} for layer, each in shares.items()
+    }
+    shunned = [complement_share(run) for run in runs.select(arm="attention-only")]
+    values["layer 1, all but the target"] = shunned
+    note = ""
+    if max(shunned) >= COMPLEMENT:
+        others = sum(share >= COMPLEMENT for share in shunned)
+        note = (
+            f"In {others} of {len(shunned)} runs layer 1 looks at all of block i but (i, π_i(j)) for at least {COMPLEMENT:.0%} of the queries: "
+            "the value that a permutation lacks there is the answer."
+        )
+    return Finding(holds, "Argmax on the target: " + "; ".join(words) + ".", values, note)
 
 
 # --- tables and figures -----------------------------------------------------------------------------------------------
@@ -273,14 +299,20 @@ def _arms_table(runs: Runs, k: int) -> Table:
 
 
 def _pattern_table(runs: Runs, k: int) -> Table:
-    rows: dict[str, list[Any]] = {"arm": [], "layer": [], "argmax on target": [], "weight on target": []}
+    rows: dict[str, list[Any]] = {"arm": [], "layer": [], "argmax on target": [], "weight on target": [], "all but the target": []}
     for arm in ("attention-only", "mixture", "mixture-last"):
         for layer in range(1, len(_hops(k)) + 1):
-            shares = [pattern_shares(run, layer) for run in runs.select(arm=arm)]
-            row = (arm, layer, mean_and_spread([share for share, _ in shares]), mean_and_spread([mass for _, mass in shares]))
+            group = runs.select(arm=arm)
+            shares = [pattern_shares(run, layer) for run in group]
+            complement = mean_and_spread([complement_share(run) for run in group]) if layer == 1 else ""
+            row = (arm, layer, mean_and_spread([share for share, _ in shares]), mean_and_spread([mass for _, mass in shares]), complement)
             for column, value in zip(rows.values(), row, strict=True):
                 column.append(value)
-    return Table(rows, "The head of each layer that follows the construction most; uniform attention has 1/(kN).")
+    return Table(
+        rows,
+        "The head of each layer that follows the construction most (uniform attention has 1/(kN)), and the share of queries whose least weight in their "
+        "block is on the target.",
+    )
 
 
 def _hop_figure(runs: Runs, k: int, arm: str, readout: str) -> Figure:

@@ -33,6 +33,15 @@ def test_construction_has_its_own_pattern(run: Run, layer: int) -> None:
     assert composition.pattern_shares(run, layer) == pytest.approx((1.0, 1.0), abs=1e-4)
 
 
+def test_looking_at_all_but_the_target_is_told_from_looking_at_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert composition.complement_share(run) == 0.0
+    made = run.subject()
+    followed = made.activation("blocks.0.attn.hook_pattern")
+    monkeypatch.setattr(made, "activation", lambda name: 1 - followed)
+    monkeypatch.setattr(run, "subject", lambda **options: made)
+    assert composition.complement_share(run) == 1.0
+
+
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_targets_by_brute_force(run: Run, layer: int) -> None:
     task: Any = run.spec.task
