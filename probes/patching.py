@@ -249,7 +249,7 @@ def _spearman(a: np.ndarray, b: np.ndarray) -> float:
 
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
-    return float(spearmanr(a, b).statistic)
+    return float(np.asarray(spearmanr(a, b))[0])
 
 
 def _table(components: Sequence[Component], recovered: np.ndarray, flips: np.ndarray, estimated: np.ndarray, wrong: np.ndarray) -> Table:

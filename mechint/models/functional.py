@@ -166,8 +166,8 @@ def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool
     """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all that share their rows."""
 
     def projected(names: str, rows: Tensor) -> Tensor:  # (..., rows, len(names) * head, d_head)
-        parts = [[p.get(f"{weights}.{kind}_{name}") for name in names] for kind in "Wb"]
-        weight, bias = (None if None in part else torch.cat(part, axis) for part, axis in zip(parts, (-3, -2), strict=True))
+        weight = torch.cat([p[f"{weights}.W_{name}"] for name in names], -3)
+        bias = torch.cat([p[f"{weights}.b_{name}"] for name in names], -2) if f"{weights}.b_Q" in p else None
         return heads(rows, weight, bias)
 
     def as_keys(rows: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def _state(subject: Subject) -> dict[str, Any]:
         "training mode": [module.training for module in model.modules()],
         "use_attn_result": getattr(model, "use_attn_result", None),
         "torch's random state": torch.get_rng_state(),
-        "numpy's random state": np.random.get_bit_generator().state["state"],
+        "numpy's random state": np.random.get_bit_generator().state["state"],  # pyright: ignore[reportAttributeAccessIssue]
         "python's random state": random.getstate(),
     }
 

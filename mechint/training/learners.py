@@ -26,8 +26,10 @@ CHUNK = 8192
 
 def learner_of(configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device) -> TokenLearner | RealLearner:
     """The learner of an ensemble whose models have `configs` and learn `tasks`."""
-    kind = TokenLearner if isinstance(configs[0], ModelConfig) else RealLearner
-    return kind(configs, tasks, output_weights, device)
+    token_configs = [config for config in configs if isinstance(config, ModelConfig)]
+    if token_configs:
+        return TokenLearner(token_configs, tasks, output_weights, device)
+    return RealLearner(configs, tasks, output_weights, device)
 
 
 class TokenLearner:
@@ -96,7 +98,7 @@ class TokenLearner:
             if not chunks:
                 continue
             parts = [counts(forward(weights, config, chunk.layout), chunk.targets, chunk.weights, config.output_sizes) for chunk in chunks]
-            loss, right, mass = (sum(part[i] for part in parts) for i in range(3))
+            loss, right, mass = (torch.stack([part[i] for part in parts]).sum(0) for i in range(3))
             each_loss, accuracy = (loss / mass).cpu(), (right / mass).cpu()
             total = combined(each_loss, config.output_sizes, self.how)
             for model, row in enumerate(rows):
