@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from mechint.errors import RunError, UnknownNameError
 from mechint.files import make_directory, write_text
 from mechint.registry import STUDIES
@@ -71,7 +73,8 @@ def reproduce(
     assert len(set(names)) == len(names), f"{name}: two runs of one name"
     specs = [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
     watch = _Watch([_steps_left(one) for one in specs], progress) if progress else None
-    trained = train_many(specs, resume=True, device=device, progress=watch)
+    workers = max(1, torch.get_num_threads()) if device == "cpu" else 1
+    trained = train_many(specs, resume=True, device=device, progress=watch, workers=workers)
     if any(run.status == "interrupted" for run in trained):
         raise KeyboardInterrupt
     if progress:
@@ -120,19 +123,21 @@ class _Watch:
 
     def __init__(self, left: Sequence[int], show: Callable[[str], None]) -> None:
         self.runs, self.total, self.show = len(left), sum(left), show
-        self.runs_done, self.work_done = sum(steps == 0 for steps in left), 0
-        self.started, self.first, self.last = time.monotonic(), 0, Progress(0, 0, {}, 0)
+        self.begun, self.started = sum(steps == 0 for steps in left), time.monotonic()
+        self.first: dict[int, tuple[int, Progress]] = {}  # of each ensemble: its first run's number, and its first and latest progress
+        self.latest: dict[int, Progress] = {}
 
     def __call__(self, now: Progress) -> None:
-        if now.step < self.last.step or now.steps != self.last.steps:  # a new ensemble
-            self.runs_done += self.last.models
-            self.work_done += self.last.models * (self.last.step - self.first)
-            self.first = now.step
-        self.last = now
-        work, elapsed = self.work_done + now.models * (now.step - self.first), time.monotonic() - self.started
+        if now.part not in self.first:
+            self.first[now.part] = self.begun + 1, now
+            self.begun += now.models
+        self.latest[now.part] = now
+        run, first = self.first[now.part]
+        work = sum(begun.models * (self.latest[part].step - begun.step) for part, (_, begun) in self.first.items())
+        elapsed = time.monotonic() - self.started
         left = f", about {in_words(elapsed * (self.total - work) / work)} left" if work and elapsed > 2 else ""
-        first, several = self.runs_done + 1, f"-{self.runs_done + now.models}" if now.models > 1 else ""
-        self.show(f"run {first}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
+        several = f"-{run + first.models - 1}" if first.models > 1 else ""
+        self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
 
 
 def in_words(seconds: float) -> str:

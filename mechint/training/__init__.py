@@ -31,6 +31,9 @@ INITIAL = ("init_mode", "initializer_range", "embed_std", "width")
 MEMORY = 0.5
 """Share of the free memory that one ensemble may take."""
 
+SHARES = 8
+"""Several workers get ensembles of at most this part of the work each, however many they are: the same ensembles give the same bits."""
+
 __all__ = ["Progress", "Run", "Spec", "spec", "train", "train_many"]
 
 
@@ -101,7 +104,13 @@ def train(
 
 
 def train_many(
-    specs: Sequence[Spec], *, resume: bool = False, device: str = "cpu", progress: Callable[[Progress], None] | None = None, memory: int | None = None
+    specs: Sequence[Spec],
+    *,
+    resume: bool = False,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    memory: int | None = None,
+    workers: int = 1,
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
 
@@ -109,7 +118,9 @@ def train_many(
         specs: from `spec`. Runs share an ensemble when they differ in nothing but `OWN` fields of the training, initial
             weights, and parameters of the task that leave its shapes alone.
         resume: runs that are finished are returned as they are, others go on where they stopped.
-        memory: bytes an ensemble may take; half of what is free when None. More runs than fit are trained in turns.
+        memory: bytes all ensembles at work may take; half of what is free when None. More runs than fit are trained in turns.
+        workers: processes that train ensembles side by side, a thread each, on a CPU and for runs that have directories;
+            with 1 everything happens in this process.
 
     Returns:
         A Run a spec, in order; status "interrupted" after Ctrl-C, "failed" with `error` for a run of several that
@@ -124,18 +135,46 @@ def train_many(
     if len(set(places)) < len(places):
         raise ParameterError("train: two runs have the same directory; expected one each")
     states = [run.open(resume) for run in runs]
-    waiting = [i for i, run in enumerate(runs) if run.status not in ("finished", "stopped")]
-    groups: dict[str, list[int]] = {}
-    for i in waiting:
-        groups.setdefault(_shape(runs[i].spec) + f" from {runs[i].step}", []).append(i)
-    for members in groups.values():
-        for part in _split(members, runs, target, memory):
-            Ensemble([runs[i] for i in part], [states[i] for i in part], target, progress).train()
-            if any(runs[i].status == "interrupted" for i in part):
-                return runs
+    if workers > 1 and (target.type != "cpu" or len(places) < len(runs)):
+        raise ParameterError("train: several workers are for runs with directories, on the CPU")
+    parts = _parts(runs, target, memory, workers)
+    if workers > 1 and len(parts) > 1:
+        from mechint.training.workers import train_apart
+
+        train_apart([[runs[i] for i in part] for part in parts], workers, progress)
+        return runs
+    for number, part in enumerate(parts):
+        Ensemble([runs[i] for i in part], [states[i] for i in part], target, _numbered(progress, number)).train()
+        if any(runs[i].status == "interrupted" for i in part):
+            return runs
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     return runs
+
+
+def _numbered(progress: Callable[[Progress], None] | None, part: int) -> Callable[[Progress], None] | None:
+    return None if progress is None else lambda now: progress(dataclasses.replace(now, part=part))
+
+
+def _parts(runs: Sequence[Run], device: torch.device, memory: int | None, workers: int) -> list[list[int]]:
+    """The runs that wait, as ensembles: of one shape, within the memory, for several workers none above its share of the work."""
+    groups: dict[str, list[int]] = {}
+    for i, run in enumerate(runs):
+        if run.status not in ("finished", "stopped"):
+            groups.setdefault(_shape(run.spec) + f" from {run.step}", []).append(i)
+    limit = (_free(device) if memory is None else memory) // workers
+    each = {name: _footprint(runs[members[0]].spec, limit) for name, members in groups.items()} if workers > 1 or len(runs) > 1 else dict.fromkeys(groups, 1)
+    work = {name: each[name] * (runs[members[0]].spec.train.steps - runs[members[0]].step) for name, members in groups.items()}
+    share = sum(work[name] * len(members) for name, members in groups.items()) / SHARES
+    parts = []
+    for name, members in groups.items():
+        most = max(1, limit // each[name])
+        if workers > 1:
+            most = max(1, min(most, int(share // max(1, work[name]))))
+        portions = -(-len(members) // most)
+        size = -(-len(members) // portions)
+        parts += [(work[name] * size, members[start : start + size]) for start in range(0, len(members), size)]
+    return [part for _, part in (sorted(parts, key=lambda part: -part[0]) if workers > 1 else parts)]
 
 
 def _shape(one: Spec) -> str:
@@ -156,26 +195,20 @@ def _examples(one: Spec) -> list[int]:
     return [len(split[name]) for name in ("train", "test") if name in split]
 
 
-def _split(members: list[int], runs: list[Run], device: torch.device, memory: int | None) -> list[list[int]]:
-    """Members in portions that fit into memory, as even as possible."""
-    if len(members) == 1:
-        return [members]
+def _footprint(one: Spec, limit: int) -> int:
+    """Bytes that training one model of this kind takes; MechintError when that is above `limit`."""
     from mechint.training.learners import learner_of
 
-    first = runs[members[0]].spec
-    learner = learner_of([first.model], [first.task], first.train.output_weights, torch.device("cpu"))
-    stream = first.train.batch_size is not None or first.task.model_kind == "transformer"
-    batches = [next(first.task.stream("train", first.data_seed, first.train.batch_size))] if stream else []
+    learner = learner_of([one.model], [one.task], one.train.output_weights, torch.device("cpu"))
+    stream = one.train.batch_size is not None or one.task.model_kind == "transformer"
+    batches = [next(one.task.stream("train", one.data_seed, one.train.batch_size))] if stream else []
     numbers = sum(value.numel() for value in learner.initial(0, 0).values())
-    each = learner.footprint(batches) + 4 * numbers * (6 + (first.train.grokfast_window if first.train.grokfast == "ma" else 0))
-    limit = _free(device) if memory is None else memory
+    each = learner.footprint(batches) + 4 * numbers * (6 + (one.train.grokfast_window if one.train.grokfast == "ma" else 0))
     if each > limit:
         raise MechintError(
-            f"train: one model of {first.task.name} needs about {each / 2**30:.1f} GiB and {limit / 2**30:.1f} GiB are free; make it or its batch smaller"
+            f"train: one model of {one.task.name} needs about {each / 2**30:.1f} GiB and {limit / 2**30:.1f} GiB are free; make it or its batch smaller"
         )
-    portions = -(-len(members) // max(1, int(limit // each)))
-    size = -(-len(members) // portions)
-    return [members[start : start + size] for start in range(0, len(members), size)]
+    return each
 
 
 def _free(device: torch.device) -> int:

@@ -36,12 +36,16 @@ SYNC = 100
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands: step of `steps`, the latest metrics averaged over the models that still train, and how many those are."""
+    """Where an ensemble stands: step of `steps`, the latest metrics averaged over the models that still train, and how many those are.
+
+    part: which ensemble of those that are trained, counted from 0.
+    """
 
     step: int
     steps: int
     metrics: dict[str, float]
     models: int = 1
+    part: int = 0
 
 
 def kept_steps(config: TrainConfig) -> set[int]:
@@ -123,8 +127,8 @@ class Ensemble:
         keep = 1 - getattr(self.runs[0].spec.model, "dropout", 0.0)
         if keep == 1:
             return tensor
-        mask = torch.stack([torch.empty(tensor.shape[1:], device=self.device, dtype=tensor.dtype).bernoulli_(keep, generator=own) for own in self.generators])
-        return tensor * mask.div_(keep)
+        mask = torch.stack([_kept(keep, tensor[0], own) for own in self.generators])
+        return tensor * mask.to(tensor.dtype).div_(keep)
 
     def _descend(self, prepared: Any) -> Tensor:
         """Forward, backward and update; returns the losses (model,) before the update."""
@@ -153,7 +157,7 @@ class Ensemble:
         saved = shown = time.monotonic()
         losses: list[Tensor] = []
         every = 1 if self.device.type == "cpu" else SYNC
-        with _interruptible() as interrupted, _precision(self.config.precision):
+        with interruptible() as interrupted, _precision(self.config.precision):
             if not any(run.metrics for run in self.runs):
                 self._evaluate()
             while self.runs and self.step < self.config.steps and not interrupted.is_set():
@@ -251,8 +255,14 @@ class Ensemble:
             self.captured = None
 
 
+def _kept(keep: float, like: Tensor, generator: torch.Generator) -> Tensor:
+    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; every number drawn decides for four entries."""
+    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None, generator=generator)
+    return (drawn.view(torch.int16)[: like.numel()] < round(keep * 2**16) - 2**15).view(like.shape)
+
+
 @contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets, so that a step is never cut in two; the second one interrupts as usual."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():

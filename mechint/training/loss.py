@@ -31,13 +31,11 @@ def cross_entropies(logits: Tensor, targets: Tensor, weights: Tensor | None, siz
         targets: (model, reads, output), IGNORE where nothing is read.
         weights: like targets, or None; the mean is weighted by them.
     """
-    means = []
-    for output, part in enumerate(logits.split(list(sizes), -1)):  # one split: slices would each fill a gradient of all classes
-        target = targets[..., output]
-        each = F.cross_entropy(part.flatten(0, 1), target.flatten(), ignore_index=IGNORE, reduction="none").view(target.shape)
-        weight = (target != IGNORE).to(each) if weights is None else (target != IGNORE) * weights[..., output].to(each)
-        means.append((each * weight).sum(1) / weight.sum(1).clamp_min(1e-9))
-    return torch.stack(means, -1)
+    parts = enumerate(logits.split(list(sizes), -1))  # one split: slices would each fill a gradient of all classes
+    each = [F.cross_entropy(part.flatten(0, 1), targets[..., i].flatten(), ignore_index=IGNORE, reduction="none") for i, part in parts]
+    losses = torch.stack(each, -1).view(targets.shape)
+    mass = (targets != IGNORE).to(losses) if weights is None else (targets != IGNORE) * weights.to(losses)
+    return (losses * mass).sum(1) / mass.sum(1).clamp_min(1e-9)
 
 
 def combined(each: Tensor, sizes: Sequence[int], how: str) -> Tensor:

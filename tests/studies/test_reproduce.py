@@ -136,7 +136,7 @@ def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch
     watch(Progress(5, 10, {}, 2))  # 10 of 40 steps in 10 s: 30 s left
     now[0] = 20.0
     watch(Progress(10, 10, {}, 2))
-    watch(Progress(0, 20, {}, 1))
+    watch(Progress(0, 20, {}, 1, part=1))
     assert shown[1:] == [
         "run 2-3 of 4, step 5 of 10, about 30 s left",
         "run 2-3 of 4, step 10 of 10, about 20 s left",

@@ -1,0 +1,156 @@
+"""Ensembles in processes of their own, one thread each.
+
+Small models gain more from a core each than from all cores at every matrix product, and what a run computes then does not
+depend on how many of them there are. The parent hands out lists of runs; a worker (`python -m mechint.training.workers`) reads
+them from its input, trains them into their directories, and tells its progress line by line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+from mechint.errors import MechintError, NonFiniteError
+from mechint.training.ensemble import Progress, interruptible
+from mechint.training.runs import Run, Spec
+
+Message = dict[str, Any]
+"""From a worker: the fields of a Progress; or "done", status and error of every run; or "error", why it could not train them."""
+
+
+class Worker:
+    """One process; `inbox` gets (worker, message) for all it says, and (worker, None) when it has ended."""
+
+    def __init__(self, inbox: queue.Queue[tuple[Worker, Message | None]]) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "mechint.training.workers"]
+        # a session of its own: Ctrl-C reaches it by the parent alone, and once
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+        self.part: int | None = None
+        self._inbox = inbox
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._inbox.put((self, json.loads(line)))
+        self._inbox.put((self, None))
+
+    def give(self, part: int, specs: Sequence[Spec]) -> None:
+        """Let it train these runs, part number `part` of the work."""
+        assert self.process.stdin is not None
+        self.part = part
+        pickle.dump(list(specs), self.process.stdin)
+        self.process.stdin.flush()
+
+    def stop(self) -> None:
+        """Let it save the states of what it trains, and train no further; saying it again does no harm."""
+        if self.part is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """Wait until it has ended."""
+        self.stop()
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+        self._listener.join()
+        self.process.stdout.close()
+
+
+def train_apart(parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Progress], None] | None) -> None:
+    """Train every part, opened runs of one shape that have directories, by `n` workers; each run then holds what became of it.
+
+    Ctrl-C is passed on; when every worker has saved its states, this returns with runs that are "interrupted".
+
+    Raises:
+        MechintError: a worker could not go on; what it trained goes on from its last saved state the next time.
+    """
+    inbox: queue.Queue[tuple[Worker, Message | None]] = queue.Queue()
+    waiting = list(range(len(parts)))
+    with interruptible() as interrupted:
+        workers = [Worker(inbox) for _ in range(min(n, len(parts)))]
+        try:
+            for worker in workers:
+                worker.give(waiting[0], [run.spec for run in parts[waiting.pop(0)]])
+            while any(worker.part is not None for worker in workers):
+                if interrupted.is_set():
+                    waiting = []
+                    for worker in workers:
+                        worker.stop()
+                with contextlib.suppress(queue.Empty):
+                    worker, message = inbox.get(timeout=0.1)
+                    _hear(worker, message, parts, interrupted.is_set(), progress)
+                    if worker.part is None and waiting:
+                        worker.give(waiting[0], [run.spec for run in parts[waiting.pop(0)]])
+        finally:
+            for worker in workers:
+                worker.close()
+    for run in itertools.chain(*parts):
+        if run.status in ("waiting", "running"):
+            run.status = "interrupted"
+
+
+def _hear(worker: Worker, message: Message | None, parts: Sequence[Sequence[Run]], interrupted: bool, progress: Callable[[Progress], None] | None) -> None:
+    """What a worker said of its part: where it stands, what became of the runs, or that it cannot go on."""
+    if worker.part is None:
+        return
+    if message is None and interrupted:  # before it listened
+        worker.part = None
+    elif message is None or "error" in message:
+        raise MechintError(message["error"] if message else f"train: a worker ended with status {worker.process.wait()}; --resume goes on")
+    elif "done" not in message:
+        if progress:
+            progress(Progress(**message, part=worker.part))
+    else:
+        for run, (status, error) in zip(parts[worker.part], message["done"], strict=True):
+            run.open(resume=True)
+            run.status, run.error = status, error
+        worker.part = None
+
+
+def work(source: IO[bytes], tell: Callable[[Message], None]) -> None:
+    """Train the lists of specs that come from `source` until it ends; without its parent a worker does not go on."""
+    from mechint.training import train_many
+
+    parent = os.getppid()
+
+    def progress(now: Progress) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+        tell({"step": now.step, "steps": now.steps, "metrics": now.metrics, "models": now.models})
+
+    for specs in _lists(source):
+        try:
+            runs = train_many(specs, resume=True, progress=progress)
+        except NonFiniteError as error:
+            tell({"done": [("failed", str(error))]})
+        except MechintError as error:
+            tell({"error": str(error)})
+        else:
+            tell({"done": [(run.status, run.error) for run in runs]})
+
+
+def _lists(source: IO[bytes]) -> Iterator[list[Spec]]:
+    with contextlib.suppress(EOFError):
+        while True:
+            yield pickle.load(source)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an ensemble in training listens for itself
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what anybody prints is not for the parent
+    work(sys.stdin.buffer, lambda message: print(json.dumps(message), file=lines))

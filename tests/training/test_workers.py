@@ -1,0 +1,72 @@
+"""Workers train what this process would have trained, the same bits however many they are; an interruption keeps everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import tasks
+from mechint.errors import ParameterError
+from mechint.training import Progress, Spec, spec, train_many
+
+TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
+
+
+def specs(out: Path | None, steps: int = 20, lrs: tuple[float, ...] = (1e-3, 2e-3, 1e-3)) -> list[Spec]:
+    """Two shapes: the last run is wider than the others."""
+    widths = [16] * (len(lrs) - 1) + [24]
+    train = {"steps": steps, "evaluate_every": 10}
+    return [
+        spec(TASK, {**SMALL, "d_model": width}, {**train, "lr": lr}, seed=i, out=None if out is None else out / str(i))
+        for i, (width, lr) in enumerate(zip(widths, lrs, strict=True))
+    ]
+
+
+def weights(place: Path) -> dict[str, torch.Tensor]:
+    return torch.load(place / "state.pt", weights_only=True)["values"]
+
+
+def test_workers_train_as_one_process_does_and_name_the_run_that_failed(tmp_path: Path) -> None:
+    lrs = (1e-3, 2e-3, 1e-3, 1e30, 1e-3)
+    alone = train_many(specs(tmp_path / "alone", lrs=lrs))
+    seen: list[Progress] = []
+    apart = train_many(specs(tmp_path / "2", lrs=lrs), workers=2, progress=seen.append)
+    assert [run.status for run in apart] == ["finished", "finished", "finished", "failed", "finished"]
+    assert "is not finite" in apart[3].error
+    assert len({now.part for now in seen}) > 1
+    more = train_many(specs(tmp_path / "3", lrs=lrs), workers=3)
+    for i in (0, 1, 2, 4):
+        assert apart[i].metrics == more[i].metrics
+        assert torch.equal(weights(tmp_path / "2" / str(i)), weights(tmp_path / "3" / str(i)))
+        for row, same in zip(apart[i].metrics, alone[i].metrics, strict=True):
+            assert row == pytest.approx(same, rel=1e-3)
+    assert apart[0].subject().describe()
+
+
+def test_interrupted_workers_keep_everything(tmp_path: Path) -> None:
+    timer = []
+
+    def interrupt(now: Progress) -> None:
+        if now.step >= 10 and not timer:
+            timer.append(threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)))
+            timer[0].start()
+
+    cut = train_many(specs(tmp_path, steps=400), workers=2, progress=interrupt)
+    assert "interrupted" in {run.status for run in cut}
+    step = max(run.step for run in cut)
+    assert 0 < step < 400
+    again = train_many(specs(tmp_path, steps=400), workers=2, resume=True)
+    assert {run.status for run in again} == {"finished"}
+    whole = train_many(specs(tmp_path / "whole", steps=400), workers=2)
+    assert [run.metrics for run in again] == [run.metrics for run in whole]
+
+
+def test_workers_need_directories(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="several workers are for runs with directories"):
+        train_many(specs(None), workers=2)
