@@ -18,10 +18,10 @@ TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
 
 
-def specs(out: Path | None, steps: int = 20, lrs: tuple[float, ...] = (1e-3, 2e-3, 1e-3)) -> list[Spec]:
+def specs(out: Path | None, steps: int = 20, every: int = 10, lrs: tuple[float, ...] = (1e-3, 2e-3, 1e-3)) -> list[Spec]:
     """Two shapes: the last run is wider than the others."""
     widths = [16] * (len(lrs) - 1) + [24]
-    train = {"steps": steps, "evaluate_every": 10}
+    train = {"steps": steps, "evaluate_every": every}
     return [
         spec(TASK, {**SMALL, "d_model": width}, {**train, "lr": lr}, seed=i, out=None if out is None else out / str(i))
         for i, (width, lr) in enumerate(zip(widths, lrs, strict=True))
@@ -53,17 +53,17 @@ def test_interrupted_workers_keep_everything(tmp_path: Path) -> None:
     timer = []
 
     def interrupt(now: Progress) -> None:
-        if now.step >= 10 and not timer:
+        if now.step > 0 and not timer:
             timer.append(threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)))
             timer[0].start()
 
-    cut = train_many(specs(tmp_path, steps=400), workers=2, progress=interrupt)
+    cut = train_many(specs(tmp_path / "cut", steps=1200, every=400), workers=2, progress=interrupt)
     assert "interrupted" in {run.status for run in cut}
     step = max(run.step for run in cut)
-    assert 0 < step < 400
-    again = train_many(specs(tmp_path, steps=400), workers=2, resume=True)
+    assert 0 < step < 1200
+    again = train_many(specs(tmp_path / "cut", steps=1200, every=400), workers=2, resume=True)
     assert {run.status for run in again} == {"finished"}
-    whole = train_many(specs(tmp_path / "whole", steps=400), workers=2)
+    whole = train_many(specs(tmp_path / "whole", steps=1200, every=400), workers=2)
     assert [run.metrics for run in again] == [run.metrics for run in whole]
 
 
