@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 KIND = "study.json"
 TIMED_STEPS = 4
+SLOW = 5.0
+"""Seconds from which one step alone, with what comes before it, is estimate enough."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def _seconds_a_step(one: Planned, device: str) -> float:
         return time.perf_counter() - started
 
     first = timed(1)
+    if first > SLOW:
+        return first
     return max(timed(1 + TIMED_STEPS) - first, 0.01 * first) / TIMED_STEPS
 
 
