@@ -51,8 +51,8 @@ def swap(subspace: Tensor, base: Tensor, source: Tensor) -> Tensor:
 class Site:
     """Where pairs are interchanged: all that does not depend on the subspace, computed once and kept.
 
-    base, source (pair, pos, width): the activations at `hook` and `positions` (pair, pos); `width` is that of all heads
-    together. A replaced base runs on only from here.
+    base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of all heads together; rest
+    (pair, pos, d_model): the residual stream there, less base where base is part of it. A replaced base runs on only from here.
     """
 
     def __init__(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
@@ -74,16 +74,18 @@ class Site:
             residual.append(stream.residual(self.start))
             stream = Stream(subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=block)
             source.append(at(stream.activations[hook], source_positions[rows]).flatten(1))
-        self.base, self.source, self.residual = torch.cat(base), torch.cat(source), torch.cat(residual)
+        self.base, self.source, self.rest = torch.cat(base), torch.cat(source), torch.cat(residual)
+        if self.point is not None:
+            self.rest[torch.arange(len(pairs), device=subject.device), self.positions] -= self.base
         if not bool(torch.isfinite(self.base).all() and torch.isfinite(self.source).all()):
             raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
         self.width = self.base.shape[-1]
 
     def logits(self, replaced: Tensor, rows: Tensor) -> Tensor:
         """Logits (row, d_vocab_out) of the base inputs `rows` with their activation replaced by (row, width)."""
-        x, reads, index = self.residual[rows], self.pairs.reads[rows], (torch.arange(len(rows), device=rows.device), self.positions[rows])
+        x, reads, index = self.rest[rows], self.pairs.reads[rows], (torch.arange(len(rows), device=rows.device), self.positions[rows])
         if self.point is not None:
-            return resume(self.p, self.config, x.index_put(index, replaced - self.base[rows], accumulate=True), self.start, reads)
+            return resume(self.p, self.config, x.index_put(index, replaced, accumulate=True), self.start, reads)
 
         def override(name: str, tensor: Tensor) -> Tensor:
             return tensor.index_put(index, replaced.view(-1, *tensor.shape[2:])) if name == self.hook else tensor
@@ -104,7 +106,7 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
         rotation = _rotation(site.width, dimension).to(site.base)
-        optimiser = torch.optim.Adam(rotation.parameters(), lr=lr)
+        optimiser = torch.optim.Adam(rotation.parameters(), lr=lr, fused=True)
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
         losses = []
         for _ in range(steps):

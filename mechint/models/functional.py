@@ -121,6 +121,13 @@ def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y.unflatten(-1, (n_heads, d_head))
 
 
+def _heads(p: Parameters, weights: str, names: str, x: Tensor) -> Tensor:
+    """Queries, keys and values, those in `names`, of x (..., *, d_model) in one product -> (..., *, len(names) * head, d_head)."""
+    weight = torch.cat([p[f"{weights}.W_{name}"] for name in names], -3)
+    bias = torch.cat([p[f"{weights}.b_{name}"] for name in names], -2) if f"{weights}.b_Q" in p else None
+    return heads(x, weight, bias)
+
+
 def activation(name: str, x: Tensor) -> Tensor:
     if name == "relu":
         return F.relu(x)
@@ -165,19 +172,14 @@ def _softmax(scores: Tensor) -> Tensor:
 def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool) -> list[Tensor]:
     """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all that share their rows."""
 
-    def projected(names: str, rows: Tensor) -> Tensor:  # (..., rows, len(names) * head, d_head)
-        weight = torch.cat([p[f"{weights}.W_{name}"] for name in names], -3)
-        bias = torch.cat([p[f"{weights}.b_{name}"] for name in names], -2) if f"{weights}.b_Q" in p else None
-        return heads(rows, weight, bias)
-
     def as_keys(rows: Tensor) -> Tensor:
         return rows.view(*gather.keys.shape, *rows.shape[-2:]) if gather.in_order else rows_of(rows, gather.keys, stacked)
 
     n_heads = p[f"{weights}.W_Q"].shape[-3]
     if gather.query_rows is None and gather.queries is gather.keys and not gather.table:
-        return list(as_keys(projected("QKV", x)).split(n_heads, -2))
-    q = projected("Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked))
-    both = projected("KV", x)
+        return list(as_keys(_heads(p, weights, "QKV", x)).split(n_heads, -2))
+    q = _heads(p, weights, "Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked))
+    both = _heads(p, weights, "KV", x)
     if gather.table:
         k, v = both.split(n_heads, -2)
         return [q, k, as_keys(v)]
@@ -187,8 +189,10 @@ def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool
 def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
     """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
-    if gather is None:
-        q, k, v = (hook(f"{name}.hook_{letter.lower()}", heads(x, p[f"{weights}.W_{letter}"], p.get(f"{weights}.b_{letter}"))) for letter in "QKV")
+    if gather is None and hook is no_hook:
+        q, k, v = _heads(p, weights, "QKV", x).split(p[f"{weights}.W_Q"].shape[-3], -2)
+    elif gather is None:
+        q, k, v = (hook(f"{name}.hook_{letter.lower()}", _heads(p, weights, letter, x)) for letter in "QKV")
     else:
         q, k, v = _asked(p, weights, x, gather, stacked)
     scores = _scores(q, k, gather, stacked)
