@@ -8,10 +8,9 @@ import numpy as np
 
 from mechint import figures
 from mechint.results import Figure
+from mechint.studies.capacity_measures import held, residual_of
 from mechint.studies.study import Runs, task_of
 from mechint.training import Run
-
-HALF = 0.5
 
 
 def _by_width(runs: Runs, **labels: Any) -> dict[int, list[Run]]:
@@ -20,7 +19,7 @@ def _by_width(runs: Runs, **labels: Any) -> dict[int, list[Run]]:
 
 def _held(group: list[Run]) -> np.ndarray:
     """(task,) features held at the end, mean over seeds."""
-    return np.mean([[run.final[f"test.features.{t}"] for t in range(task_of(run).n_tasks)] for run in group], axis=0)
+    return np.mean([held(run) for run in group], axis=0)
 
 
 def _steps(critical: list[int], widths: list[int]) -> dict[str, Any]:
@@ -59,8 +58,6 @@ def staircase(runs: Runs) -> Figure:
 
 def residuals(runs: Runs, mass: float) -> Figure:
     """Residual of the frequent tasks and signal of the rare ones over width."""
-    from mechint.studies.capacity import residual_of
-
     groups = _by_width(runs, arm="phase")
     task = task_of(next(iter(groups.values()))[0])
     common = task.common(mass)

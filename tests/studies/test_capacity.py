@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from mechint.models.linear_bottleneck import measures
 from mechint.studies import Runs, find_study, plan
-from mechint.studies.capacity import kept, share_as_predicted
 from mechint.studies.capacity_language import left_out_r2
+from mechint.studies.capacity_measures import kept, share_as_predicted
 from mechint.training import Run
 
 capacity = importlib.import_module("mechint.studies.capacity")
