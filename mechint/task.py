@@ -163,6 +163,21 @@ class Chance:
     accuracy: float
     loss: float
 
+    @classmethod
+    def of(cls, answers: Tensor) -> Chance:
+        """Where the answers (n,), or (…, character) with whole rows as answers, are equally likely; rows with IGNORE are left out.
+
+        The share of the most frequent one, and their entropy.
+
+        >>> import torch
+        >>> Chance.of(torch.tensor([0, 1, 1, 1])).accuracy
+        0.75
+        """
+        rows = answers.reshape(-1, answers.shape[-1] if answers.dim() > 1 else 1)
+        shares = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1].double()
+        shares /= shares.sum()
+        return cls(float(shares.max()), float(-(shares * shares.log()).sum()))
+
 
 class Task(Settings, abc.ABC):
     """Base of all tasks; derive from FiniteTask or GeneratedTask.

@@ -17,7 +17,6 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import DataError
 from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Output, Variable, Vocabulary, rng
-from tasks.two_operands import chance_of
 
 BUCKETS = {"test": (0, 1), "validation": (1, 2), "train": (2, 16)}
 """Each input falls by a hash into one of 16 buckets; a split owns a range of them."""
@@ -99,7 +98,7 @@ class Composition(GeneratedTask):
             return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
         targets = self.label_inputs(inputs[_in_split(self._hash(inputs), "test")])
         read = {output.name: targets[..., index] for index, output in enumerate(self.outputs)}
-        return {name: chance_of(values[values != IGNORE]) for name, values in read.items()}
+        return {name: Chance.of(values[values != IGNORE]) for name, values in read.items()}
 
     @cached_property
     def permutations(self) -> Tensor:

@@ -290,22 +290,14 @@ class ListOps(GeneratedTask):
     @cached_property
     def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
         """Of the best constant character over all those predicted, from 8,192 test expressions of seed 0."""
-        return {"token": constant_chance(self.sample(1 << 13, seed=0).targets)}
+        return {"token": Chance.of(self.sample(1 << 13, seed=0).targets)}
 
     @cached_property
     def answer_chance(self) -> Chance:
         """Of the best constant value, as `score` counts, from the same test expressions."""
-        return constant_chance(self.answers_of(self.sample(1 << 13, seed=0).tokens))
+        return Chance.of(self.answers_of(self.sample(1 << 13, seed=0).tokens))
 
     def answers_of(self, tokens: Tensor) -> Tensor:
         """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the end; -1 where there is no =."""
         ids, width = self.vocabulary.ids, max(map(len, self.notation.values))
         return greedy.after(tokens, ids["="], self.notation.end_token, width)
-
-
-def constant_chance(values: Tensor) -> Chance:
-    """Of always giving the most frequent row of `values` (..., character), or their frequencies; IGNORE is left out."""
-    rows = values.reshape(-1, values.shape[-1])
-    share = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1].double()
-    share /= share.sum()
-    return Chance(accuracy=float(share.max()), loss=float(-(share * share.log()).sum()))

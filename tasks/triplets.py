@@ -15,7 +15,7 @@ from mechint.config import setting
 from mechint.errors import UnknownNameError
 from mechint.task import Batch, Chance, Control, FiniteTask, Output, Symmetry, Variable, Vocabulary, rng
 from tasks.algebra import ADDITIONS
-from tasks.listops import ListOps, constant_chance
+from tasks.listops import ListOps
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class Triplets(FiniteTask):
     @property
     def chance(self) -> Mapping[str, Chance]:
         """Of the best constant character over all those predicted, for all triplets under the test's operation; exact."""
-        return {"token": constant_chance(self._tested.targets)}
+        return {"token": Chance.of(self._tested.targets)}
 
     @property
     def answer_chance(self) -> Chance:
         """Of the best constant value, as `score` counts; exact."""
-        return constant_chance(self.listops.answers_of(self._tested.tokens))
+        return Chance.of(self.listops.answers_of(self._tested.tokens))
 
     @property
     def _tested(self) -> Batch:

@@ -173,7 +173,7 @@ class TwoOperandTask(FiniteTask):
     @property
     def chance(self) -> Mapping[str, Chance]:
         answers = self.answers.flatten(0, 1)
-        return {output.name: chance_of(answers[:, index]) for index, output in enumerate(self.outputs)}
+        return {output.name: Chance.of(answers[:, index]) for index, output in enumerate(self.outputs)}
 
     def tables(self) -> dict[str, Any]:
         return {} if self.shuffle is None else {"shuffle": self.shuffle.tolist()}
@@ -189,13 +189,3 @@ class TwoOperandTask(FiniteTask):
                 raise DataError(f"text {text!r}: expected {self.symbol!r} after the first operand")
             del words[1]
         return self.vocabulary.encode(" ".join(words))
-
-
-def chance_of(labels: Tensor) -> Chance:
-    """Chance level of equally likely `labels`: the share of the most frequent one, and their entropy.
-
-    >>> chance_of(torch.tensor([0, 1, 1, 1])).accuracy
-    0.75
-    """
-    shares = labels.unique(return_counts=True)[1].double() / len(labels)
-    return Chance(float(shares.max()), float(-(shares * shares.log()).sum()))
