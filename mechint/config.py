@@ -84,6 +84,10 @@ class Settings:
                     if wrong:
                         self.reject(field.name, _range(low, high))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what a task has computed and kept is not for another process."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
     def reject(self, name: str, expected: str) -> typing.NoReturn:
         """Raise the ParameterError for the field `name`: what was got, what was expected."""
         raise ParameterError(f"{self.label()}: {name}={getattr(self, name)!r}: expected {expected}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pickle
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from mechint.config import ModelConfig, Settings, TrainConfig, assign, parse_assignment, setting
 from mechint.errors import ParameterError, UnknownNameError
+from mechint.registry import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,3 +124,12 @@ def test_model_config_fills_in_and_checks() -> None:
         ModelConfig(output_sizes=(100, 12))
     with pytest.raises(ParameterError, match="read_layers"):
         ModelConfig(read_layers=(2,))
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_a_used_task_goes_to_another_process_by_its_fields(name: str) -> None:
+    task = TASKS[name]()
+    assert task.chance is not None  # which computes and keeps things
+    again = pickle.loads(pickle.dumps(task))
+    assert again == task and again.to_dict() == task.to_dict()
+    assert again.chance == task.chance

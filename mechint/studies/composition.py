@@ -25,9 +25,6 @@ LEARNED = 0.95
 CHANCE_MARGIN = 0.05
 """How far above chance the accuracy of what was not learned may lie: 256 test examples spread by 0.02."""
 
-COMPLEMENT = 0.5
-"""Share of queries from which a run counts as finding the 1-hop by what is missing; 1/N would be chance."""
-
 CLAIMS = {
     claim.letter: claim
     for claim in (
@@ -270,13 +267,11 @@ def _patterns(runs: Runs, k: int) -> Finding:
     }
     shunned = [complement_share(run) for run in runs.select(arm="attention-only")]
     values["layer 1, all but the target"] = shunned
-    note = ""
-    if max(shunned) >= COMPLEMENT:
-        others = sum(share >= COMPLEMENT for share in shunned)
-        note = (
-            f"In {others} of {len(shunned)} runs layer 1 looks at all of block i but (i, π_i(j)) for at least {COMPLEMENT:.0%} of the queries: "
-            "the value that a permutation lacks there is the answer."
-        )
+    either = mean_and_spread([share + others for (share, _), others in zip(shares[1], shunned, strict=True)])
+    note = (
+        f"Of the queries of layer 1 {either} look either at (i, π_i(j)) or at all of block i but it ({mean_and_spread(shunned)}): "
+        "the value that a permutation lacks there tells as much."
+    )
     return Finding(holds, "Argmax on the target: " + "; ".join(words) + ".", values, note)
 
 
