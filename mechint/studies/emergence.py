@@ -20,7 +20,7 @@ from mechint.results import Table
 from mechint.studies import emergence_figures as drawn
 from mechint.studies import emergence_measures as measured
 from mechint.studies.emergence_measures import FIRST, SEARCH, THRESHOLD, exponent
-from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, task_of
+from mechint.studies.study import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, model_of, plan, task_of
 from mechint.training import Run
 
 ALTERNATIVES = (0.25, 0.75)
@@ -77,7 +77,10 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a size trains: the mixture at every β, narrow students for the floor, a single direction at every (k, d)."""
+    """What a size trains: the mixture at every β, narrow students for the floor, a single direction at every (k, d).
+
+    wider: neurons of one more mixture at every β, for the sensitivity rows; 0 for none.
+    """
 
     d: int
     n_directions: int
@@ -89,14 +92,15 @@ class Budget:
     dimensions: tuple[int, ...]
     search_steps: int
     search_seeds: int
+    wider: int = 0
     lr: float = 0.05
     init_norm: float = 1e-3
 
 
 BUDGETS = {
-    "smoke": Budget(16, 6, 18, {1.0: 300}, 1, (2, 4), {1.0: 300}, (16, 64), 300, 2),
+    "smoke": Budget(16, 6, 18, {1.0: 300}, 1, (2, 4), {1.0: 300}, (16, 64), 300, 2, 24),
     "laptop": Budget(
-        128, 96, 288, {0.75: 4000, 1.0: 5000, 1.5: 8000}, 3, (4, 8, 16, 32), {0.75: 6000, 1.0: 8000, 1.5: 24000}, (64, 256, 1024), 2400, 8
+        128, 96, 288, {0.75: 4000, 1.0: 5000, 1.5: 8000}, 3, (4, 8, 16, 32), {0.75: 6000, 1.0: 8000, 1.5: 24000}, (64, 256, 1024), 2400, 8, 1152
     ),
     "full": Budget(
         1024, 768, 2304, {0.75: 20000, 1.0: 40000, 1.5: 100000}, 5, (4, 8, 16, 32, 64, 128), {0.75: 20000, 1.0: 40000, 1.5: 200000},
@@ -122,6 +126,9 @@ class Emergence(Study):
             for seed in range(budget.seeds):
                 model, train = {"width": budget.width, "init_norm": budget.init_norm}, _train(budget, steps)
                 planned.append(plan(f"mixture-beta{beta:g}", "single-index", {**task, "beta": beta}, model, train, seed=seed, arm="mixture", beta=beta))
+            if budget.wider:
+                model = {"width": budget.wider, "init_norm": budget.init_norm}
+                planned.append(plan(f"wider-beta{beta:g}", "single-index", {**task, "beta": beta}, model, _train(budget, steps), arm="wider", beta=beta))
         for beta, steps in budget.floor_steps.items():
             for width in budget.widths:
                 for seed in range(budget.seeds):
@@ -150,6 +157,8 @@ class Emergence(Study):
         book.draw("Search time", lambda: drawn.search(runs))
         book.vary("Threshold of emergence", lambda: _thresholds(runs))
         book.vary("How many directions are fitted", lambda: _shares(runs))
+        if runs.names(arm="wider"):
+            book.vary("How many neurons there are for a direction", lambda: _neurons(runs))
         return book
 
 
@@ -248,6 +257,18 @@ def _shares(runs: Runs) -> Table:
             for column, value in zip(rows.values(), (beta, inside, times, losses, f"{beta:g}, {(1 - 2 * beta) / beta:.3f}"), strict=True):
                 column.append(value)
     return Table(rows, "Both exponents when only the first directions are fitted: late ones find fewer free neurons, and emerge later than the law says.")
+
+
+def _neurons(runs: Runs) -> Table:
+    rows: dict[str, list[Any]] = {"β": [], "neurons": [], "exponent of T_p": [], "exponent of the loss": [], "predicted": []}
+    for beta in runs.values_of("beta", arm="wider"):
+        for arm in ("mixture", "wider"):
+            group = runs.select(arm=arm, beta=beta)
+            times, losses = (mean_and_spread([fit(run) for run in group], 3) for fit in (measured.time_exponent, measured.loss_exponent))
+            row = (beta, model_of(group[0]).width, times, losses, f"{beta:g}, {(1 - 2 * beta) / beta:.3f}")
+            for column, value in zip(rows.values(), row, strict=True):
+                column.append(value)
+    return Table(rows, "Both exponents when every direction finds more neurons to compete for it.")
 
 
 def _thresholds(runs: Runs) -> Table:
