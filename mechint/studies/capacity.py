@@ -134,10 +134,12 @@ class Capacity(Study):
     )
 
     def runs(self, size: str) -> list[Planned]:
+        """The regressions, with their gaps, data and optimisers, and the language models."""
         budget = BUDGETS[size]
         return [*_phase(budget), *_retention(budget), *_data(budget), *_optimisers(budget), *language.runs(size)]
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
+        """Judge claims a to f on the regressions and g to l on the language models."""
         book = Analysis(self.name, size)
         book.judge(CLAIMS["a"], lambda: _order(runs))
         book.judge(CLAIMS["b"], lambda: _critical(runs))

@@ -97,6 +97,7 @@ class CompositionStudy(Study):
     )
 
     def runs(self, size: str) -> list[Planned]:
+        """Every arm of both readouts, with as many seeds as the budget of `size` says."""
         budget = BUDGETS[size]
         hops = _hops(budget.k)
         staged = {"read_layers": tuple(range(1, len(hops) + 1))}
@@ -119,6 +120,7 @@ class CompositionStudy(Study):
         ]
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
+        """Judge claims a to d, and draw accuracy per hop and the attention patterns."""
         book, k = Analysis(self.name, size), BUDGETS[size].k
         book.judge(CLAIMS["a"], lambda: _direct(runs, k))
         book.judge(CLAIMS["b"], lambda: _mixture(runs, k))

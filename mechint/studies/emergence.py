@@ -120,6 +120,7 @@ class Emergence(Study):
     )
 
     def runs(self, size: str) -> list[Planned]:
+        """Mixtures at every β, narrow students for the floor, a single direction at every (k, d)."""
         budget, planned = BUDGETS[size], []
         task = {"d": budget.d, "n_directions": budget.n_directions}
         for beta, steps in budget.steps.items():
@@ -144,6 +145,7 @@ class Emergence(Study):
         return planned
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
+        """Judge claims a to e, and draw the loss, the emergence times, the floor and the search time."""
         book = Analysis(self.name, size)
         book.judge(CLAIMS["a"], lambda: _times(runs))
         book.judge(CLAIMS["b"], lambda: _slopes(runs))

@@ -42,6 +42,7 @@ def draw(book: Analysis, study: Measures) -> None:
 
 
 def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
+    """Accuracy at the last step over parameters, a point a run, with the logistic curve of every arm and its band."""
     fitted = {arm: study.transition(arm) for arm in arms}
     sizes = np.geomspace(min(one.parameters.min() for one in fitted.values()), max(one.parameters.max() for one in fitted.values()), 80)
     return figures.fits(
@@ -60,6 +61,7 @@ def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
 
 
 def outcomes(study: Measures) -> Figure:
+    """Accuracy on held-out sums at the last step, a point a seed, arm by arm."""
     found = {arm: [last(run) for run in study.triplets(arm)] for arm in ("MAX+MED+ADD", "ADD+PROD", "ADD", "shuffled MAX+MED+ADD")}
     names = {arm: f"{arm}, {solved(values)} of {len(values)} solved" for arm, values in found.items()}
     return figures.scatter(
@@ -75,6 +77,7 @@ def outcomes(study: Measures) -> Figure:
 
 
 def mixture(study: Measures) -> Figure:
+    """Held-out accuracy of every operation over the steps of the mixture, and of sums trained alone."""
     runs = study.triplets("MAX+MED+ADD")
     steps = [row["step"] for row in runs[0].metrics]
     curves = {name: np.array([[row[f"test.greedy.accuracy.{name}"] for row in run.metrics] for run in runs]) for name in ("MAX", "MED", "ADD")}
@@ -93,6 +96,7 @@ def mixture(study: Measures) -> Figure:
 
 
 def components(study: Measures, arm: str) -> Figure:
+    """Principal components of the values' similarity, averaged over the models of an arm that learned, coloured by parity."""
     result = study.layout(arm)
     if result is None:
         raise DataError(f"no run of {arm} learned ADD; there is no embedding to average")
@@ -115,6 +119,7 @@ def components(study: Measures, arm: str) -> Figure:
 
 
 def similarity(study: Measures, arm: str) -> Figure:
+    """The similarity of the values, averaged over the models of an arm that learned."""
     result = study.layout(arm)
     if result is None:
         raise DataError(f"no run of {arm} learned ADD; there is no embedding to average")
@@ -133,6 +138,7 @@ def similarity(study: Measures, arm: str) -> Figure:
 
 
 def densities(study: Measures, kind: str) -> Figure:
+    """Densities of the norm ratio of the last layer of `kind`, mixture and sums alone, from the first pair of seeds."""
     shown = study.pairs()[0].figures[kind]
     names = {"subject": "mixture", "other": "ADD alone"}
     data = [
@@ -143,6 +149,7 @@ def densities(study: Measures, kind: str) -> Figure:
 
 
 def ratios(study: Measures) -> Table:
+    """How the norm ratios of mixture and sums alone differ, one row a pair of seeds and sublayer."""
     rows = [{"pair": seed, **row} for seed, result in enumerate(study.pairs()) for row in _rows(result.tables["comparison"])]
     return Table(
         {name: [row[name] for row in rows] for name in rows[0]}, "norm ratios, mixture against ADD alone on all sums: one row a pair of seeds and sublayer"
@@ -167,6 +174,7 @@ def initialisation(study: Measures) -> Table:
 
 
 def summary(study: Measures) -> Table:
+    """Accuracy at the last step and first step solved, one row an arm and width."""
     rows = []
     for arm in study.runs.values_of("arm"):
         for width in study.runs.values_of("width", arm=arm, init="normal"):

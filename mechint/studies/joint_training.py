@@ -115,9 +115,11 @@ class JointTraining(Study):
     )
 
     def runs(self, size: str) -> list[Planned]:
+        """The arms of `size`: triplets at the laptop, ListOps over the widths at full."""
         return {"smoke": smoke, "laptop": laptop, "full": full}[size]()
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
+        """Judge claims a to m, and draw transitions, outcomes, embeddings and norm ratios."""
         book = Analysis(self.name, size)
         study = Measures(runs, size)
         for stated in STATED:

@@ -151,6 +151,7 @@ class RemaindersStudy(Study):
     )
 
     def runs(self, size: str) -> list[Planned]:
+        """The arms of `size`, a run a seed."""
         return [
             plan(arm.replace(" ", "-"), task, data, model, train, seed=seed, arm=arm)
             for arm, (task, data, model, train, seeds) in sizes(size).items()
@@ -158,6 +159,7 @@ class RemaindersStudy(Study):
         ]
 
     def analyse(self, runs: Runs, size: str) -> Analysis:
+        """Judge claims a to i, and draw what the paper draws."""
         book = Analysis(self.name, size)
         study = measured.Measures(runs, EASY, GENERALISED)
         for stated in STATED:

@@ -29,6 +29,7 @@ def draw(book: Analysis, study: Measures) -> None:
 
 
 def accuracy(study: Measures, arm: str) -> Figure:
+    """Held-out accuracy of every prime over the steps of the first run of `arm`."""
     name = study.names(arm)[0]
     found = study.curves(name)
     steps = next(iter(found.values()))[0]
@@ -50,6 +51,7 @@ def accuracy(study: Measures, arm: str) -> Figure:
 
 
 def active(study: Measures) -> Figure:
+    """Number of active frequencies of the neurons over the checkpoints of the main runs."""
     found = {name: study.active(name) for name in study.names("main")}
     last = {name: max((s for s in study.first(name).values() if math.isfinite(s)), default=None) for name in found}
     words = ", ".join(str(step) if step is not None else "never" for step in last.values())
@@ -66,6 +68,7 @@ def active(study: Measures) -> Figure:
 
 
 def spectra(study: Measures) -> Figure:
+    """Share of every frequency in the token embedding: remainders, addition, shuffled labels."""
     shares = {arm: study.fourier(study.names(arm)[0]).metrics["embedding.share"] for arm in ("main", "addition", "shuffled")}
     names = {"main": "remainders", "addition": "addition", "shuffled": "shuffled labels"}
     return figures.lines(
@@ -80,6 +83,7 @@ def spectra(study: Measures) -> Figure:
 
 
 def singular_values(study: Measures) -> Figure:
+    """Singular values of the token embedding, remainders beside addition."""
     found = {"remainders": study.embedding(study.names("main")[0]).metrics, "addition": study.embedding(study.names("addition")[0]).metrics}
     values = {name: np.array(metrics["svd.singular_values"]) for name, metrics in found.items()}
     ranks = "; ".join(f"{name}: {metrics['svd.rank_50']} hold half of the variance, {metrics['svd.rank_90']} hold 90%" for name, metrics in found.items())
@@ -95,6 +99,7 @@ def singular_values(study: Measures) -> Figure:
 
 
 def positions(study: Measures) -> Figure:
+    """Coordinates of the two position embeddings against each other, remainders beside addition."""
     both: list[Any] = []
     for title, arm in (("remainders", "main"), ("addition", "addition")):
         weights = study.subject(study.names(arm)[0]).model.W_pos.detach().double().cpu().numpy()
@@ -114,6 +119,7 @@ def positions(study: Measures) -> Figure:
 
 
 def attention(study: Measures) -> Figure:
+    """Attention from the answer to the first digit over all inputs, a panel a head."""
     name = study.names("main")[0]
     pattern = study.digits(name)
     share = study.subject(name).task.grid  # type: ignore[union-attr]
@@ -130,6 +136,7 @@ def attention(study: Measures) -> Figure:
 
 
 def arms(study: Measures) -> Figure:
+    """Held-out accuracy of every prime at the last step, with and without what the controls leave out."""
     names = [study.names(arm)[0] for arm in ("main", "no grokfast", "no dropout", "masked")]
     found = {name: study.final(name) for name in names}
     primes = list(found[names[0]])
@@ -145,6 +152,7 @@ def arms(study: Measures) -> Figure:
 
 
 def gradients(study: Measures) -> Figure:
+    """The norms of the gradients of every weight over the checkpoints of the first main run."""
     from mechint.probe import run as probe
 
     result = probe("gradients", study.subject(study.names("main")[0]), weights="log", checkpoints=16, permutations=3)
@@ -152,6 +160,7 @@ def gradients(study: Measures) -> Figure:
 
 
 def generalised(study: Measures) -> Table:
+    """First step at which each prime generalised, and both accuracies at the end, run by run."""
     rows = []
     for arm in study.runs.values_of("arm"):
         if arm == "addition" or arm == "shuffled":

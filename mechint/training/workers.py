@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
@@ -79,22 +80,27 @@ def train_apart(parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Prog
         MechintError: a worker could not go on; what it trained goes on from its last saved state the next time.
     """
     inbox: queue.Queue[tuple[Worker, Message | None]] = queue.Queue()
-    waiting = list(range(len(parts)))
+    waiting = deque(enumerate(parts))
+
+    def hand_out(worker: Worker) -> None:
+        number, part = waiting.popleft()
+        worker.give(number, [run.spec for run in part])
+
     with interruptible() as interrupted:
         workers = [Worker(inbox) for _ in range(min(n, len(parts)))]
         try:
             for worker in workers:
-                worker.give(waiting[0], [run.spec for run in parts[waiting.pop(0)]])
+                hand_out(worker)
             while any(worker.part is not None for worker in workers):
                 if interrupted.is_set():
-                    waiting = []
+                    waiting.clear()
                     for worker in workers:
                         worker.stop()
                 with contextlib.suppress(queue.Empty):
                     worker, message = inbox.get(timeout=0.1)
                     _hear(worker, message, parts, interrupted.is_set(), progress)
                     if worker.part is None and waiting:
-                        worker.give(waiting[0], [run.spec for run in parts[waiting.pop(0)]])
+                        hand_out(worker)
         finally:
             for worker in workers:
                 worker.close()
