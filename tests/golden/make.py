@@ -1,0 +1,71 @@
+"""Makes ``curves.json`` and ``probes.json``, the recorded behavior that test_golden.py guards.
+
+    OMP_NUM_THREADS=1 python -m tests.golden.make             # both files
+    OMP_NUM_THREADS=1 python -m tests.golden.make curves      # or one of them
+
+Run it only when behavior is meant to change, and say in the commit what changed and why. A refactor
+must pass against the files as they are; a renamed metric belongs in ``RENAMED`` of cases.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.golden import cases
+
+HERE = Path(__file__).parent
+
+
+def as_json(value: Any) -> Any:
+    """`value` in JSON's types: arrays as lists, keys as text, nan and inf as Python's floats."""
+    if hasattr(value, "tolist"):
+        return as_json(value.tolist())
+    if hasattr(value, "items"):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(as_json(item) for item in value)
+    return value
+
+
+def curves() -> dict[str, Any]:
+    """Run → seed → its evaluations."""
+    return {name: as_json(cases.curves(name)) for name in cases.RUNS}
+
+
+def probes() -> dict[str, Any]:
+    """Measurement → metrics and nulls."""
+    found = {}
+    for name in cases.MEASUREMENTS:
+        metrics, nulls = cases.measure(name)
+        found[name] = {"metrics": as_json(metrics), "nulls": as_json(nulls)}
+    return found
+
+
+def dump(value: Any, indent: int = 0) -> str:
+    """JSON with a line for everything that fits in one, floats with all their digits."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= 100 or not isinstance(value, dict | list):
+        return line
+    pad = " " * (indent + 1)
+    if isinstance(value, dict):
+        key_text = [json.dumps(key, ensure_ascii=False) + ": " for key in value]
+        items = zip(key_text, value.values(), strict=True)
+        parts = [pad + key + dump(item, indent + 1) for key, item in items]
+        return "{\n" + ",\n".join(parts) + "\n" + " " * indent + "}"
+    parts = [pad + dump(item, indent + 1) for item in value]
+    return "[\n" + ",\n".join(parts) + "\n" + " " * indent + "]"
+
+
+def main(names: list[str]) -> None:
+    makers = {"curves": curves, "probes": probes}
+    for name in names or makers:
+        (HERE / f"{name}.json").write_text(dump(makers[name]()) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

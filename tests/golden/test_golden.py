@@ -1,0 +1,123 @@
+"""The golden guard: training and probes give the numbers recorded in curves.json and probes.json.
+
+Recorded names must still be there, with their values to floating-point tolerance; new names are
+welcome. A failure after a refactor means that behavior changed. make.py says when to record anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import cases
+from tests.golden.make import as_json
+
+HERE = Path(__file__).parent
+CURVES = json.loads((HERE / "curves.json").read_text(encoding="utf-8"))
+PROBES = json.loads((HERE / "probes.json").read_text(encoding="utf-8"))
+
+CURVE_RTOL, CURVE_ATOL = 1e-4, 1e-6
+ACCURACY_ATOL = 0.05
+"""Rounding may turn an answer that is nearly a tie: one or two of the few examples evaluated."""
+
+PROBE_RTOL = 1e-3
+
+
+def differences(where: str, old: Any, new: Any, rtol: float, atol: float) -> Iterator[str]:
+    """Where `new` departs from the recorded `old`: a line each; names only in `new` are ignored."""
+    if isinstance(old, dict):
+        if not isinstance(new, dict):
+            yield f"{where}: recorded a mapping, got {new!r}"
+            return
+        for name, value in old.items():
+            today = cases.RENAMED.get(name, name)
+            if today in new:
+                yield from differences(f"{where} / {name}", value, new[today], rtol, atol)
+            else:
+                yield f"{where} / {name}: recorded, but missing now"
+    elif isinstance(old, list):
+        if not isinstance(new, list) or len(new) != len(old):
+            yield f"{where}: recorded {old!r}, got {new!r}"
+            return
+        for i, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from differences(f"{where}[{i}]", one, other, rtol, atol)
+    elif not same(old, new, rtol, atol):
+        gap = f" (off by {abs(new - old):.2g})" if number(old) and number(new) else ""
+        yield f"{where}: recorded {old!r}, got {new!r}{gap}"
+
+
+def number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same(old: Any, new: Any, rtol: float, atol: float) -> bool:
+    """Floats to tolerance, nan equal to nan, inf to inf of its sign; all else exactly."""
+    if isinstance(old, float) and number(new):
+        if math.isnan(old) or math.isnan(new):
+            return math.isnan(old) and math.isnan(new)
+        return old == new or math.isclose(old, new, rel_tol=rtol, abs_tol=atol)
+    return old == new and (type(old) is type(new) or (number(old) and number(new)))
+
+
+def report(lines: list[str]) -> str:
+    more = [f"… and {len(lines) - 20} more"] if len(lines) > 20 else []
+    return "\n".join([f"{len(lines)} recorded values changed:", *lines[:20], *more])
+
+
+def test_every_case_is_recorded() -> None:
+    assert set(CURVES) == set(cases.RUNS)
+    assert set(PROBES) == set(cases.MEASUREMENTS)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_training_gives_the_recorded_curves(name: str) -> None:
+    new, lines = as_json(cases.curves(name)), []
+    for seed, rows in CURVES[name].items():
+        assert len(new[seed]) == len(rows), f"{name} / {seed}: another number of evaluations"
+        for old_row, new_row in zip(rows, new[seed], strict=True):
+            where = f"{name} / {seed} / step {old_row['step']}"
+            for metric, value in old_row.items():
+                atol = ACCURACY_ATOL if "accuracy" in metric else CURVE_ATOL
+                lines += differences(where, {metric: value}, new_row, CURVE_RTOL, atol)
+    assert not lines, report(lines)
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_probes_give_the_recorded_metrics(name: str) -> None:
+    metrics, nulls = map(as_json, cases.measure(name))
+    old, atol = PROBES[name], cases.MEASUREMENTS[name].atol
+    lines = list(differences(f"{name} / metrics", old["metrics"], metrics, PROBE_RTOL, atol))
+    for metric, null in old["nulls"].items():
+        where, today = f"{name} / null of {metric}", cases.RENAMED.get(metric, metric)
+        found = nulls.get(today, {})
+        # a sampled p-value counts samples, so that it is compared exactly; a closed form is not
+        exact = {key: null[key] for key in ("samples", *(["p_value"] if null["samples"] else []))}
+        rest = {key: value for key, value in null.items() if key not in exact}
+        lines += differences(where, exact, found, 1e-9, 0.0)
+        lines += differences(where, rest, found, PROBE_RTOL, atol)
+    assert not lines, report(lines)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ({"loss": 1.0}, {"loss": 1.0 + 1e-7, "extra": 3.0}, ""),
+        ({"loss": math.nan}, {"loss": math.nan}, ""),
+        ({"loss": math.inf}, {"loss": -math.inf}, "run / loss: recorded inf, got -inf"),
+        ({"loss": math.nan}, {"loss": 1.0}, "run / loss: recorded nan, got 1.0"),
+        ({"loss": 1.0}, {}, "run / loss: recorded, but missing now"),
+        ({"loss": 1.0}, {"loss": 1.1}, "run / loss: recorded 1.0, got 1.1"),
+        ({"heads": ["L0H1"]}, {"heads": ["L0H2"]}, "run / heads[0]: recorded 'L0H1', got 'L0H2'"),
+        ({"found": True}, {"found": 1}, "run / found: recorded True, got 1"),
+        ({"count": 3}, {"count": 4}, "run / count: recorded 3, got 4"),
+    ],
+)
+def test_the_comparison_itself(old: Any, new: Any, message: str) -> None:
+    lines = list(differences("run", old, new, CURVE_RTOL, CURVE_ATOL))
+    assert len(lines) == bool(message)
+    assert not message or lines[0].startswith(message)
