@@ -9,7 +9,7 @@ out are softmax, norms, the mixing of up to `FEW` values (sums of products), los
 from __future__ import annotations
 
 from mechint.config import ModelConfig
-from mechint.models.functional import FEW, Gather, Layout
+from mechint.models.forward import FEW, Gather, Layout
 
 
 def flops(config: ModelConfig, layout: Layout) -> int:

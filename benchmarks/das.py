@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from benchmarks.profile import where
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.models.branches import at
+from mechint.counterfactuals import Pairs, draw
+from mechint.interventions import at
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs, draw
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das import Site, fit, interchange_accuracy
+from probes.das.probe import Site, fit, interchange_accuracy
 
 STEPS, BATCH, LR, HOOK = 100, 256, 0.02, "blocks.1.hook_resid_pre"
 TARGET = 4.0

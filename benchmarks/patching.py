@@ -17,10 +17,10 @@ from transformer_lens import patching
 
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
+from mechint.counterfactuals import Pairs, choose_variable, draw
 from mechint.errors import MechintError
-from mechint.models.branches import Stream
+from mechint.interventions import Stream
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import Pairs, choose_variable, draw
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.patching import Component, logit_difference, patched

@@ -11,8 +11,8 @@ import torch
 from mechint.config import ModelConfig
 from mechint.registry import TASKS
 from mechint.training import spec
-from mechint.training.ensemble import Ensemble
-from mechint.training.runs import Run
+from mechint.training.run_directory import Run
+from mechint.training.trainer import Ensemble
 
 TRAIN = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1.0, "grokfast": None, "output_weights": "equal"}
 """The optimiser of both sides."""

@@ -98,13 +98,13 @@ TASKS = Registry(
     {
         "modular-arithmetic": "tasks.modular:ModularArithmetic",
         "remainders": "tasks.remainders:Remainders",
-        "listops": "tasks.listops:ListOps",
-        "listops-triplets": "tasks.triplets:Triplets",
+        "listops": "tasks.listops.task:ListOps",
+        "listops-triplets": "tasks.listops.triplets:Triplets",
         "groups": "tasks.groups:Groups",
         "composition": "tasks.composition:Composition",
         "comparison": "tasks.ordering:Comparison",
         "hidden-addition": "tasks.ordering:HiddenAddition",
-        "corpus": "tasks.corpus:Corpus",
+        "corpus": "tasks.corpus.task:Corpus",
         "regression-mixture": "tasks.regression:RegressionMixture",
         "single-index": "tasks.single_index:SingleIndex",
     },
@@ -114,10 +114,10 @@ TASKS = Registry(
 PROBES = Registry(
     "probe",
     {
-        "fourier": "probes.fourier:Fourier",
+        "fourier": "probes.fourier.probe:Fourier",
         "progress": "probes.progress:Progress",
         "irreps": "probes.irreps:Irreps",
-        "das": "probes.das:DAS",
+        "das": "probes.das.probe:DAS",
         "ablation": "probes.ablation:Ablation",
         "patching": "probes.patching:Patching",
         "interference": "probes.interference:Interference",
@@ -135,14 +135,14 @@ PROBES = Registry(
 CHECKPOINT_FORMATS = Registry(
     "checkpoint format",
     {
-        "mechint": "mechint.checkpoints.native:read",
-        "safetensors": "mechint.checkpoints.native:read_safetensors",
-        "progress-measures": "mechint.checkpoints.progress_measures:read",
-        "rep-theory": "mechint.checkpoints.rep_theory:read",
-        "pizza": "mechint.checkpoints.pizza:read",
-        "nanogpt": "mechint.checkpoints.nanogpt:read",
-        "transformer-lens": "mechint.checkpoints.transformer_lens:read",
-        "huggingface": "mechint.checkpoints.huggingface:read",
+        "mechint": "mechint.checkpoints.formats.native:read",
+        "safetensors": "mechint.checkpoints.formats.native:read_safetensors",
+        "progress-measures": "mechint.checkpoints.formats.progress_measures:read",
+        "rep-theory": "mechint.checkpoints.formats.rep_theory:read",
+        "pizza": "mechint.checkpoints.formats.pizza:read",
+        "nanogpt": "mechint.checkpoints.formats.nanogpt:read",
+        "transformer-lens": "mechint.checkpoints.formats.transformer_lens:read",
+        "huggingface": "mechint.checkpoints.formats.huggingface:read",
     },
     group="mechint.checkpoint_formats",
 )
@@ -150,10 +150,10 @@ CHECKPOINT_FORMATS = Registry(
 STUDIES = Registry(
     "study",
     {
-        "joint-training": "mechint.studies.joint_training:JointTraining",
-        "remainders": "mechint.studies.remainders:RemaindersStudy",
-        "capacity": "mechint.studies.capacity:Capacity",
-        "emergence": "mechint.studies.emergence:Emergence",
-        "composition": "mechint.studies.composition:CompositionStudy",
+        "joint-training": "mechint.studies.joint_training.runs:JointTraining",
+        "remainders": "mechint.studies.remainders.runs:RemaindersStudy",
+        "capacity": "mechint.studies.capacity.regressions:Capacity",
+        "emergence": "mechint.studies.emergence.runs:Emergence",
+        "composition": "mechint.studies.composition.runs:CompositionStudy",
     },
 )

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechint.config import Settings
 from mechint.errors import DataError, ParameterError, UnknownNameError
-from mechint.symmetry import FiniteGroup
+from mechint.groups.finite import FiniteGroup
 
 IGNORE = -1
 """The target where no answer is read."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError, UnknownNameError
-from mechint.models import functional
-from mechint.models.branches import Edit, Point, Stream, at, frozen, last_read, unsupported
+from mechint.interventions import Edit, Point, Stream, at, frozen, last_read, unsupported
+from mechint.models import forward
 from mechint.probe import Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
@@ -97,10 +97,10 @@ def neuron_importance(subject: Subject, data: Batch) -> Tensor:
                 kept[name] = tensor
             return tensor
 
-        layout, reads = functional.dense(part.tokens), last_read(part.targets)
+        layout, reads = forward.dense(part.tokens), last_read(part.targets)
         with torch.enable_grad():
-            x = functional.embed(p, layout).requires_grad_()
-            logits = at(functional.read_out(p, config, x, layout, keep), reads)
+            x = forward.embed(p, layout).requires_grad_()
+            logits = at(forward.read_out(p, config, x, layout, keep), reads)
             loss = answer_scores(subject.task, logits, at(part.targets, reads))[..., 1].nansum()
             gradients = torch.autograd.grad(loss, list(kept.values()))
         total += torch.stack([(gradient * value.detach()).abs().sum((0, 1)).double() for gradient, value in zip(gradients, kept.values(), strict=True)])

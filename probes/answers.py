@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.subject import Subject
 from mechint.task import Batch, FiniteTask, rng
-from probes.spectra import Array, Key, Spectrum, cosine_spectrum, cyclic_order, energies, step_down
+from probes.fourier.spectra import Array, Key, Spectrum, cosine_spectrum, cyclic_order, energies, step_down
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask
+from probes.fourier.spectra import Array, upper_quantile
 from probes.patterns import SCORES, Patterns, agreement, collect, score
-from probes.spectra import Array, upper_quantile
 
 PANELS, PIXELS = 12, 57
 """At most so many panels in a figure, and so many rows and columns of the input grid in one."""

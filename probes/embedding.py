@@ -16,7 +16,7 @@ from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.spectra import Array, offset_profile
+from probes.fourier.spectra import Array, offset_profile
 
 RESIDUES = {"parity": 2, "mod_4": 4}
 

@@ -16,8 +16,8 @@ from torch.func import grad, vmap
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError, ParameterError
-from mechint.models import functional
-from mechint.models.branches import frozen, unsupported
+from mechint.interventions import frozen, unsupported
+from mechint.models import forward
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
@@ -31,7 +31,7 @@ Weights = dict[str, Tensor]
 
 def weighted_loss(p: Mapping[str, Tensor], config: Any, task: Task, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Σ weights · cross-entropy (nats) over targets (example, pos, output), those to IGNORE left out."""
-    logits = functional.forward(p, config, functional.dense(tokens))
+    logits = forward.forward(p, config, forward.dense(tokens))
     losses = [
         F.cross_entropy(logits[..., part].flatten(0, 1), targets[..., output].flatten(), ignore_index=IGNORE, reduction="none")
         for output, part in enumerate(task.output_slices.values())

@@ -12,13 +12,13 @@ import torch
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import DataError
+from mechint.groups.finite import FiniteGroup
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
-from mechint.symmetry import FiniteGroup
 from mechint.task import FiniteTask, rng
 from probes.answers import chunks
-from probes.spectra import Array, Spectrum, step_down
+from probes.fourier.spectra import Array, Spectrum, step_down
 
 
 @dataclass(frozen=True)

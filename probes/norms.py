@@ -22,7 +22,7 @@ import torch
 from mechint import figures
 from mechint.checkpoints import load
 from mechint.config import ModelConfig, setting
-from mechint.models import functional
+from mechint.models import forward
 from mechint.models.transformer import initialise
 from mechint.probe import Probe
 from mechint.results import Figure, Null, ProbeResult, Table
@@ -108,7 +108,7 @@ class Norms(Probe):
                 return tensor
 
             with torch.no_grad():
-                functional.forward(stack, config, functional.dense(tokens.expand(len(drawn), *tokens.shape)), keep)
+                forward.forward(stack, config, forward.dense(tokens.expand(len(drawn), *tokens.shape)), keep)
             for name, (output, given) in hooks.items():
                 ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
                 means[name].append(np.nanmean(np.where(_beyond(few.data, slice(None), ratio.shape[-1]), np.nan, ratio), axis=(1, 2)))

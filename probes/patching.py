@@ -12,10 +12,10 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
+from mechint.counterfactuals import Pairs, answered, choose_variable, draw
 from mechint.errors import UnknownNameError
-from mechint.models import functional
-from mechint.models.branches import Edit, Point, Stream, at, frozen, unsupported
-from mechint.pairs import Pairs, answered, choose_variable, draw
+from mechint.interventions import Edit, Point, Stream, at, frozen, unsupported
+from mechint.models import forward
 from mechint.probe import Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import Task
@@ -94,10 +94,10 @@ def attribution(subject: Subject, pairs: Pairs, source: Stream, components: Sequ
             kept[name] = tensor
         return tensor
 
-    layout = functional.dense(pairs.base)
+    layout = forward.dense(pairs.base)
     with torch.enable_grad():
-        x = functional.embed(p, layout).requires_grad_()
-        logits = functional.read_out(p, config, x, layout, keep)
+        x = forward.embed(p, layout).requires_grad_()
+        logits = forward.read_out(p, config, x, layout, keep)
         gradients = torch.autograd.grad(logit_difference(subject.task, at(logits, pairs.reads), pairs).sum(), list(kept.values()), allow_unused=True)
     products = {}
     for (name, tensor), gradient in zip(kept.items(), gradients, strict=True):

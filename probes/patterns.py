@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.spectra import Array
+from probes.fourier.spectra import Array
 
 SCORES = ("previous_token", "same_token", "induction")
 

@@ -17,9 +17,10 @@ from mechint.probe import Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
-from probes import answers, spectra
+from probes import answers
 from probes.answers import Cycle
-from probes.spectra import Key
+from probes.fourier import spectra
+from probes.fourier.spectra import Key
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.symmetry import FiniteGroup
+from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
 from tasks.two_operands import TwoOperandTask
 

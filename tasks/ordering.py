@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.symmetry import FiniteGroup
+from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry, rng
 from tasks.two_operands import TwoOperandTask
 

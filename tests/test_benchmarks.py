@@ -16,7 +16,7 @@ from benchmarks import gpu, table
 from benchmarks.arithmetic import flops
 from benchmarks.timing import Bench, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
-from mechint.models.functional import dense, forward
+from mechint.models.forward import dense, forward
 from mechint.training.loss import combined, cross_entropies
 
 SMALL_ADDITION = Workload("addition-59", "modular-arithmetic", 1.0, 1, {"p": 59})

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mechint.checkpoints.found import SafeTensors
+from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError
 
 

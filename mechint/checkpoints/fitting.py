@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.found import Found
+from mechint.checkpoints.reader import Found
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, MechintError
 from mechint.registry import TASKS

@@ -9,8 +9,8 @@ from __future__ import annotations
 import click
 
 import mechint
-from mechint.cli import analyze, catalogue, checkpoint, studies, sweep, train
-from mechint.cli.frame import Commands
+from mechint.cli import analyze, checkpoint, list, studies, sweep, train
+from mechint.cli.common import Commands
 
 
 @click.group("mechint", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -22,8 +22,8 @@ def main() -> None:
 for command in (
     train.train,
     analyze.analyze,
-    catalogue.tasks,
-    catalogue.probes,
+    list.tasks,
+    list.probes,
     checkpoint.checkpoint,
     sweep.sweep,
     studies.reproduce,

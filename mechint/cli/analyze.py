@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.frame import complain, console, foreign_options, json_option, print_json, working
+from mechint.cli.common import complain, console, foreign_options, json_option, print_json, working
 from mechint.config import assign, parse_assignment
 from mechint.errors import CheckpointError, MechintError, RunError, UnknownNameError
 from mechint.registry import PROBES, TASKS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.frame import Commands, complain, console, json_option, print_json, set_option, task_option, working
+from mechint.cli.common import Commands, complain, console, json_option, print_json, set_option, task_option, working
 from mechint.config import parse_assignment
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.frame import Commands, complain, console, device_option, working
+from mechint.cli.common import Commands, complain, console, device_option, working
 from mechint.errors import UnknownNameError
 from mechint.registry import PROBES, STUDIES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mechint.cli.frame import complain, device_option, json_option, print_json, set_option
+from mechint.cli.common import complain, device_option, json_option, print_json, set_option
 from mechint.cli.train import headlines, progress_bar
 from mechint.errors import ParameterError
 from mechint.registry import TASKS
@@ -30,7 +30,7 @@ def sweep(what: str, over: tuple[str, ...], settings: tuple[str, ...], executor:
 
     The directory DIR of a sweep that was stopped goes on with it.
     """
-    from mechint import sweeps
+    from mechint.sweeps import plan as sweeps
 
     if Path(what).is_dir():
         out = Path(what)

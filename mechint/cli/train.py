@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.frame import complain, console, device_option, json_option, print_json, seeds_of, set_option
+from mechint.cli.common import complain, console, device_option, json_option, print_json, seeds_of, set_option
 from mechint.config import TrainConfig, assign
 from mechint.registry import TASKS
 

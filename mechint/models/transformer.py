@@ -1,7 +1,7 @@
 """HookedTransformer: the functional transformer as a module with TransformerLens's names, shapes and hooks.
 
 Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict goes both ways, and
-the same hook names in the same order. The mathematics lives in `mechint.models.functional`; this module holds the
+the same hook names in the same order. The mathematics lives in `mechint.models.forward`; this module holds the
 parameters, the hook points and the initialisation.
 """
 
@@ -18,7 +18,7 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
-from mechint.models import functional
+from mechint.models import forward
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -166,13 +166,13 @@ class HookedTransformer(HookedRootModule):
         first = 0
         if start_at_layer is None:
             self._check(tokens)
-            layout = functional.dense(tokens)
-            x = functional.embed(self.weights(), layout, _Through(self))
+            layout = forward.dense(tokens)
+            x = forward.embed(self.weights(), layout, _Through(self))
         else:
-            x, first, layout = tokens, start_at_layer, functional.dense(tokens[..., 0].long())
+            x, first, layout = tokens, start_at_layer, forward.dense(tokens[..., 0].long())
         if stop_at_layer is not None:
-            return functional.blocks(self.weights(), self.config, x, layout, _Through(self), start=first, stop=stop_at_layer)
-        return functional.read_out(self.weights(), self.config, x, layout, _Through(self), start=first)
+            return forward.blocks(self.weights(), self.config, x, layout, _Through(self), start=first, stop=stop_at_layer)
+        return forward.read_out(self.weights(), self.config, x, layout, _Through(self), start=first)
 
     def _check(self, tokens: Tensor) -> None:
         if tokens.dim() != 2 or tokens.shape[1] > self.config.n_ctx:

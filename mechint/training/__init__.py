@@ -4,7 +4,7 @@
     (run,) = train(tasks.make("modular-arithmetic", p=29), train={"steps": 600})
     subject = run.subject()
 
-Runs of one shape train as one ensemble (see `mechint.training.ensemble`); `train_many` sorts them by itself.
+Runs of one shape train as one ensemble (see `mechint.training.trainer`); `train_many` sorts them by itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from mechint.config import ModelConfig, Settings, TrainConfig
 from mechint.errors import MechintError, NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
 from mechint.task import Task
-from mechint.training.ensemble import Ensemble, Progress
-from mechint.training.optimiser import OWN
-from mechint.training.runs import Run, Spec
+from mechint.training.optimizer import OWN
+from mechint.training.run_directory import Run, Spec
+from mechint.training.trainer import Ensemble, Progress
 
 INITIAL = ("init_mode", "initializer_range", "embed_std", "width")
 """Fields of a model's configuration that change its initial weights and not its shape."""

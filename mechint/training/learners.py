@@ -14,9 +14,9 @@ from torch import Tensor
 
 from mechint.config import ModelConfig, Settings
 from mechint.errors import ParameterError
-from mechint.models.functional import Hook, forward, no_hook
+from mechint.models.forward import Hook, forward, no_hook
 from mechint.task import IGNORE, Batch, FiniteTask, Task
-from mechint.training.layout import Prepared, compact, stack
+from mechint.training.compact import Prepared, compact, stack
 from mechint.training.loss import combined, counts, cross_entropies
 
 EVALUATED = ("train", "test")

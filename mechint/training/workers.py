@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from mechint.errors import MechintError, NonFiniteError
-from mechint.training.ensemble import Progress, interruptible
-from mechint.training.runs import Run, Spec
+from mechint.training.run_directory import Run, Spec
+from mechint.training.trainer import Progress, interruptible
 
 Message = dict[str, Any]
 """From a worker: the fields of a Progress; or "done", status and error of every run; or "error", why it could not train them."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from mechint.checkpoints.transformer_lens import interpret
+from mechint.checkpoints.formats.transformer_lens import interpret
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models.transformer import HookedTransformer, initialise

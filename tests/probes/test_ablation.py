@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import UnknownNameError
-from mechint.models.branches import at
+from mechint.interventions import at
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject

@@ -15,13 +15,13 @@ from torch import nn
 
 from mechint import planted
 from mechint.config import ModelConfig
+from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
-from mechint.models.branches import at
+from mechint.interventions import at
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import choose_variable, draw
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das import DAS, Site, fit, interchange, interchange_accuracy, random_subspace, swap
+from probes.das.probe import DAS, Site, fit, interchange, interchange_accuracy, random_subspace, swap
 
 SMALL: dict[str, Any] = {"steps": 60, "batch_size": 128, "pairs": 256, "held_out": 128, "null_samples": 99}
 

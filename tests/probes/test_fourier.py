@@ -18,7 +18,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes import neurons, spectra
+from probes.fourier import neurons, spectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

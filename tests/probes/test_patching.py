@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from mechint import planted
 from mechint.config import ModelConfig
+from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import UnknownNameError
-from mechint.models.branches import Stream, at
+from mechint.interventions import Stream, at
 from mechint.models.transformer import HookedTransformer
-from mechint.pairs import choose_variable, draw
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.patching import HOOKS, Component, Patching, attribution, flipped, logit_difference, patched

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mechint.models.linear_bottleneck import measures
 from mechint.studies import Runs, find_study, plan
-from mechint.studies.capacity_language import left_out_r2
-from mechint.studies.capacity_measures import kept, share_as_predicted
+from mechint.studies.capacity.language import left_out_r2
+from mechint.studies.capacity.measures import kept, share_as_predicted
 from mechint.training import Run
 
-capacity = importlib.import_module("mechint.studies.capacity")
+capacity = importlib.import_module("mechint.studies.capacity.regressions")
 TASK = {"n": 16, "n_tasks": 4, "rank": 4, "alpha": 1.0, "beta": 0.7}
 WIDTHS = (1, 2, 3, 5, 7, 9, 11, 13, 15, 16)
 

@@ -11,7 +11,7 @@ from mechint.planted import composition as planted
 from mechint.studies import Runs, plan
 from mechint.training import Run
 
-composition = importlib.import_module("mechint.studies.composition")
+composition = importlib.import_module("mechint.studies.composition.runs")
 
 
 class Planted(Run):

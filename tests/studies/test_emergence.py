@@ -12,8 +12,8 @@ import torch
 from mechint.studies import Runs, find_study, plan
 from mechint.training import Run
 
-emergence = importlib.import_module("mechint.studies.emergence")
-measured = importlib.import_module("mechint.studies.emergence_measures")
+emergence = importlib.import_module("mechint.studies.emergence.runs")
+measured = importlib.import_module("mechint.studies.emergence.measures")
 
 
 def made_up(beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sharpness: float = 12.0) -> Run:

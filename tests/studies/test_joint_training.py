@@ -12,10 +12,10 @@ import pytest
 
 from mechint.results import Claim
 from mechint.studies import Analysis, Planned, Runs, find_study, reproduce
-from mechint.studies.joint_claims import STATED
-from mechint.studies.joint_measures import Measures
-from mechint.studies.joint_training import FULL_ARMS, full
-from mechint.studies.joint_transitions import parameters
+from mechint.studies.joint_training.claims import STATED
+from mechint.studies.joint_training.measures import Measures
+from mechint.studies.joint_training.runs import FULL_ARMS, full
+from mechint.studies.joint_training.transitions import parameters
 from mechint.training import Run, train_many
 
 LETTERS = list("abcdefghijklm")

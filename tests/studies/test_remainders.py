@@ -12,8 +12,8 @@ import pytest
 
 from mechint.results import Claim
 from mechint.studies import Analysis, Planned, Runs, find_study, reproduce
-from mechint.studies.remainders import EASY, GENERALISED, STATED
-from mechint.studies.remainders_measures import Measures
+from mechint.studies.remainders.measures import Measures
+from mechint.studies.remainders.runs import EASY, GENERALISED, STATED
 from mechint.training import Run, train_many
 
 LETTERS = list("abcdefghi")

@@ -16,11 +16,11 @@ from mechint.figures import lines
 from mechint.report import find_pages
 from mechint.results import Table
 from mechint.studies import Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan, reproduce
-from mechint.studies.record import BEGIN, END, record
+from mechint.studies.core.record import BEGIN, END, record
 from mechint.training import Progress
-from mechint.training.ensemble import Ensemble
+from mechint.training.trainer import Ensemble
 
-reproduction = importlib.import_module("mechint.studies.reproduction")
+reproduction = importlib.import_module("mechint.studies.core.runner")
 
 HOLDS = Stated("a", "a loss is a number", "Fig. 1", "every last loss is finite", "the least one can ask")
 FAILS = Stated("b", "a loss is negative", "Fig. 2", "every last loss is below 0", "cross-entropy is not")

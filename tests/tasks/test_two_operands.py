@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.errors import DataError, MechintError, ParameterError
-from mechint.symmetry import FiniteGroup
+from mechint.groups.finite import FiniteGroup
 from mechint.task import IGNORE
 
 BY_HAND = {

@@ -19,9 +19,9 @@ from mechint.config import TrainConfig
 from mechint.errors import NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
 from mechint.training import spec, train, train_many
-from mechint.training.ensemble import kept_steps
-from mechint.training.optimiser import Optimiser, learning_rate
+from mechint.training.optimizer import Optimiser, learning_rate
 from mechint.training.parameters import FlatParameters
+from mechint.training.trainer import kept_steps
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}

@@ -1,0 +1,1 @@
+"""One file per checkpoint format: how it is recognized and read."""

@@ -1,0 +1,159 @@
+"""``mechint tasks`` and ``mechint probes``: what there is, and all about one of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mechint.cli.common import console, json_option, print_json, set_option
+from mechint.registry import PROBES, TASKS, Registry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mechint.task import Task
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--examples", type=click.IntRange(min=0), default=3, show_default=True, metavar="N", help="How many examples to show.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the examples.")
+@click.option("--split", default="train", show_default=True, type=click.Choice(["train", "validation", "test"]), help="Where the examples come from.")
+@set_option
+@json_option
+def tasks(name: str | None, examples: int, seed: int, split: str, settings: tuple[str, ...], as_json: bool) -> None:
+    """List the tasks, or show one: parameters, examples, variables, controls, source."""
+    if name is None:
+        _list(TASKS, as_json)
+        return
+    from mechint.config import assign
+
+    kind = TASKS[name]
+    task = kind.from_dict(assign(settings, {"task": kind})["task"])
+    shown = _examples(task, examples, seed, split)
+    if as_json:
+        print_json({"task": name, "parameters": task.to_dict(), "tables": task.tables(), "examples": shown})
+    else:
+        _show_task(name, task, shown)
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+def probes(name: str | None, as_json: bool) -> None:
+    """List the probes with their questions, or show one: its settings, what it needs, its source."""
+    if name is None:
+        _list(PROBES, as_json)
+        return
+    probe = PROBES[name]
+    if as_json:
+        print_json({"probe": name, "question": probe.question, "needs": probe.needs, "source": probe.source, "settings": probe.describe()})
+        return
+    out = console()
+    out.print(f"[bold]{name}[/bold]", soft_wrap=True)
+    out.print(prose(inspect.getdoc(probe)), markup=False)
+    _show_settings(out, probe.describe(), "settings")
+    if probe.needs:
+        out.print(f"\nneeds   {', '.join(probe.needs)}", markup=False)
+    out.print(f"source  {probe.source}", markup=False)
+
+
+def _list(registry: Registry, as_json: bool) -> None:
+    described = {name: registry.describe(name) for name in registry}
+    if as_json:
+        print_json(described)
+        return
+    width = max(map(len, described), default=0)
+    for name, line in described.items():
+        click.echo(f"{name:<{width}}  {line}".rstrip())
+
+
+def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
+    from mechint.results import plain
+
+    if n == 0:
+        return []
+    batch = task.sample(n, seed, split)
+    return [
+        {"text": task.text(tokens), "tokens": plain(tokens), "targets": plain(targets)} for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
+    ]
+
+
+def _answers(task: Task, targets: Any) -> str:
+    """The answers of one example by output; positions where none is read are left out."""
+    import numpy as np
+
+    values = np.asarray(targets)
+    if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
+        return str(np.round(values, 3).tolist())
+    rows = [row for row in values if (row >= 0).any()]
+    names = [output.name for output in task.outputs]
+    if len(rows) == 1 and len(names) > 1:
+        return ", ".join(f"{name}: {value}" for name, value in zip(names, rows[0], strict=True) if value >= 0)
+    return " ".join(str(value) for row in rows for value in row if value >= 0)
+
+
+def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> None:
+    out = console()
+    out.print(f"[bold]{name}[/bold]")
+    out.print(prose(inspect.getdoc(type(task))), markup=False)
+    given = task.to_dict()
+    rows = [row | {"value": _short(given[row["name"]])} for row in type(task).describe()]
+    _show_settings(out, rows, "parameters")
+    if examples:
+        out.print("\n[bold]examples[/bold]")
+    for example in examples:
+        out.print(f"  {example['text']}  →  {_answers(task, example['targets'])}", markup=False, soft_wrap=True)
+    groups = {
+        "variables": {key: variable.description for key, variable in list(task.variables.items())[:8]},
+        "controls": {control.name: control.description for control in task.controls},
+        "chance": {key: f"accuracy {chance.accuracy:.4g}, loss {chance.loss:.4g}" for key, chance in list(task.chance.items())[:8]},
+    }
+    for title, entries in groups.items():
+        if entries:
+            out.print(f"\n[bold]{title}[/bold]")
+        for key, line in entries.items():
+            out.print(f"  {key}: {line}", markup=False)
+    defaults = {"model": task.model_defaults, "training": task.train_defaults}
+    for title, values in defaults.items():
+        if values:
+            out.print(f"\n{title} defaults  " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
+    out.print(f"\nsource  {task.source}", markup=False)
+
+
+def prose(docstring: str | None) -> str:
+    """A docstring as paragraphs for a terminal of any width, without its example and its markup.
+
+    >>> prose("What it is.\\n\\nMore of\\nit, with ``x``.\\n\\n>>> 1 + 1\\n2")
+    'What it is.\\n\\nMore of it, with x.'
+    """
+    text = (docstring or "").partition(">>>")[0].replace("``", "").replace("`", "")
+    paragraphs = [paragraph if "\n " in paragraph else " ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+    return "\n\n".join(paragraphs)
+
+
+def _short(value: Any, limit: int = 40) -> str:
+    text = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _show_settings(out: Console, rows: Iterable[Mapping[str, str]], title: str) -> None:
+    """A table of settings: name, value, type and range, meaning."""
+    from rich.table import Table
+
+    rows = list(rows)
+    if not rows:
+        return
+    out.print(f"\n[bold]{title}[/bold]")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("name", "value" if "value" in rows[0] else "default", "expected", "meaning"):
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for row in rows:
+        table.add_row(row["name"], row.get("value") or _short(row["default"].strip('"').replace("null", "none")), row["range"] or row["type"], row["help"])
+    out.print(table, markup=False)
+
+
+__all__ = ["probes", "tasks"]

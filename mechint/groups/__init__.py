@@ -1,0 +1,1 @@
+"""Finite groups, their representations, and named groups."""

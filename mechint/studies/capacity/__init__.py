@@ -1,0 +1,1 @@
+"""The study of model capacity, interference and the retention of rare tasks."""

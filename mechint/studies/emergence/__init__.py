@@ -1,0 +1,1 @@
+"""The study of emergence and scaling laws of SGD."""

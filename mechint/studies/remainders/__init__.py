@@ -1,0 +1,1 @@
+"""The study of remainders by all primes at once."""

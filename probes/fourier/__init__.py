@@ -1,0 +1,1 @@
+"""Fourier analysis of embedding, neurons, residual stream and logits."""

@@ -1,0 +1,121 @@
+"""Neurons over the grid of two operands: their energy per frequency, and the frequency each calls its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mechint.subject import Subject
+from mechint.task import rng
+from probes import answers
+from probes.fourier import spectra
+from probes.fourier.spectra import Array, Key, Spectrum
+
+WIDTH = 64
+"""Neurons transformed at a time."""
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """The neurons of all layers.
+
+    spectrum: shares of all neurons' energy; clusters: frequency → number of neurons that are its own;
+    strongest: frequency → (layer, neuron, image (n, n)) of the neuron with most energy there.
+    """
+
+    spectrum: Spectrum
+    clusters: dict[int, int]
+    strongest: dict[int, tuple[int, int, Array]]
+
+
+@dataclass
+class _Tally:
+    """Sums over the blocks of neurons seen so far."""
+
+    energy: Array
+    total: float = 0.0
+    clusters: dict[int, int] = field(default_factory=dict)
+    best: dict[int, tuple[float, int, int, Array]] = field(default_factory=dict)
+    sample: list[Array] = field(default_factory=list)
+
+
+def grid_energies(x: Array) -> tuple[Array, Array]:
+    """Energy of x (n, n, m) in the block {1, cos, sin} ⊗ {1, cos, sin} of every frequency, (n//2, m), and in all, (m,); constant left out.
+
+    >>> wave = np.cos(2 * np.pi * np.add.outer(np.arange(5), np.arange(5)) / 5)[..., None]
+    >>> blocks, total = grid_energies(wave)
+    >>> (blocks / total).round(9).ravel().tolist()
+    [1.0, 0.0]
+    """
+    n, m = len(x), x.shape[-1]
+    x = x - x.mean((0, 1))
+    waves = spectra.waves(n)  # (F, 2, n)
+    constant = np.full((len(waves), 1, n), n**-0.5)
+    first = (waves.reshape(-1, n) @ x.reshape(n, -1)).reshape(len(waves), 2, n, m)
+    blocks = np.square(np.concatenate([constant, waves], 1)[:, None] @ first).sum((1, 2))
+    alone = waves @ (x.sum(0) * n**-0.5)  # constant over the first operand: (F, 2, m)
+    return blocks + np.square(alone).sum(1), np.square(x).sum((0, 1))
+
+
+def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int, Array]]:
+    """First neuron, and ``mlp.hook_post`` of up to 64 neurons over the grid of elements, (n, n, m) float64; all neurons in turn.
+
+    Recorded a group of neurons at a time, as many as the subject's memory holds; one forward over the data a group.
+    """
+    hook, (rows, columns) = f"blocks.{layer}.mlp.hook_post", subject.task.grid  # type: ignore[union-attr]
+    d_mlp = subject.activation(hook, pos=subject.read, data=subject.data[:1]).shape[-1]
+    group = max(WIDTH, subject.memory // (8 * rows * columns) // WIDTH * WIDTH)
+    for start in range(0, d_mlp, group):
+        parts = [values[:, start : start + group].cpu().numpy() for values, _ in answers.chunks(subject, hook)]
+        recorded = np.concatenate(parts).reshape(rows, columns, -1)
+        for at in range(0, recorded.shape[-1], WIDTH):
+            some = np.arange(at, min(at + WIDTH, recorded.shape[-1]))
+            yield start + at, recorded[np.ix_(order, order, some)].astype(np.float64)
+
+
+def measure(subject: Subject, order: Array, rule: Key, *, own: float, sample: int, permutations: int, seed: int) -> Neurons:
+    """The neurons' spectrum with its key frequencies, the clusters, and one picture a frequency.
+
+    Args:
+        order: tokens of the cyclic group's elements in the order of their logarithms.
+        own: share of a neuron's energy from which on a frequency is its own.
+        sample: neurons, of all layers together, whose permuted spectra make the null; permutations: of the tokens, on both axes alike.
+    """
+    n, layers = len(order), range(subject.n_layers)
+    tally = _Tally(np.zeros(n // 2))
+    d_mlp = subject.activation("blocks.0.mlp.hook_post", pos=subject.read, data=subject.data[:1]).shape[-1]
+    every = -(-d_mlp * len(layers) // sample)  # evenly over the neurons, which may be sorted
+    for layer in layers:
+        for first, block in blocks_of(subject, layer, order):
+            _count(tally, block, layer, first, own)
+            tally.sample.append(block[..., -first % every :: every])
+    sampled = np.concatenate(tally.sample, -1)
+    size = max(float(((sampled - sampled.mean((0, 1))) ** 2).sum()), 1e-24)
+
+    def null_without(keys: list[int]) -> Array:
+        rest = spectra.without(spectra.without(sampled, keys), keys, axis=1) if keys else sampled
+        generator = rng("neuron null", seed)
+        orders = (generator.permutation(n) for _ in range(permutations))
+        return np.array([grid_energies(rest[np.ix_(some, some)])[0].sum(1).max() / size for some in orders])
+
+    values = tally.energy / max(tally.total, 1e-24)
+    spectrum = spectra.step_down(values, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
+    return Neurons(spectrum, dict(sorted(tally.clusters.items())), {k: found[1:] for k, found in sorted(tally.best.items(), key=lambda item: -item[1][0])})
+
+
+def _count(tally: _Tally, block: Array, layer: int, first: int, own: float) -> None:
+    """Add a block of neurons to the tally."""
+    energy, total = grid_energies(block)
+    tally.energy += energy.sum(1)
+    tally.total += total.sum()
+    fraction = energy / np.maximum(total, 1e-24)
+    frequency = fraction.argmax(0) + 1
+    for neuron in range(block.shape[-1]):
+        k = int(frequency[neuron])
+        if fraction[k - 1, neuron] >= own:
+            tally.clusters[k] = tally.clusters.get(k, 0) + 1
+        strength = float(energy[k - 1, neuron])
+        if k not in tally.best or strength > tally.best[k][0]:
+            tally.best[k] = (strength, layer, first + neuron, block[..., neuron].copy())

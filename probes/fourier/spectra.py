@@ -1,0 +1,204 @@
+"""Spectra on a cyclic group, and the rule by which a frequency is called key; shared by the probes of periodicity.
+
+Everything rests on one sum. The offset profile of an (n, n) matrix M is D[d] = Σ_a M[a, a + d]; its transform
+Re Σ_d D[d] e^(-2πi kd/n) = Σ_{a,c} M[a, c] cos(2πk(a - c)/n) is the energy of frequency k in x when M = x xᵀ, and the
+component of logits along cos w(answer - class) when M holds the logits summed by answer. A permutation of the elements
+permutes M, so the null costs n² a sample, whatever the width.
+
+Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechint.groups.finite import FiniteGroup
+from mechint.results import Null
+from mechint.task import rng
+
+Array = NDArray[Any]
+"""Float64 where a comment says nothing else."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """The rule for a key frequency: its numbers stand above three levels at once.
+
+    factor: times the level of a flat spectrum; cosine: least share of the direction that is asked about (logits only);
+    alpha: family-wise level, over all frequencies, against `permutations` permutations of the elements.
+    """
+
+    factor: float = 2.0
+    cosine: float = 0.01
+    alpha: float = 0.002
+    permutations: int = 999
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Frequencies 1 … n//2 of one thing, and which of them are key.
+
+    values (F,): share of the energy, or cosine with the symmetric direction; keys: key frequencies, ascending; threshold:
+    what the others did not exceed; null (samples,): the largest value over all frequencies in every permuted sample.
+    """
+
+    values: Array
+    keys: list[int]
+    threshold: float
+    null: Array
+
+    @property
+    def by_frequency(self) -> dict[int, float]:
+        return {k + 1: float(value) for k, value in enumerate(self.values)}
+
+    def test(self, metric: str, how: str) -> Null:
+        """The largest value against the largest values of the null."""
+        return Null.sampled(metric, float(self.values.max()), self.null, how)
+
+
+def step_down(values: Array, level: float, alpha: float, null_without: Callable[[list[int]], Array]) -> Spectrum:
+    """Call frequencies key round by round, each against a null from which the keys found before are taken out.
+
+    A strong key, permuted, spreads over all frequencies and would hide the weaker ones: what is left is compared with
+    what is left. The first round holds the family-wise level alone (Romano and Wolf 2005).
+
+    Args:
+        values: (F,) of the data; level: what a key exceeds in any case; null_without(keys) -> (samples,) largest values.
+    """
+    keys: list[int] = []
+    first: Array | None = None
+    threshold = np.inf
+    while True:
+        null = null_without(keys)
+        first = null if first is None else first
+        threshold = min(threshold, max(level, upper_quantile(null, alpha)))
+        found = (np.flatnonzero(values > threshold) + 1).tolist()
+        if len(found) == len(keys) or len(found) == len(values):
+            return Spectrum(values, found, threshold, first)
+        keys = found
+
+
+def upper_quantile(null: Array, alpha: float) -> float:
+    """What a null of largest values exceeds with probability `alpha`.
+
+    The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel distribution of their mean and
+    standard deviation.
+    """
+    allowed = int(alpha * (len(null) + 1) + 1e-9)
+    if allowed >= 1:
+        return float(np.sort(null)[-allowed])
+    euler = 0.5772156649015329
+    return float(null.mean() - null.std() * np.sqrt(6) / np.pi * (euler + np.log(-np.log1p(-alpha))))
+
+
+def without(x: Array, keys: Sequence[int], axis: int = 0) -> Array:
+    """x with the frequencies `keys` over an axis taken out."""
+    transform = np.fft.rfft(x, axis=axis)
+    np.moveaxis(transform, axis, 0)[list(keys)] = 0
+    return np.fft.irfft(transform, n=x.shape[axis], axis=axis)
+
+
+def cyclic_order(group: FiniteGroup) -> NDArray[np.int64]:
+    """(n,) elements of a cyclic group in the order of their logarithms: 0 … n-1 for Z/n itself."""
+    return np.argsort(group.logarithms)
+
+
+def offset_profile(matrix: Array, rows: NDArray | None = None, columns: NDArray | None = None) -> Array:
+    """(n,) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix; rows and columns as they stand when None.
+
+    >>> offset_profile(np.eye(3)).tolist()
+    [3.0, 0.0, 0.0]
+    """
+    n = len(matrix)
+    rows, columns = np.arange(n) if rows is None else rows, np.arange(n) if columns is None else columns
+    shifted = columns[np.add.outer(np.arange(n), np.arange(n)) % n]
+    return matrix[rows[:, None], shifted].sum(0)
+
+
+def wave_sums(profile: Array) -> Array:
+    """(n//2,) Σ_d D[d] cos(2πkd/n) for k = 1 … n//2."""
+    return np.fft.rfft(profile).real[1:]
+
+
+def waves(n: int) -> Array:
+    """(n//2, 2, n) cosine and sine of every frequency, orthonormal; the Nyquist frequency's sine is zero."""
+    angles = 2 * np.pi * np.outer(np.arange(1, n // 2 + 1), np.arange(n)) / n
+    found = np.stack([np.cos(angles), np.sin(angles)], 1) * np.sqrt(_signs(n) / n)[:, None, None]
+    found[2 * np.arange(1, n // 2 + 1) == n, 1] = 0
+    return found
+
+
+def energies(x: Array) -> Array:
+    """(n//2,) energy of x (n, …) at frequencies 1 … n//2 over its first axis, both signs of a frequency together.
+
+    For even n the last one is the Nyquist frequency, which has a cosine only. Sums to the energy of the centred x.
+
+    >>> energies(np.array([1.0, -1.0, 1.0, -1.0]))
+    array([0., 4.])
+    """
+    n = len(x)
+    power = (np.abs(np.fft.rfft(x.reshape(n, -1), axis=0)[1:]) ** 2).sum(1)
+    return power * _signs(n) / n
+
+
+def _signs(n: int) -> Array:
+    """(n//2,) how many complex frequencies each real one stands for: two, and one for the Nyquist frequency."""
+    return np.where(2 * np.arange(1, n // 2 + 1) == n, 1.0, 2.0)
+
+
+def share_spectrum(x: Array, rule: Key, seed: int) -> Spectrum:
+    """Share of the energy of the centred x (n, …) per frequency; the null permutes the n elements.
+
+    A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n - 1)), and above what
+    permuted elements reach at any frequency. One frequency alone (n < 4) cannot stand out and is never key.
+
+    Cost: n² (d + permutations).
+    """
+    n = len(x)
+    x = x.reshape(n, -1) - x.reshape(n, -1).mean(0)
+    total = max(float((x**2).sum()), 1e-24)
+
+    def null_without(keys: list[int]) -> Array:
+        rest = without(x, keys) if keys else x
+        gram, generator = rest @ rest.T / total, rng("share null", seed)
+        orders = (generator.permutation(n) for _ in range(rule.permutations))
+        return np.array([(wave_sums(offset_profile(gram, order, order)) * _signs(n) / n).max() for order in orders])
+
+    return step_down(energies(x) / total, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
+
+
+def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed: int) -> Spectrum:
+    """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
+
+    Args:
+        sums: (n, n) L summed over the inputs of every answer; L centred over classes for every input, and over inputs.
+        counts: (n,) inputs of every answer; squares: Σ L².
+
+    A frequency is key when its cosine exceeds each of: `rule.cosine`; √factor times the lower quartile of all cosines
+    (a memorised table answers with a peak, whose spectrum is flat; a few keys leave most frequencies near zero); what
+    the classes in random order reach at any frequency. Its square is the share of the logits' energy it explains.
+    """
+    n = len(sums)
+    norms = np.sqrt(max(squares, 1e-24) * counts.sum() * n / _signs(n))
+    values = wave_sums(offset_profile(sums)) / norms
+    flat = float(np.quantile(np.maximum(values, 0), 0.25, method="lower"))
+
+    def null_without(keys: list[int]) -> Array:
+        rest = without(sums, keys, axis=1) if keys else sums
+        generator = rng("cosine null", seed)
+        return np.array([(wave_sums(offset_profile(rest, columns=generator.permutation(n))) / norms).max() for _ in range(rule.permutations)])
+
+    return step_down(values, max(rule.cosine, np.sqrt(rule.factor) * flat), rule.alpha, null_without)
+
+
+def active(values: Array, k: float) -> list[int]:
+    """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (remainders, Sec. 4).
+
+    At most a share 1/(1 + k²) of all frequencies can be active (Cantelli's inequality).
+    """
+    return (np.flatnonzero(values > values.mean() + k * values.std()) + 1).tolist()

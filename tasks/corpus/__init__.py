@@ -1,0 +1,1 @@
+"""A language-modeling stream into which token tasks are injected."""

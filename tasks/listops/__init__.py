@@ -1,0 +1,1 @@
+"""Nested ListOps expressions and their triplets."""

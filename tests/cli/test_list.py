@@ -1,0 +1,73 @@
+"""``mechint tasks``, ``mechint probes``, help, and the small words of the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from mechint.cli import main
+from mechint.cli.common import seeds_of
+from mechint.errors import ParameterError
+from mechint.registry import PROBES, TASKS
+from tests.cli.conftest import Command
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in main.commands), ["checkpoint", "info"], ["checkpoint", "convert"], ["gallery", "build"]], ids=" ".join
+)
+def test_every_command_has_help(mechint: Command, command: list[str]) -> None:
+    result = mechint(*command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: mechint")
+
+
+def test_lists_name_everything(mechint: Command) -> None:
+    assert [line.split()[0] for line in mechint("tasks").stdout.splitlines()] == TASKS.names()
+    assert list(json.loads(mechint("probes", "--json").stdout)) == PROBES.names()
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_every_task_shows_itself(mechint: Command, name: str) -> None:
+    result = mechint("tasks", name)
+    assert result.exit_code == 0
+    for wanted in ("parameters", "examples", "controls", "source", "→"):
+        assert wanted in result.stdout
+
+
+@pytest.mark.parametrize("name", PROBES.names())
+def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
+    result = mechint("probes", name)
+    assert result.exit_code == 0
+    assert "source" in result.stdout
+    assert "?" in result.stdout
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_examples_as_json_are_the_task_s_own(mechint: Command, name: str) -> None:
+    found = json.loads(mechint("tasks", name, "--examples", 4, "--seed", 3, "--split", "test", "--json").stdout)
+    assert list(found) == ["task", "parameters", "tables", "examples"]
+    task = TASKS[name].from_dict(found["parameters"])
+    batch = task.sample(4, 3, "test")
+    for i, example in enumerate(found["examples"]):
+        assert torch.equal(torch.tensor(example["tokens"], dtype=batch.tokens.dtype), batch.tokens[i])
+        assert torch.equal(torch.tensor(example["targets"], dtype=batch.targets.dtype), batch.targets[i])
+        assert example["text"] == task.text(batch.tokens[i])
+
+
+def test_settings_change_the_examples(mechint: Command) -> None:
+    found = json.loads(mechint("tasks", "modular-arithmetic", "--set", "p=7", "--set", "operation=multiply", "--json").stdout)
+    for example in found["examples"]:
+        a, b, _ = example["tokens"]
+        assert example["targets"][-1] == [a * b % 7]
+
+
+@pytest.mark.parametrize("text", ["", "a", "3:1", "0,0", "-1", "1:x"])
+def test_wrong_seeds(text: str) -> None:
+    with pytest.raises(ParameterError, match=r"^--seeds"):
+        seeds_of(text)
+
+
+def test_version(mechint: Command) -> None:
+    assert mechint("--version").stdout == "mechint 0.1.0\n"

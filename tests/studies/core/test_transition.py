@@ -1,0 +1,62 @@
+"""Transition curves: planted curves are found again, the interval covers them, and what lies beyond the models says so."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from mechint.errors import DataError
+from mechint.studies.core.transition import fit_transition, logistic
+
+SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
+
+
+def planted(middle: float, slope: float, seeds: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    sizes = np.repeat(SIZES, seeds)
+    generator = np.random.default_rng(seed)
+    return sizes, logistic(np.log(sizes), math.log(middle), slope) + generator.normal(0, noise, len(sizes))
+
+
+def test_a_planted_curve_is_found() -> None:
+    found = fit_transition(*planted(2e4, 2.5, 1, 0.0), bootstrap=5)
+    assert found.at(0.5) == pytest.approx(2e4, rel=0.01)
+    assert found.at(0.8) == pytest.approx(2e4 * 4 ** (1 / 2.5), rel=0.01)  # logit(0.8) = ln 4
+    assert found.slope == pytest.approx(2.5, rel=0.02)
+
+
+def test_the_fit_is_that_of_scipy() -> None:
+    sizes, accuracies = planted(2e4, 1.7, 5, 0.08)
+    found = fit_transition(sizes, accuracies, bootstrap=1)
+    (middle, slope), _ = optimize.curve_fit(lambda x, middle, slope: 1 / (1 + np.exp(-slope * (x - middle))), np.log(sizes), accuracies, p0=[10, 1])
+    assert (found.middle, found.slope) == pytest.approx((middle, slope), rel=0.01)
+
+
+def test_the_bootstrap_spreads_as_fits_to_new_runs_do() -> None:
+    found = [fit_transition(*planted(2e4, 2.0, 5, 0.1, seed), bootstrap=30) for seed in range(30)]
+    apart, within = np.std([one.middle for one in found], ddof=1), np.mean([one.samples[:, 0].std(ddof=1) for one in found])
+    assert within == pytest.approx(apart, rel=0.35)  # 30 fits know their own spread to 13%
+    low, high = found[0].interval()
+    assert low < found[0].at() < high
+
+
+def test_the_band_holds_the_curve() -> None:
+    found = fit_transition(*planted(2e4, 2.0, 4, 0.1), bootstrap=50)
+    fit, low, high = found.curve(SIZES)
+    assert ((low <= fit + 0.03) & (fit <= high + 0.03)).all()
+
+
+def test_what_is_never_learned_lies_beyond_the_largest_model() -> None:
+    found = fit_transition(SIZES, [0.0, 0.0, 0.05, 0.1, 0.1, 0.12], bootstrap=10)
+    assert math.isinf(found.at()) and found.at_least() == pytest.approx(3e5)
+
+
+def test_what_all_learn_lies_at_the_smallest_model() -> None:
+    assert fit_transition(SIZES, np.ones(6), bootstrap=10).at() == pytest.approx(1e3)
+
+
+def test_one_size_is_no_curve() -> None:
+    with pytest.raises(DataError, match="runs of 1 size; expected at least two"):
+        fit_transition([100, 100], [0.0, 1.0])

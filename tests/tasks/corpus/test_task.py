@@ -1,0 +1,420 @@
+"""The corpus: its language's entropy against long samples and a parser, injections against the task, files against their bytes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
+from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary
+from tasks.corpus import background, language
+from tasks.corpus.injection import Injection
+from tasks.corpus.task import Corpus
+from tasks.ordering import Comparison
+
+INJECTED = {"inject": "comparison", "inject_parameters": {"n": 20, "equals": False}}
+
+
+# --- the language -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def automaton():
+    return language.build(200, 0.05, 3)
+
+
+def test_entropy_rate_is_what_a_long_text_costs_under_the_true_model(automaton):
+    machine, _ = automaton
+    tokens, _ = machine.draw(100, 2000, np.random.default_rng(0))
+    costs = -machine.log_likelihood(tokens).mean(1)
+    assert costs.mean() == pytest.approx(machine.entropy_rate, abs=5 * costs.std() / 10)
+    short, _ = machine.draw(4000, 24, np.random.default_rng(1))
+    position = -machine.log_likelihood(short).mean(0)
+    np.testing.assert_allclose(position, machine.occupancy(24) @ machine.entropies, atol=0.12)
+
+
+def test_stationary_distribution_is_the_limit_of_the_occupancy(automaton):
+    machine, _ = automaton
+    late = machine.occupancy(1500)[-200:].mean(0)
+    np.testing.assert_allclose(machine.stationary, late, atol=1e-6)
+
+
+def test_probabilities_of_all_short_texts_add_up_to_one():
+    machine, words = language.build(40, 0.1, 0)
+    texts = np.array(list(itertools.product(range(len(words)), repeat=3)))
+    assert np.exp(machine.log_likelihood(texts).sum(1)).sum() == pytest.approx(1)
+    np.testing.assert_allclose(np.bincount(machine.source, machine.probability), 1)
+
+
+def test_a_likelier_looking_model_does_no_better(automaton):
+    """Gibbs: the true model's loss is the least; a bigram model of the same texts pays more."""
+    machine, words = automaton
+    tokens, _ = machine.draw(200, 1000, np.random.default_rng(2))
+    pairs = np.zeros((len(words), len(words)))
+    np.add.at(pairs, (tokens[:, :-1], tokens[:, 1:]), 1)
+    share = pairs / pairs.sum()
+    bigram = -(share[share > 0] * np.log((pairs / pairs.sum(1, keepdims=True).clip(1))[share > 0])).sum()
+    assert machine.entropy_rate < bigram - 0.2
+
+
+def parse(words: Sequence[str]) -> None:
+    """Hold a text against the grammar by a stack of its own."""
+    stack, topic, i = [], None, 0
+    while i < len(words):
+        word = words[i]
+        if word in ("rises", "sums") and len(words) >= i + 5:
+            numbers = [int(number) for number in words[i + 1 : i + (3 if word == "rises" else 4)]]
+            assert numbers[0] < numbers[1] if word == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+            i += len(numbers)
+        elif word.startswith("the"):
+            stack.append(word[3:])
+        elif word.startswith("verb"):
+            assert word[4:].split(".")[0] == stack[-1]
+        elif word.startswith("noun"):
+            topic = topic or word[4:].split(".")[0]
+            assert word[4:].split(".")[0] == topic
+        elif word == "<eod>":
+            assert not stack
+            topic = None
+        elif word == "," or (word == "." and stack):
+            stack.pop()
+            assert bool(stack) == (word == ",")
+        i += 1
+
+
+def test_texts_agree_across_nested_clauses_and_keep_their_topic(automaton):
+    machine, words = automaton
+    tokens, _ = machine.draw(50, 300, np.random.default_rng(4))
+    for row in tokens:
+        parse([words[token] for token in row])
+    nested = sum([words[a].startswith("noun") and words[b].startswith("the") for row in tokens for a, b in itertools.pairwise(row)])
+    assert nested > 100
+
+
+def test_the_vocabulary_is_zipfian():
+    machine, words = language.build(512, 0.02, 0)
+    tokens, _ = machine.draw(300, 2000, np.random.default_rng(0))
+    counts = np.sort(np.bincount(tokens.ravel(), minlength=len(words)))[::-1]
+    ranks = np.arange(6, 301)
+    assert np.polyfit(np.log(ranks), np.log(counts[5:300]), 1)[0] == pytest.approx(-1, abs=0.15)
+
+
+# --- the stream ---------------------------------------------------------------------------------------------------------
+def test_targets_are_next_tokens():
+    task = Corpus(n_ctx=16)
+    batch = task.sample(50, seed=0)
+    assert batch.tokens.shape == (50, 16) and batch.targets.shape == (50, 16, 1)
+    for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
+        assert targets == task.brute_force(tokens)
+        assert task.tokens_of(task.text(tokens)) == tokens
+
+
+def test_reference_tasks_come_at_their_known_frequency_and_are_marked():
+    task = Corpus(n_ctx=48, reference_rate=0.1)
+    batch = task.sample(6000, seed=0)
+    words = task.vocabulary.tokens
+    for name, expected in task.reference_frequencies.items():
+        mask = batch.masks[name]
+        assert mask[:, :-1].sum().item() / 6000 == pytest.approx(expected, rel=0.05)
+        for row, position in mask[:, :-1].nonzero()[:30].tolist():
+            text = [words[token] for token in batch.tokens[row]]
+            numbers = [int(number) for number in text[text.index(name, max(0, position - 2)) + 1 : position + 2]]
+            assert numbers[0] < numbers[1] if name == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+
+
+def test_best_loss_and_chance_bound_a_models_loss():
+    task = Corpus(n_ctx=32, vocab_size=128)
+    batch = task.sample(4000, seed=5)
+    machine = task.background.automaton
+    assert -machine.log_likelihood(batch.tokens.numpy())[:, 1:].mean() == pytest.approx(task.best_loss, abs=0.02)
+    counts = torch.bincount(batch.tokens[:, 1:].flatten(), minlength=task.d_vocab).double()
+    assert task.chance["next"].accuracy == pytest.approx(float(counts.max() / counts.sum()), abs=0.01)
+    assert task.best_loss < task.chance["next"].loss < np.log(task.d_vocab)
+
+
+@settings(max_examples=10, deadline=None)
+@given(frequency=st.floats(0, 1), seed=st.integers(0, 100))
+def test_injected_instances_are_the_tasks_and_come_at_their_frequency(frequency, seed):
+    task = Corpus(n_ctx=12, frequency=frequency, inject_seed=seed, **INJECTED)
+    inner, injection = Comparison(n=20, equals=False), task.injection
+    batch = task.sample(1000, seed=seed)
+    carries = batch.masks["task"].any(1)
+    assert abs(carries.float().mean().item() - frequency) < 0.06
+    back = {word: token for token, word in enumerate(injection.token_words.tolist())}
+    labels = injection.class_words.tolist()
+    assert len({*back, *labels}) == 22
+    for a, b, label, end in batch.tokens[carries][:50, :4].tolist():
+        assert labels.index(label) == inner.plain(back[a], back[b])[0]
+        assert end == task.d_vocab - 1
+    assert batch.masks["task"][carries].sum(1).eq(3).all()
+    assert not (batch.masks["rises"] & batch.masks["task"]).any()
+
+
+def test_training_never_shows_a_held_out_instance():
+    task = Corpus(n_ctx=8, frequency=1.0, **INJECTED)
+    trained = {tuple(pair) for pair in next(task.stream("train", 0, 3000)).tokens[:, :2].tolist()}
+    held_out = {tuple(pair) for pair in task.sample(2000, seed=0, split="task").tokens.tolist()}
+    assert len(held_out) > 150 and not trained & held_out
+    assert {tuple(pair) for pair in task.sample(500, seed=0, split="task-train").tokens.tolist()} <= trained
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+def test_bursts_have_matched_frequency(gap):
+    task = Corpus(n_ctx=8, frequency=0.2, gap=gap, **INJECTED)
+    counts = [batch.masks["task"].any(1).sum().item() for batch in itertools.islice(task.stream("train", 0, 100), 40)]
+    assert sum(counts) / 4000 == pytest.approx(0.2, abs=0.03)
+    if gap > 1:
+        assert [count > 0 for count in counts] == [(step + 1) % gap == 0 for step in range(40)]
+
+
+@pytest.mark.parametrize("gap", [1, 4])
+def test_streams_repeat_and_resume(gap):
+    task = Corpus(n_ctx=8, frequency=0.2, gap=gap, **INJECTED)
+    whole = list(itertools.islice(task.stream("train", 7, 16), 9))
+    resumed = list(itertools.islice(task.stream("train", 7, 16, start=5), 4))
+    assert all(torch.equal(a.tokens, b.tokens) for a, b in zip(whole[5:], resumed, strict=True))
+
+
+def test_prompts_carry_the_tasks_truth_in_words():
+    task = Corpus(n_ctx=8, inject="hidden-addition", inject_parameters={"n": 15, "equals": False})
+    inner, injection = task._injected, task.injection
+    batch = task.sample(40, seed=1, split="task")
+    word_of = injection.token_words
+    by_rank = inner.ranks.argsort()
+    back = {word: token for token, word in enumerate(word_of.tolist())}
+    for (a, b), target in zip(batch.tokens.tolist(), batch.targets[:, -1, 0].tolist(), strict=True):
+        assert target == word_of[by_rank[inner.plain(back[a], back[b])[0]]]
+    assert task.symmetry is not None and task.symmetry.tokens == tuple(word_of[by_rank].tolist())
+    name = next(iter(task.variables))
+    pairs = task.counterfactuals(name, 30, seed=0)
+    plain = inner.variables[name]
+    to_inner = torch.tensor([[back[word] for word in row] for row in pairs.base.tokens.tolist()])
+    from_inner = torch.tensor([[back[word] for word in row] for row in pairs.source.tokens.tolist()])
+    values = plain.read(from_inner)
+    assert torch.equal(values, pairs.values)
+    expected = word_of[by_rank[plain.label(to_inner, values)[:, -1, 0]]]
+    assert torch.equal(pairs.labels[:, -1, 0], expected)
+
+
+def test_scores_of_an_oracle_and_of_a_know_nothing():
+    task = Corpus(n_ctx=24, vocab_size=64, reference_rate=0.2, **INJECTED)
+    machine, injection = task.background.automaton, task.injection
+    dense = np.zeros((len(machine.kinds), task.d_vocab))
+    dense[machine.source, machine.token] = machine.probability
+
+    def predict(tokens, positions):
+        """Model 0 knows the language and the injected task, model 1 nothing."""
+        logits = torch.zeros(2, tokens.shape[1], task.d_vocab)
+        for i, (row, position) in enumerate(zip(tokens[0].tolist(), positions[0].tolist(), strict=True)):
+            if len(row) == 2:
+                a, b = injection._back[row].tolist()
+                logits[0, i, injection.class_words[Comparison(n=20, equals=False).plain(a, b)[0]]] = 50
+                continue
+            state = 0
+            for token in row[: position + 1]:
+                edge = np.flatnonzero((machine.source == state) & (machine.token == token))
+                state = machine.target[edge[0]]
+            logits[0, i] = torch.from_numpy(np.log(dense[state] + 1e-9))
+        return logits
+
+    scores = task.control("absent").score(predict, "test", seed=0, n=300)
+    assert set(scores) == {f"{kind}.{name}" for kind in ("accuracy", "loss") for name in ("task", "rises", "sums")}
+    assert scores["accuracy.task"][0] == 1 and scores["loss.task"][0] < 1e-6
+    assert scores["accuracy.sums"][0] == 1 and scores["loss.sums"][0] < 1e-6
+    assert scores["loss.rises"][0] == pytest.approx(np.mean([np.log(15 - x) for x in range(15)]), rel=0.1)
+    for name in ("task", "rises", "sums"):
+        assert scores[f"loss.{name}"][1] == pytest.approx(np.log(task.d_vocab))
+
+
+def test_controls_lack_the_mechanism():
+    task = Corpus(n_ctx=8, frequency=1.0, **INJECTED)
+    assert not task.control("absent").sample(200, seed=0).masks["task"].any()
+    shuffled, inner = task.control("shuffled"), Comparison(n=20, equals=False)
+    batch, back = shuffled.sample(400, seed=0), shuffled.injection._back
+    truth = torch.tensor([inner.plain(*back[pair].tolist())[0] for pair in batch.tokens[:, :2]])
+    labels = (batch.tokens[:, 2] == shuffled.injection.class_words[1]).long()
+    assert abs((labels == truth).float().mean().item() - 0.5) < 0.12
+
+
+# --- injections that need care --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Echo(GeneratedTask):
+    """Says the first of 1 to 3 letters again; or, wrongly for a language, names it while the letters are still read."""
+
+    name: ClassVar[str] = "echo"
+    source: ClassVar[str] = "a test"
+    early: bool = False
+
+    @property
+    def vocabulary(self):
+        return Vocabulary(tuple("abcde"))
+
+    n_ctx = 3
+
+    @property
+    def outputs(self):
+        return (Output("first", 5),)
+
+    @property
+    def chance(self):
+        return {"first": Chance(0.2, float(np.log(5)))}
+
+    def brute_force(self, tokens):
+        raise NotImplementedError
+
+    def generate(self, n, split, generator):
+        tokens = torch.from_numpy(generator.integers(0, 5, (n, 3)))
+        lengths = torch.from_numpy(generator.integers(2 if self.early else 1, 4, n))
+        targets = torch.full((n, 3, 1), IGNORE)
+        targets[torch.arange(n), 0 if self.early else lengths - 1, 0] = tokens[:, 0]
+        return Batch(tokens, targets, lengths=lengths)
+
+
+def test_instances_of_different_lengths_end_where_they_end():
+    injection = Injection(Echo(), 30, 30, 0)
+    tokens, ends = injection.texts(200, "train", np.random.default_rng(0))
+    assert set(ends.tolist()) == {2, 3, 4}
+    for row, end in zip(tokens.tolist(), ends.tolist(), strict=True):
+        assert row[end] == 30 and row[end - 1] == row[0] and 30 not in row[:end]
+
+
+def test_answers_inside_the_input_are_refused():
+    with pytest.raises(ParameterError, match="inject='echo': its answers are read inside the input"):
+        Injection(Echo(early=True), 30, 30, 0).texts(50, "train", np.random.default_rng(0))
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------
+TEXT = "It was the best of times, it was the worst of times; ünder the sun.\n" * 60
+
+
+def test_bytes_of_a_file_are_its_tokens(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    task = Corpus(path=str(path), n_ctx=32)
+    assert isinstance(task.background.data, np.memmap) and task.d_vocab == 257
+    raw = path.read_bytes()
+    bounds = {"train": (0, 0.9), "validation": (0.9, 0.95), "test": (0.95, 1)}
+    for split, (low, high) in bounds.items():
+        part = raw[int(low * len(raw)) : int(high * len(raw))]
+        for row in task.sample(20, seed=0, split=split).tokens.tolist():
+            assert bytes(row) in part
+            assert task.tokens_of(task.text(row)) == row
+    assert task.text(list(b"a b\n")) == "aĠbĊ"
+    with pytest.raises(NotApplicableError, match="entropy is known for the synthetic language only"):
+        _ = task.entropy_rate
+
+
+def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "BLOCK", 7)  # blocks end inside words
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    task = Corpus(path=str(path), tokenizer="words", vocab_size=6, n_ctx=8)
+    expected = TEXT.split()
+    known = {"the", "It", "was", "of", "best"}
+    assert task.vocabulary.tokens[:3] == ("the", "of", "was") and task.vocabulary.tokens[-2:] == ("<unk>", "<eod>")
+    kept = set(task.vocabulary.tokens[:-2])
+    assert len(kept) == 5 and {"the", "of", "was"} < kept | known
+    assert isinstance(task.background.data, np.memmap)
+    assert task.text(task.background.data.tolist()).split() == [word if word in kept else "<unk>" for word in expected]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin"])
+def test_token_files_are_memory_mapped(tmp_path, suffix):
+    tokens = np.random.default_rng(0).integers(0, 50, 2000).astype(np.uint16)
+    path = tmp_path / f"tokens{suffix}"
+    np.save(path, tokens) if suffix == ".npy" else tokens.tofile(path)
+    task = Corpus(path=str(path), n_ctx=16, frequency=0.5, inject="comparison", inject_parameters={"n": 20})
+    assert isinstance(task.background.data, np.memmap) and task.d_vocab == int(tokens.max()) + 2
+    plain = task.control("absent").sample(3, seed=0, split="train").tokens.numpy()
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, 16)
+    assert all((windows == row).all(1).any() for row in plain)
+    with pytest.raises(DataError, match=r"holds token .*; expected less than vocab_size=10"):
+        Corpus(path=str(path), n_ctx=16, vocab_size=10).sample(8, seed=0)
+
+
+def test_a_saved_dataset_is_a_background(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict({"text": [TEXT[:700], TEXT[:900]]}).save_to_disk(str(tmp_path / "saved"))
+    task = Corpus(dataset=str(tmp_path / "saved"), n_ctx=16)
+    assert task.background.data.tolist() == [*TEXT[:700].encode(), 256, *TEXT[:900].encode(), 256]
+    words = Corpus(dataset=str(tmp_path / "saved"), n_ctx=8, tokenizer="words")
+    assert words.text(words.background.data.tolist()).split() == [*TEXT[:700].split(), "<eod>", *TEXT[:900].split(), "<eod>"]
+    with pytest.raises(DataError, match="has no column 'body'; expected one of text"):
+        _ = Corpus(dataset=str(tmp_path / "saved"), dataset_field="body").background
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------------
+def test_unusable_files_give_one_clear_line(tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "blank.txt").write_text(" \n" * 50)
+    (tmp_path / "short.txt").write_text("abc")
+    (tmp_path / "small.txt").write_text("abc " * 50)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 500)
+    (tmp_path / "bad.npy").write_bytes(b"not numpy" * 50)
+    np.save(tmp_path / "square.npy", np.zeros((4, 4)))
+    for name, tokenizer, message in [
+        ("none.txt", "bytes", "no such file"),
+        ("empty.txt", "bytes", "the file is empty"),
+        ("blank.txt", "words", "holds no tokens"),
+        ("short.txt", "bytes", "3 tokens; expected at least a context of 64"),
+        ("small.txt", "bytes", r"validation part \(5%\) has 10 of 200 tokens, less than a context of 64; expected about 1280"),
+        ("latin.txt", "words", "is no UTF-8 text"),
+        ("bad.npy", "bytes", "cannot be read as tokens"),
+        ("square.npy", "bytes", r"array of shape \(4, 4\), float64"),
+        (".", "bytes", "is a directory"),
+    ]:
+        with pytest.raises(DataError, match=message) as caught:
+            Corpus(path=str(tmp_path / name), tokenizer=tokenizer).sample(2, seed=0)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_dataset_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(DataError, match="the package datasets is not installed"):
+        _ = Corpus(dataset=str(tmp_path)).background
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"frequency": 1.5}, "frequency=1.5: expected 0 to 1"),
+        ({**INJECTED, "frequency": 0.5, "gap": 3}, "gap=3: expected at most 2"),
+        ({**INJECTED, "n_ctx": 3}, "n_ctx=3: expected at least 4"),
+        ({"inject": "corpus"}, "inject='corpus': expected a task other than the corpus"),
+        ({"path": "a", "dataset": "b"}, "dataset='b': expected none where path is given"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(ParameterError, match=message):
+        Corpus(**parameters)
+
+
+def test_tasks_that_cannot_be_injected():
+    with pytest.raises(UnknownNameError, match="did you mean 'comparison'"):
+        Corpus(inject="comparisn")
+    with pytest.raises(ParameterError, match="expected a token task with one output; it has"):
+        _ = Corpus(inject="remainders", inject_parameters={"p": 7}).injection
+    with pytest.raises(ParameterError, match="expected a token task"):
+        _ = Corpus(inject="single-index", n_ctx=128).injection
+    with pytest.raises(ParameterError, match=r"needs 102 words; the background has 64: raise vocab_size"):
+        _ = Corpus(vocab_size=64, inject="comparison", inject_parameters={"equals": False}).injection
+    with pytest.raises(NotApplicableError, match="no task is injected"):
+        Corpus().sample(2, seed=0, split="task")
+    with pytest.raises(ParameterError, match="vocab_size=20: expected at least 34"):
+        Corpus(vocab_size=20).sample(2, seed=0)
+
+
+def test_parameters_round_trip_and_tables_say_what_was_drawn():
+    task = Corpus(n_ctx=8, frequency=0.5, **INJECTED)
+    assert Corpus.from_dict(task.to_dict()) == task
+    tables = task.tables()
+    words = list(tables["words_of_tokens"].values()) + tables["words_of_classes"]
+    assert len(words) == len(set(words)) == 22 and set(words) < set(task.vocabulary.tokens)
+    assert Corpus().tables() == {} and not Corpus().variables and Corpus().symmetry is None

@@ -1,0 +1,134 @@
+"""Greedy continuation and causal variables of ListOps, against one example at a time by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mechint.task import IGNORE
+from tasks.listops import greedy
+from tasks.listops.task import ListOps
+
+
+def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
+    """predict() of models that continue as the task would, or (wrong) with the digit after each answer's right one."""
+    calls = []
+
+    def predict(tokens, positions):
+        calls.append(tokens.shape)
+        logits = torch.zeros(len(wrong), tokens.shape[1], task.d_vocab_out)
+        for model, mistaken in enumerate(wrong):
+            source = tokens[min(model, len(tokens) - 1)]
+            for row, place in enumerate(positions[min(model, len(positions) - 1)]):
+                whole = task.tokens_of(task.notation.write(task.solution(source[row]), task.chain_of_thought).strip("\n"))
+                token = whole[int(place) + 1]
+                if mistaken and source[row, place] == task.vocabulary.ids["="]:
+                    token = (token + 1) % 10
+                logits[model, row, token] = 1
+        return logits
+
+    return predict, calls
+
+
+@pytest.mark.parametrize("parameters", [{}, {"chain_of_thought": False}, {"spelling": "functional", "n": 12, "loss_on": "all"}])
+def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
+    task = ListOps(**parameters)
+    predict, calls = oracle(task, wrong=(False, True))
+    scores = task.score(predict, "test", 0, 24)
+    assert set(scores) == {"accuracy", "accuracy.MAX", "accuracy.MED", "accuracy.ADD"}
+    assert all(value.tolist() == [1.0, 0.0] for value in scores.values())
+    assert calls[0][0] == 1  # one copy of the prompt for all models
+    if parameters == {"chain_of_thought": False}:
+        assert len(calls) == 4  # the answer is the next character: one step for each accuracy
+
+
+def test_continuation_equals_one_example_at_a_time():
+    task = ListOps(n=12, spelling="functional", depth=1)
+    generator = torch.Generator().manual_seed(0)
+    models, batch = 3, task.sample(40, 0)
+    equals, end, n = task.vocabulary.ids["="], task.vocabulary.ids["\n"], task.d_vocab
+    table = torch.randn(models, n, n, generator=generator)  # every model a chain: the next token from the last two
+    table[:, :, [equals, end]] += 1.0
+
+    def logits(model: int, tokens: torch.Tensor, place: int) -> torch.Tensor:
+        return table[model, tokens[place]] + table[model, tokens[place - 1]].roll(1)
+
+    def predict(tokens, positions):
+        return torch.stack(
+            [
+                torch.stack([logits(m, row, int(place)) for row, place in zip(tokens[m % len(tokens)], positions[m % len(positions)], strict=True)])
+                for m in range(models)
+            ]
+        )
+
+    prompts = task.prompts(batch.tokens)
+    found = greedy.answers(predict, batch.tokens, prompts, equals, end, 2)
+    for m in range(models):
+        for row in range(len(batch)):
+            written = batch.tokens[row, : prompts[row]].tolist()
+            while len(written) < task.n_ctx and written[-1] != end:
+                written.append(int(logits(m, torch.tensor(written), len(written) - 1).argmax()))
+            expected = [-1, -1]
+            if equals in written:
+                after = written[written.index(equals) + 1 :][:2]
+                expected = [end if end in after[:place] else token for place, token in enumerate([*after, end, end][:2])]
+            assert found[m, row].tolist() == expected
+
+
+def test_accuracy_counts_by_the_answer_alone():
+    """A model that leaves the steps out and writes the value at once is right."""
+    task = ListOps(operations=("ADD",))
+    batch = task.sample(30, 1)
+    values = [task.vocabulary.ids[task.solution(tokens)[-1]] for tokens in batch.tokens]
+
+    def predict(tokens, positions):
+        now = tokens[0, torch.arange(tokens.shape[1]), positions[0]]
+        logits = torch.zeros(1, tokens.shape[1], task.d_vocab_out)
+        for row, token in enumerate(now):
+            logits[0, row, values[row] if token == task.vocabulary.ids["="] else task.vocabulary.ids["="]] = 1
+        return logits
+
+    assert task.accuracy(predict, batch).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"chain_of_thought": False, "loss_on": "answer"}, {"loss_on": "all", "algebra": "permutation-blocks"}])
+def test_setting_a_variable_gives_the_changed_expression_its_output(parameters):
+    task = ListOps(**parameters)
+    for variable in task.variables.values():
+        batch = task.sample(20, 0)
+        values = variable.read(batch.tokens)
+        assert torch.equal(variable.label(batch.tokens, values), batch.targets)
+        assert 0 <= values.min() and values.max() < variable.n_values
+    pairs = task.counterfactuals("operation", 30, 0)
+    for tokens, source, labels in zip(pairs.base.tokens, pairs.source.tokens, pairs.labels, strict=True):
+        changed = tokens.clone()
+        changed[2] = source[2]  # the symbol of the outermost operation
+        truth = torch.tensor(task.brute_force(changed.tolist()))
+        after_prompt = slice(int(task.prompts(tokens[None])) - 1, None)
+        assert torch.equal(labels[after_prompt], truth[after_prompt])
+    pairs = task.counterfactuals("answer", 30, 0)
+    equals = (pairs.base.tokens == task.vocabulary.ids["="]).int().argmax(1)
+    assert torch.equal(pairs.labels[torch.arange(30), equals, 0], pairs.values)
+    assert (pairs.labels != IGNORE).sum() == (pairs.base.targets != IGNORE).sum()
+
+
+def test_operands_of_single_brackets_are_variables():
+    task = ListOps(operands=3, min_operands=3, depth=1, chain_of_thought=False)
+    assert list(task.variables) == ["answer", "operation", "operand_0", "operand_1", "operand_2"]
+    for slot in range(3):
+        pairs = task.counterfactuals(f"operand_{slot}", 40, 0)
+        (place,) = pairs.variable.positions
+        assert torch.equal(pairs.values, pairs.source.tokens[:, place])
+        changed = pairs.base.tokens.clone()
+        changed[:, place] = pairs.values
+        assert pairs.labels.tolist() == [task.brute_force(tokens) for tokens in changed.tolist()]
+    assert list(ListOps().variables) == ["answer", "operation"]
+
+
+def test_symmetry_acts_on_the_value_tokens():
+    task = ListOps(n=26)
+    assert task.symmetry.group.order == 26 and [task.vocabulary.tokens[token] for token in task.symmetry.tokens][:3] == ["A", "B", "C"]
+    assert ListOps(algebra="permutation-blocks").symmetry.group.order == 36
+    assert ListOps(n=12, spelling="functional").symmetry is None
+    assert np.prod([len(text) for text in task.notation.values]) == 1

@@ -1,0 +1,89 @@
+"""The triplet experiments: their sets counted, their labels by hand, their held-out triplets nowhere in training."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from mechint.errors import MechintError
+from mechint.registry import TASKS
+from tasks.listops.triplets import Triplets
+
+SETS = {"SUM 900": {"operations": ("ADD",)}, "MAX+MED+SUM 2,700": {}, "MAX+MED+SUM 900": {"per_operation": 300}}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_sets_of_the_source(name):
+    task = Triplets(**SETS[name])
+    split, texts = task.split(3), [task.text(tokens) for tokens in task.inputs()]
+    assert sorted(torch.cat(list(split.values())).tolist()) == list(range(len(texts)))
+    train, test = ([texts[index] for index in split[part]] for part in ("train", "test"))
+    assert len(train) == int(name.split()[-1].replace(",", "")) and len(test) == 100
+    assert {text[2] for text in test} == {"%"}
+    assert not {text[3:6] for text in train} & {text[3:6] for text in test}
+    assert set(Counter(text[2] for text in train).values()) == {len(train) // len(task.operations)}
+    for share, part in zip(task.fractions, ("train", "validation"), strict=True):
+        assert round(share * len(texts)) == len(split[part])
+
+
+def test_the_three_sets_test_the_same_triplets():
+    def tested(seed: int, **parameters) -> set[str]:
+        task = Triplets(**parameters)
+        return {task.text(tokens) for tokens in task.inputs()[task.split(seed)["test"]]}
+
+    sum_900, mixed_2700, mixed_900 = (tested(5, **parameters) for parameters in SETS.values())
+    assert sum_900 == mixed_2700 == mixed_900 != tested(6)
+
+
+@pytest.mark.parametrize("parameters", [{"n": 4}, {"n": 5, "loss_on": "all", "operations": ("PROD", "NADD", "MIN")}, {"n": 12, "addition": "shuffled"}])
+def test_labels_by_hand(parameters):
+    task = Triplets(**parameters)
+    data = task.examples()
+    assert tuple(data.tokens.shape) == (len(task.operations) * task.n**3, task.n_ctx)
+    for tokens, targets in zip(data.tokens[::7], data.targets[::7], strict=True):
+        assert task.brute_force(tokens.tolist()) == targets.tolist() and task.tokens_of(task.text(tokens)) == tokens.tolist()
+    operands = data.tokens[:, 3:6].reshape(*task.grid, 3)
+    assert operands[..., 1, 2, 3, :].unique().tolist() == [1, 2, 3]
+
+
+def test_score_reads_the_held_out_triplets_under_every_operation():
+    task = Triplets()
+
+    def predict(tokens, positions):
+        """Answers every triplet with its largest operand."""
+        logits = torch.zeros(1, tokens.shape[1], task.d_vocab_out)
+        return logits.scatter(2, tokens[:, :, 3:6].max(-1, keepdim=True).values, 1.0)
+
+    scores = task.score(predict, "test", 0, 1000)
+    held_out = task.inputs()[task.split(0)["test"]]
+    expected = {"ADD": held_out[:, 3:6].sum(1) % 10, "MED": held_out[:, 3:6].median(1).values, "MAX": held_out[:, 3:6].max(1).values}
+    for name, values in expected.items():
+        assert scores[f"accuracy.{name}"].tolist() == [pytest.approx((values == held_out[:, 3:6].max(1).values).double().mean().item())]
+    assert scores["accuracy"] == scores["accuracy.ADD"] and scores["accuracy.MAX"].tolist() == [1.0]
+
+
+def test_chance_is_exact():
+    assert Triplets().answer_chance.accuracy == pytest.approx(0.1)
+    assert Triplets(operations=("MAX",)).answer_chance.accuracy == pytest.approx((10**3 - 9**3) / 10**3)
+    assert Triplets().chance["token"].accuracy == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"excluded": 1000}, "excluded=1000: expected 1 to 999, of 1000 triplets"),
+        ({"excluded": 0}, "excluded=0: expected at least 1"),
+        ({"per_operation": 901}, "per_operation=901: expected 1 to 900"),
+        ({"operations": ()}, "operations=\\(\\): expected at least one"),
+        ({"test_operation": "PROD"}, "unknown operation of the mixture 'PROD'"),
+    ],
+)
+def test_parameters_that_do_not_fit_give_one_line(parameters, message):
+    with pytest.raises(MechintError, match=message):
+        Triplets(**parameters)
+
+
+def test_registered():
+    assert TASKS["listops-triplets"] is Triplets and TASKS["listops"].name == "listops"
