@@ -1,4 +1,6 @@
-"""Whole runs and commands, on the wall clock: training from nothing, the light commands, one analysis."""
+"""Whole runs and commands, on the wall clock: training from nothing, the light commands, one
+analysis.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,62 @@ LIGHT = (["--help"], ["tasks"], ["probes"])
 
 def python(*arguments: str) -> float:
     """Seconds of a Python process."""
-    return seconds(lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    return seconds(
+        lambda: subprocess.run(
+            [sys.executable, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    )
 
 
 def rows(bench: Bench) -> Iterator[Row]:
     """The rows of whole runs and commands."""
     checkpoint = bench.folder / "addition"
-    task, settings = TASKS[TASK].from_dict(PARAMETERS), {**TRAIN, **({"steps": 5} if bench.quick else {})}
+    task, settings = (
+        TASKS[TASK].from_dict(PARAMETERS),
+        {**TRAIN, **({"steps": 5} if bench.quick else {})},
+    )
     took = seconds(lambda: train(task, None, settings, seeds=(0,), out=checkpoint))
-    (run,) = train(task, None, settings, seeds=(0,), out=checkpoint, resume=True)  # finished: read back, not trained
-    note = f"test accuracy {run.final['test.accuracy']:.4f} after {run.step} steps, seed 0, evaluations and checkpoints included"
-    row = bounded("addition mod 113 from nothing to 99.9% test accuracy", took, 120.0, "at most", note=note)
+    (run,) = train(
+        task, None, settings, seeds=(0,), out=checkpoint, resume=True
+    )  # finished: read back, not trained
+    note = (
+        f"test accuracy {run.final['test.accuracy']:.4f} after {run.step} steps, seed 0, "
+        "evaluations and checkpoints included"
+    )
+    row = bounded(
+        "addition mod 113 from nothing to 99.9% test accuracy", took, 120.0, "at most", note=note
+    )
     yield {**row, "met": row["met"] and run.final["test.accuracy"] >= 0.999}
 
     for arguments in LIGHT:
-        yield bounded(f"mechint {' '.join(arguments)}", statistics.median(python("-m", "mechint", *arguments) for _ in range(bench.repeats(7))), 0.5, "at most")
+        yield bounded(
+            f"mechint {' '.join(arguments)}",
+            statistics.median(python("-m", "mechint", *arguments) for _ in range(bench.repeats(7))),
+            0.5,
+            "at most",
+        )
 
-    analysis = ("-m", "mechint", "analyze", str(checkpoint / "ckpt.pt"), "--probe", "fourier", "--json")
+    analysis = (
+        "-m",
+        "mechint",
+        "analyze",
+        str(checkpoint / "ckpt.pt"),
+        "--probe",
+        "fourier",
+        "--json",
+    )
     python(*analysis)  # compiles what is compiled once
-    whole, importing, _ = paired(lambda: python(*analysis), lambda: python("-c", "import transformer_lens"), bench.repeats(3))
+    whole, importing, _ = paired(
+        lambda: python(*analysis), lambda: python("-c", "import transformer_lens"), bench.repeats(3)
+    )
     note = f"{whole:.1f} s, of which {importing:.1f} s are the import"
-    yield bounded("mechint analyze, fourier, one checkpoint, beyond importing TransformerLens", whole - importing, 3.0, "at most", note=note)
+    yield bounded(
+        "mechint analyze, fourier, one checkpoint, beyond importing TransformerLens",
+        whole - importing,
+        3.0,
+        "at most",
+        note=note,
+    )

@@ -1,7 +1,8 @@
 """DAS against pyvene's own training loop: same model, pairs, rank, optimiser and steps.
 
-pyvene's IntervenableModel runs two whole forwards a step; ours computes the sources and everything before the site
-once, and runs only from the site on. `rows` gives the ratio of medians of paired runs, and both accuracies.
+pyvene's IntervenableModel runs two whole forwards a step; ours computes the sources and everything
+before the site once, and runs only from the site on. `rows` gives the ratio of medians of paired
+runs, and both accuracies.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class Wrapped(nn.Module):
 
     def __init__(self, model: HookedTransformer) -> None:
         super().__init__()
-        self.model, self.config = model, SimpleNamespace(hidden_size=model.config.d_model, to_dict=dict)
+        self.model, self.config = (
+            model,
+            SimpleNamespace(hidden_size=model.config.d_model, to_dict=dict),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -45,20 +49,28 @@ class Wrapped(nn.Module):
         return SimpleNamespace(logits=self.model(input_ids))
 
 
-def pyvene_model(model: HookedTransformer, hook: str, dimension: int, seed: int) -> tuple[Any, nn.Module]:
+def pyvene_model(
+    model: HookedTransformer, hook: str, dimension: int, seed: int
+) -> tuple[Any, nn.Module]:
     """pyvene's IntervenableModel with one trainable rotation at `hook`, and the rotation."""
     with contextlib.redirect_stdout(io.StringIO()):  # what it says of packages that it does without
         import pyvene
 
     torch.manual_seed(seed)
-    rotation = pyvene.LowRankRotatedSpaceIntervention(embed_dim=model.config.d_model, low_rank_dimension=dimension)
+    rotation = pyvene.LowRankRotatedSpaceIntervention(
+        embed_dim=model.config.d_model, low_rank_dimension=dimension
+    )
     _, block, name = hook.split(".", 2)
-    config = pyvene.IntervenableConfig({"component": f"model.blocks[{block}].{name}.output", "intervention": rotation})
+    config = pyvene.IntervenableConfig(
+        {"component": f"model.blocks[{block}].{name}.output", "intervention": rotation}
+    )
     return pyvene.IntervenableModel(config, Wrapped(model)), rotation
 
 
 def pyvene_logits(intervenable: Any, pairs: Pairs, pos: int) -> Tensor:
-    _, counterfactual = intervenable({"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos})
+    _, counterfactual = intervenable(
+        {"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos}
+    )
     return at(counterfactual.logits, pairs.reads)
 
 
@@ -69,7 +81,9 @@ def pyvene_fit(model: HookedTransformer, pairs: Pairs, seed: int) -> Any:
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=STEPS)
     for _ in range(STEPS):
         batch = pairs[torch.randint(len(pairs), (BATCH,), generator=generator)]
-        loss = nn.functional.cross_entropy(pyvene_logits(intervenable, batch, 0), batch.labels[:, 0])
+        loss = nn.functional.cross_entropy(
+            pyvene_logits(intervenable, batch, 0), batch.labels[:, 0]
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -81,7 +95,9 @@ def trained() -> Subject:
     """A comparison model of two layers, 1,000 steps."""
     task = TASKS["comparison"]()
     shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
-    model = HookedTransformer(ModelConfig(n_layers=2, d_model=64, n_heads=4, init_mode="d_model", **shape), seed=0)
+    model = HookedTransformer(
+        ModelConfig(n_layers=2, d_model=64, n_heads=4, init_mode="d_model", **shape), seed=0
+    )
     data = task.examples()
     data, generator = data[task.split(0)["train"]], torch.Generator().manual_seed(0)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.3, betas=(0.9, 0.98))
@@ -95,7 +111,9 @@ def trained() -> Subject:
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """The benchmark's row: seconds of ours and of the peer for one alignment, and both accuracies on the same held-out pairs."""
+    """The benchmark's row: seconds of ours and of the peer for one alignment, and both accuracies
+    on the same held-out pairs.
+    """
     subject = trained()
     assert subject.task is not None
     pairs = draw(subject, subject.task.variables["rank of a"], 3072, 0)
@@ -105,17 +123,44 @@ def rows(bench: Bench) -> Iterator[Row]:
 
     def ours() -> None:
         assert subject.task is not None
-        found["subspace"], _ = fit(Site(subject, train, HOOK, 0), subject.task, 1, steps=STEPS, batch_size=BATCH, lr=LR, seed=0)
+        found["subspace"], _ = fit(
+            Site(subject, train, HOOK, 0),
+            subject.task,
+            1,
+            steps=STEPS,
+            batch_size=BATCH,
+            lr=LR,
+            seed=0,
+        )
 
     def theirs() -> None:
         found["intervenable"] = pyvene_fit(subject.model, train, 0)
 
     measured = paired(timer(ours), timer(theirs), bench.repeats(3))
     with torch.no_grad():
-        iia_theirs = float((pyvene_logits(found["intervenable"], test, 0).argmax(-1) == test.labels[:, 0]).double().mean())
-    iia = float(interchange_accuracy(subject, Site(subject, test, HOOK, 0), found["subspace"]).double().mean())
-    note = f"IIA on {len(test)} held-out pairs {iia:.3f}, pyvene's {iia_theirs:.3f}; {STEPS} steps of {BATCH} pairs"
-    row = versus("DAS, comparison, 1-D, 2 layers", measured, TARGET, against="pyvene's loop", note=note, iia=iia, iia_peer=iia_theirs)
+        iia_theirs = float(
+            (pyvene_logits(found["intervenable"], test, 0).argmax(-1) == test.labels[:, 0])
+            .double()
+            .mean()
+        )
+    iia = float(
+        interchange_accuracy(subject, Site(subject, test, HOOK, 0), found["subspace"])
+        .double()
+        .mean()
+    )
+    note = (
+        f"IIA on {len(test)} held-out pairs {iia:.3f}, pyvene's {iia_theirs:.3f}; {STEPS} steps "
+        f"of {BATCH} pairs"
+    )
+    row = versus(
+        "DAS, comparison, 1-D, 2 layers",
+        measured,
+        TARGET,
+        against="pyvene's loop",
+        note=note,
+        iia=iia,
+        iia_peer=iia_theirs,
+    )
     row["met"] = row["met"] and iia >= iia_theirs - sampling_error(iia_theirs, len(test))
     yield row if row["met"] else {**row, "note": f"{note}; {where(ours, 1)} in {STEPS} steps"}
 

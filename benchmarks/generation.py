@@ -1,4 +1,6 @@
-"""Examples a second that one core draws, labels and checks against the split, and what share of a training step that is."""
+"""Examples a second that one core draws, labels and checks against the split, and what share of a
+training step that is.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from benchmarks.workloads import Workload, listops
 from mechint.registry import TASKS
 from mechint.task import GeneratedTask, rng
 
-RATES = (("listops with chain of thought, depth 2, 3 operands", "listops", {}, 200_000.0), ("composition, N = 8, k = 4", "composition", {"n": 8, "k": 4}, 1e6))
+RATES = (
+    ("listops with chain of thought, depth 2, 3 operands", "listops", {}, 200_000.0),
+    ("composition, N = 8, k = 4", "composition", {"n": 8, "k": 4}, 1e6),
+)
 
 
 def drawing(task: GeneratedTask) -> Callable[[], Any]:
@@ -30,7 +35,9 @@ def rows(bench: Bench) -> Iterator[Row]:
         once = timer(drawing(task))
         once()
         rate = task.block / statistics.median(once() for _ in range(bench.repeats(21)))
-        yield bounded(f"generation, {name}", rate, target, "at least", unit="examples/s", note="one core")
+        yield bounded(
+            f"generation, {name}", rate, target, "at least", unit="examples/s", note="one core"
+        )
     torch.set_num_threads(bench.threads)
     yield share_of_step(bench, listops(48, 3, 10.0))
 
@@ -40,5 +47,14 @@ def share_of_step(bench: Bench, workload: Workload) -> Row:
     ensemble = workload.ensemble()
     run = ensemble.runs[0]
     stream = run.spec.task.stream("train", 1, run.spec.train.batch_size)
-    measured = paired(timer(lambda: next(stream), workload.turn), timer(ensemble.advance, workload.turn), bench.repeats(3))
-    return versus(f"generation of a batch, {workload.name}", measured, workload.target, against="the training step it is for")
+    measured = paired(
+        timer(lambda: next(stream), workload.turn),
+        timer(ensemble.advance, workload.turn),
+        bench.repeats(3),
+    )
+    return versus(
+        f"generation of a batch, {workload.name}",
+        measured,
+        workload.target,
+        against="the training step it is for",
+    )

@@ -1,4 +1,6 @@
-"""What one GPU does: training from nothing as captured graphs, and an ensemble against one HookedTransformer after another."""
+"""What one GPU does: training from nothing as captured graphs, and an ensemble against one
+HookedTransformer after another.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from mechint.training import train
 
 RUNS: tuple[tuple[str, str, dict[str, Any], dict[str, Any], float], ...] = (
     ("GPU: addition mod 113 to 99.9% test accuracy", TASK, PARAMETERS, TRAIN, 5.0),
-    ("GPU: remainders, p = 113, 65,536 epochs", "remainders", {"p": 113}, {"evaluate_every": 4096}, 150.0),
+    (
+        "GPU: remainders, p = 113, 65,536 epochs",
+        "remainders",
+        {"p": 113},
+        {"evaluate_every": 4096},
+        150.0,
+    ),
 )
 MODELS, TOGETHER, NO_GPU = 128, "GPU: 128 listops models of 48×3", "no GPU"
 
@@ -34,18 +42,44 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield against_one_after_another(bench)
 
 
-def run(bench: Bench, name: str, task: str, parameters: dict[str, Any], settings: dict[str, Any], target: float) -> Row:
+def run(
+    bench: Bench,
+    name: str,
+    task: str,
+    parameters: dict[str, Any],
+    settings: dict[str, Any],
+    target: float,
+) -> Row:
     """A whole training on the GPU."""
     short = {"steps": 20} if bench.quick else {}
     finished: list[Any] = []
-    took = seconds(lambda: finished.extend(train(TASKS[task].from_dict(parameters), None, {**settings, **short}, device="cuda")))
+    took = seconds(
+        lambda: finished.extend(
+            train(TASKS[task].from_dict(parameters), None, {**settings, **short}, device="cuda")
+        )
+    )
     accuracy = finished[0].final["test.accuracy"]
-    row = bounded(name, took, target, "at most", note=f"{torch.cuda.get_device_name()}; test accuracy {accuracy:.4f} after {finished[0].step} steps")
-    return row if "stop_accuracy" not in settings else {**row, "met": row["met"] and accuracy >= settings["stop_accuracy"]}
+    row = bounded(
+        name,
+        took,
+        target,
+        "at most",
+        note=(
+            f"{torch.cuda.get_device_name()}; test accuracy {accuracy:.4f} after "
+            f"{finished[0].step} steps"
+        ),
+    )
+    return (
+        row
+        if "stop_accuracy" not in settings
+        else {**row, "met": row["met"] and accuracy >= settings["stop_accuracy"]}
+    )
 
 
 def against_one_after_another(bench: Bench) -> Row:
-    """A step of the ensemble against a step of HookedTransformer for each of its models, on the same GPU."""
+    """A step of the ensemble against a step of HookedTransformer for each of its models, on the
+    same GPU.
+    """
     if bench.peer is None:
         return missing(TOGETHER, None, 50.0, NONE)
     workload = dataclasses.replace(listops(48, 3, 50.0), name="listops 48×3 on the GPU")
@@ -59,5 +93,15 @@ def against_one_after_another(bench: Bench) -> Row:
 
     peer, turn = bench.peer, 2 if bench.quick else workload.turn
     peer.ask(build=workload.name, shape=workload.peer_shape("cuda"))
-    measured = paired(timer(advance, turn), lambda: MODELS * peer.ask(run=workload.name, steps=turn)["seconds"] / turn, bench.repeats(5))
-    return versus(TOGETHER, measured, workload.target, against="one HookedTransformer after another", note=torch.cuda.get_device_name())
+    measured = paired(
+        timer(advance, turn),
+        lambda: MODELS * peer.ask(run=workload.name, steps=turn)["seconds"] / turn,
+        bench.repeats(5),
+    )
+    return versus(
+        TOGETHER,
+        measured,
+        workload.target,
+        against="one HookedTransformer after another",
+        note=torch.cuda.get_device_name(),
+    )

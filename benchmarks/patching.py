@@ -1,7 +1,9 @@
-"""Layer × position × head patching against TransformerLens's own, on the same pairs of a one-layer model mod 113.
+"""Layer × position × head patching against TransformerLens's own, on the same pairs of a one-layer
+model mod 113.
 
-TransformerLens runs one hooked forward a head and position; ours records two forwards and runs all heads stacked from
-where they enter the residual stream. Both give the logit difference of every patch; they are held equal first.
+TransformerLens runs one hooked forward a head and position; ours records two forwards and runs all
+heads stacked from where they enter the residual stream. Both give the logit difference of every
+patch; they are held equal first.
 """
 
 from __future__ import annotations
@@ -30,18 +32,34 @@ PAIRS, TARGET = 512, 5.0
 
 def made() -> tuple[Subject, Pairs]:
     task = TASKS["modular-arithmetic"](p=113)
-    config = ModelConfig(d_model=128, n_heads=4, d_mlp=512, n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out)
+    config = ModelConfig(
+        d_model=128,
+        n_heads=4,
+        d_mlp=512,
+        n_ctx=task.n_ctx,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+    )
     subject = Subject(HookedTransformer(config, seed=0).eval(), task)
-    return subject, draw(subject, choose_variable(task, None), PAIRS, 0, only_correct=False, minimal=True)
+    return subject, draw(
+        subject, choose_variable(task, None), PAIRS, 0, only_correct=False, minimal=True
+    )
 
 
 def ours(subject: Subject, pairs: Pairs) -> Tensor:
     """(layer · pos · head,) mean logit difference of every patch."""
     assert subject.task is not None
     config = subject.model.config
-    components = [Component("head", layer, pos, head) for layer in range(config.depth) for pos in range(pairs.base.shape[1]) for head in range(config.n_heads)]
+    components = [
+        Component("head", layer, pos, head)
+        for layer in range(config.depth)
+        for pos in range(pairs.base.shape[1])
+        for head in range(config.n_heads)
+    ]
     names = {component.hook for component in components}
-    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    base, source = (
+        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+    )
     return logit_difference(subject.task, patched(base, source, components), pairs).mean(-1)
 
 
@@ -50,14 +68,18 @@ def theirs(subject: Subject, pairs: Pairs) -> Tensor:
     task, config = subject.task, subject.model.config
     assert task is not None
     # TransformerLens asks the configuration for the device
-    subject.model.cfg = SimpleNamespace(n_layers=config.depth, n_heads=config.n_heads, n_key_value_heads=None, device="cpu")
+    subject.model.cfg = SimpleNamespace(
+        n_layers=config.depth, n_heads=config.n_heads, n_key_value_heads=None, device="cpu"
+    )
 
     def metric(logits: Tensor) -> Tensor:
         return logit_difference(task, logits[:, -1], pairs).mean()
 
     with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # its progress bars
         _, cache = subject.model.run_with_cache(pairs.source)
-        by_place = patching.get_act_patch_attn_head_out_by_pos(subject.model, pairs.base, cache, metric)
+        by_place = patching.get_act_patch_attn_head_out_by_pos(
+            subject.model, pairs.base, cache, metric
+        )
     return by_place.flatten()
 
 
@@ -66,5 +88,15 @@ def rows(bench: Bench) -> Iterator[Row]:
     subject, pairs = made()
     if not torch.allclose(ours(subject, pairs), theirs(subject, pairs), atol=1e-5):
         raise MechintError("patching: ours and TransformerLens's numbers differ")
-    measured = paired(timer(lambda: ours(subject, pairs)), timer(lambda: theirs(subject, pairs)), bench.repeats(11))
-    yield versus("patching, layer × position × head, 1 layer mod 113", measured, TARGET, against="TransformerLens's patching", note=f"{PAIRS} pairs")
+    measured = paired(
+        timer(lambda: ours(subject, pairs)),
+        timer(lambda: theirs(subject, pairs)),
+        bench.repeats(11),
+    )
+    yield versus(
+        "patching, layer × position × head, 1 layer mod 113",
+        measured,
+        TARGET,
+        against="TransformerLens's patching",
+        note=f"{PAIRS} pairs",
+    )

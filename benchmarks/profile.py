@@ -9,13 +9,30 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
-VIEWS = ("view", "reshape", "flatten", "transpose", "permute", "expand", "select", "slice", "squeeze", "as_strided", "unbind", "split", "aten::t", "detach")
+VIEWS = (
+    "view",
+    "reshape",
+    "flatten",
+    "transpose",
+    "permute",
+    "expand",
+    "select",
+    "slice",
+    "squeeze",
+    "as_strided",
+    "unbind",
+    "split",
+    "aten::t",
+    "detach",
+)
 
 
 def where(action: Callable[[], Any], times: int = 20) -> str:
-    """Shares of the profiled time of `times` calls: matrix products, other arithmetic, and what calling the operations costs.
+    """Shares of the profiled time of `times` calls: matrix products, other arithmetic, and what
+    calling the operations costs.
 
-    The profiler makes every operation slower by about a microsecond, so the last share is an upper bound.
+    The profiler makes every operation slower by about a microsecond, so the last share is an upper
+    bound.
     """
     action()
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
@@ -33,7 +50,10 @@ def where(action: Callable[[], Any], times: int = 20) -> str:
     total = sum(seconds.values())
     shares = ", ".join(f"{share / total:.0%} {kind}" for kind, share in seconds.most_common())
     largest = ", ".join(f"{name} {share / total:.0%}" for name, share in names.most_common(4))
-    return f"profile: {shares} (largest of the other arithmetic: {largest}); {calls / times:.0f} operations"
+    return (
+        f"profile: {shares} (largest of the other arithmetic: {largest}); {calls / times:.0f} "
+        "operations"
+    )
 
 
 def kind_of(name: str) -> str:

@@ -1,7 +1,9 @@
-"""Training steps: ours against TransformerLens's, sixteen models at once against one by one, and against the hardware.
+"""Training steps: ours against TransformerLens's, sixteen models at once against one by one, and
+against the hardware.
 
-Ours is `Ensemble.advance`: data, forward, loss, backward, optimiser. The peer's is the same model in HookedTransformer with
-PyTorch's AdamW, data ready made; of remainders it takes one cross-entropy over all classes where ours takes one a prime.
+Ours is `Ensemble.advance`: data, forward, loss, backward, optimiser. The peer's is the same model
+in HookedTransformer with PyTorch's AdamW, data ready made; of remainders it takes one cross-entropy
+over all classes where ours takes one a prime.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from benchmarks.workloads import ADDITION, STEPS, Workload, listops
 from mechint.training.learners import TokenLearner
 
 WARM_UP, MODELS, SQUARE = 12, 16, 2048
-"""Steps before the timing (the allocator has then seen what a step needs), models of the ensemble, and the side of the matrices."""
+"""Steps before the timing (the allocator has then seen what a step needs), models of the ensemble,
+and the side of the matrices.
+"""
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -41,25 +45,43 @@ def against_peer(bench: Bench, workload: Workload) -> Row:
     if peer is None:
         return missing(name, paired(ours, lambda: 1.0, repeats)[0], workload.target, NONE)
     peer.ask(build=workload.name, shape=workload.peer_shape())
-    measured = paired(ours, lambda: peer.ask(run=workload.name, steps=turn)["seconds"] / turn, repeats)
+    measured = paired(
+        ours, lambda: peer.ask(run=workload.name, steps=turn)["seconds"] / turn, repeats
+    )
     peer.ask(drop=workload.name)
     row = versus(name, measured, workload.target, against="TransformerLens 3.9 HookedTransformer")
     return row if row["met"] else {**row, "note": where(ensemble.advance)}
 
 
 def against_one_by_one(bench: Bench) -> Row:
-    """A step of sixteen models of 24×2, seeds and data of their own, as one ensemble and one after another."""
+    """A step of sixteen models of 24×2, seeds and data of their own, as one ensemble and one after
+    another.
+    """
     workload = listops(24, 2, 1.5)
-    together, alone = workload.ensemble(range(MODELS)), [workload.ensemble([seed]) for seed in range(MODELS)]
+    together, alone = (
+        workload.ensemble(range(MODELS)),
+        [workload.ensemble([seed]) for seed in range(MODELS)],
+    )
     for ensemble in (together, *alone):
         ensemble.advance()
     turn = 1 if bench.quick else workload.turn
-    measured = paired(timer(together.advance, turn), lambda: sum(timer(one.advance, turn)() for one in alone), bench.repeats(5))
-    return versus(f"step, {MODELS} models of {workload.name} as an ensemble", measured, workload.target, against="one by one")
+    measured = paired(
+        timer(together.advance, turn),
+        lambda: sum(timer(one.advance, turn)() for one in alone),
+        bench.repeats(5),
+    )
+    return versus(
+        f"step, {MODELS} models of {workload.name} as an ensemble",
+        measured,
+        workload.target,
+        against="one by one",
+    )
 
 
 def against_hardware(bench: Bench) -> Row:
-    """The addition step's matrix products as a share of what this machine multiplies in float32, at its best."""
+    """The addition step's matrix products as a share of what this machine multiplies in float32, at
+    its best.
+    """
     ensemble = ADDITION.ensemble()
     assert isinstance(ensemble.learner, TokenLearner)
     layout = ensemble.learner.prepare([next(stream) for stream in ensemble.streams]).layout
@@ -69,8 +91,22 @@ def against_hardware(bench: Bench) -> Row:
     a, b = torch.randn(2, SQUARE, SQUARE, generator=torch.Generator().manual_seed(0))
     multiply, out = timer(lambda: torch.mm(a, b, out=out), 2), torch.empty(SQUARE, SQUARE)
     multiply()
-    step, best, share = paired(timer(ensemble.advance, ADDITION.turn), lambda: multiply() * useful / (2 * SQUARE**3), bench.repeats(11))
+    step, best, share = paired(
+        timer(ensemble.advance, ADDITION.turn),
+        lambda: multiply() * useful / (2 * SQUARE**3),
+        bench.repeats(11),
+    )
     rates = {"gflops": useful / step / 1e9, "machine_gflops": useful / best / 1e9}
-    note = f"{useful / 1e9:.2f} GFLOP a step at {rates['gflops']:.0f} GFLOP/s; a product of two {SQUARE}² matrices runs at {rates['machine_gflops']:.0f}"
-    row = versus("useful arithmetic of the addition-113 step", (step, best, share), 0.6, against="float32 matmul rate", note=note, **rates)
+    note = (
+        f"{useful / 1e9:.2f} GFLOP a step at {rates['gflops']:.0f} GFLOP/s; a product of two "
+        f"{SQUARE}² matrices runs at {rates['machine_gflops']:.0f}"
+    )
+    row = versus(
+        "useful arithmetic of the addition-113 step",
+        (step, best, share),
+        0.6,
+        against="float32 matmul rate",
+        note=note,
+        **rates,
+    )
     return row if row["met"] else {**row, "note": f"{note}; {where(ensemble.advance)}"}

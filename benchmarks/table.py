@@ -21,7 +21,15 @@ SAID = {True: "yes", False: "no", None: "not measured"}
 def cpu_model() -> str:
     """The processor's name, as the system gives it."""
     info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")] if info.exists() else []
+    names = (
+        [
+            line.partition(":")[2].strip()
+            for line in info.read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ]
+        if info.exists()
+        else []
+    )
     return names[0] if names else platform.processor() or platform.machine()
 
 
@@ -41,7 +49,8 @@ def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
 def quantity(value: float | None, unit: str) -> str:
     """A measured value with its unit, to three digits.
 
-    >>> quantity(0.01234, "s"), quantity(2.5, "s"), quantity(223456.0, "examples/s"), quantity(None, "s")
+    >>> (quantity(0.01234, "s"), quantity(2.5, "s"), quantity(223456.0, "examples/s"),
+    ...     quantity(None, "s"))
     ('12.3 ms', '2.5 s', '223,456 examples/s', '–')
     """
     if value is None:
@@ -54,14 +63,27 @@ def quantity(value: float | None, unit: str) -> str:
 def cells(row: Row) -> list[str]:
     """workload, ours, peer, ratio, target, met."""
     ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}×"
-    target = f"{row['target']:g}×" if row["bound"] == "ratio" else f"{row['bound']} {quantity(row['target'], row['unit'])}"
-    return [row["workload"], quantity(row["ours"], row["unit"]), quantity(row["peer"], row["unit"]), ratio, target, SAID[row["met"]]]
+    target = (
+        f"{row['target']:g}×"
+        if row["bound"] == "ratio"
+        else f"{row['bound']} {quantity(row['target'], row['unit'])}"
+    )
+    return [
+        row["workload"],
+        quantity(row["ours"], row["unit"]),
+        quantity(row["peer"], row["unit"]),
+        ratio,
+        target,
+        SAID[row["met"]],
+    ]
 
 
 def line(row: Row) -> str:
     """One row for the terminal."""
     workload, *rest = cells(row)
-    return f"{workload:76}" + "".join(f"{cell:>14}" for cell in rest[:3]) + f"{rest[3]:>28}  {rest[4]}"
+    return (
+        f"{workload:76}" + "".join(f"{cell:>14}" for cell in rest[:3]) + f"{rest[3]:>28}  {rest[4]}"
+    )
 
 
 HEAD = f"{'workload':76}{'ours':>14}{'peer':>14}{'ratio':>14}{'target':>28}  met"
@@ -73,23 +95,40 @@ def page(table: dict[str, Any]) -> str:
     gpu = f", {machine['gpu']}" if machine["gpu"] else ", no GPU"
     peer = ", ".join(f"{name} {version}" for name, version in table["peer"].items()) or "none"
     ours = ", ".join(f"{name} {version}" for name, version in versions.items())
-    rows = ["| workload | ours | peer | ratio | target | met |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = [
+        "| workload | ours | peer | ratio | target | met |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     notes = []
     for row in table["rows"]:
         rows.append("| " + " | ".join(cells(row)) + " |")
-        remarks = "; ".join([*([f"against {row['against']}"] if "against" in row else []), *([row["note"]] if "note" in row else [])])
+        remarks = "; ".join(
+            [
+                *([f"against {row['against']}"] if "against" in row else []),
+                *([row["note"]] if "note" in row else []),
+            ]
+        )
         if remarks:
             notes.append(f"- {row['workload']}: {remarks}.")
     return "\n".join(
         [
             "# Benchmarks",
             "",
-            "Written by `make bench` from `benchmarks/results/bench.json`. Ours and the peer take turns in one run, with the same",
-            "number of threads; times are medians, ratios (peer over ours) are medians over the pairs. `make peer` makes the",
+            (
+                "Written by `make bench` from `benchmarks/results/bench.json`. Ours and the peer "
+                "take turns in one run, with the same"
+            ),
+            (
+                "number of threads; times are medians, ratios (peer over ours) are medians over "
+                "the pairs. `make peer` makes the"
+            ),
             "environment of the peer.",
             "",
             f"- Date: {table['date']}; commit: {table['commit']}",
-            f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads{gpu}",
+            (
+                f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} "
+                f"threads{gpu}"
+            ),
             f"- Ours: {ours}",
             f"- Peer's environment: {peer}",
             "",
@@ -103,6 +142,9 @@ def page(table: dict[str, Any]) -> str:
 
 def write(table: dict[str, Any], root: Path = ROOT) -> None:
     """bench.json, and the page rendered from it."""
-    for path, text in ((root / JSON, json.dumps(table, indent=1, ensure_ascii=False) + "\n"), (root / PAGE, page(table))):
+    for path, text in (
+        (root / JSON, json.dumps(table, indent=1, ensure_ascii=False) + "\n"),
+        (root / PAGE, page(table)),
+    ):
         make_directory(path.parent)
         write_text(path, text)

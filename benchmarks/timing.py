@@ -1,7 +1,9 @@
-"""How a row of the table comes about: paired runs in turn, the ratio of each pair, and medians of both.
+"""How a row of the table comes about: paired runs in turn, the ratio of each pair, and medians of
+both.
 
-Machines are noisy, and a ratio holds where a time does not: ours and the peer run A B A B …, and the ratio is the median
-over the pairs. `ratio` is always peer over ours, so more is better; `met` compares it with `target`.
+Machines are noisy, and a ratio holds where a time does not: ours and the peer run A B A B …, and
+the ratio is the median over the pairs. `ratio` is always peer over ours, so more is better; `met`
+compares it with `target`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Seconds = Callable[[], float]
 class Bench:
     """What every section is given.
 
-    threads: of ours and of the peer; quick: a single short pair each, to see that all runs; folder: a place for runs.
+    threads: of ours and of the peer; quick: a single short pair each, to see that all runs; folder:
+    a place for runs.
     """
 
     def __init__(self, threads: int, quick: bool = False) -> None:
@@ -66,21 +69,57 @@ def paired(ours: Seconds, peer: Seconds, repeats: int) -> tuple[float, float, fl
     (2.0, 4.0, 3.0)
     """
     pairs = [(ours(), peer()) for _ in range(repeats)]
-    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), statistics.median(b / a for a, b in pairs)
+    return (
+        statistics.median(a for a, _ in pairs),
+        statistics.median(b for _, b in pairs),
+        statistics.median(b / a for a, b in pairs),
+    )
 
 
 def versus(workload: str, measured: tuple[float, float, float], target: float, **more: Any) -> Row:
     """A row from `paired`; seconds unless `unit` says otherwise."""
     ours, peer, ratio = measured
-    return {"workload": workload, "ours": ours, "peer": peer, "ratio": ratio, "target": target, "met": ratio >= target, "unit": "s", "bound": "ratio", **more}
+    return {
+        "workload": workload,
+        "ours": ours,
+        "peer": peer,
+        "ratio": ratio,
+        "target": target,
+        "met": ratio >= target,
+        "unit": "s",
+        "bound": "ratio",
+        **more,
+    }
 
 
 def bounded(workload: str, ours: float, target: float, bound: str, **more: Any) -> Row:
     """A row without a peer: `ours` is to be "at most" or "at least" the target."""
     met = ours <= target if bound == "at most" else ours >= target
-    return {"workload": workload, "ours": ours, "peer": None, "ratio": None, "target": target, "met": met, "unit": "s", "bound": bound, **more}
+    return {
+        "workload": workload,
+        "ours": ours,
+        "peer": None,
+        "ratio": None,
+        "target": target,
+        "met": met,
+        "unit": "s",
+        "bound": bound,
+        **more,
+    }
 
 
-def missing(workload: str, ours: float | None, target: float, note: str, bound: str = "ratio") -> Row:
+def missing(
+    workload: str, ours: float | None, target: float, note: str, bound: str = "ratio"
+) -> Row:
     """A row that could not be measured, and why."""
-    return {"workload": workload, "ours": ours, "peer": None, "ratio": None, "target": target, "met": None, "unit": "s", "bound": bound, "note": note}
+    return {
+        "workload": workload,
+        "ours": ours,
+        "peer": None,
+        "ratio": None,
+        "target": target,
+        "met": None,
+        "unit": "s",
+        "bound": bound,
+        "note": note,
+    }

@@ -1,7 +1,9 @@
-"""The product in a finite group: any multiplication table is a task, and its representations are its symmetry.
+"""The product in a finite group: any multiplication table is a task, and its representations are
+its symmetry.
 
-The pairs of residues modulo 5 are a group that no single cycle goes through; permutations of five points do not even commute
-and take longer. A network that found the structure multiplies pairs it never saw; over a shuffled table it cannot.
+The pairs of residues modulo 5 are a group that no single cycle goes through; permutations of five
+points do not even commute and take longer. A network that found the structure multiplies pairs it
+never saw; over a shuffled table it cannot.
 """
 
 # %% The task and its control

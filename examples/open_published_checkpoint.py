@@ -2,9 +2,9 @@
 
     python examples/open_published_checkpoint.py model.pth modular-arithmetic p=113
 
-The format is recognised from the file: those of progress-measures, rep-theory, pizza, nanoGPT, TransformerLens and others.
-The task is named where the file does not say it. Without an argument a model is written here and saved, so that the script
-runs anywhere.
+The format is recognised from the file: those of progress-measures, rep-theory, pizza, nanoGPT,
+TransformerLens and others. The task is named where the file does not say it. Without an argument a
+model is written here and saved, so that the script runs anywhere.
 """
 
 # %% Which file
@@ -20,12 +20,21 @@ from mechint.checkpoints import save_checkpoint
 arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
 if arguments:
     path, task, *settings = arguments
-    parameters = {name: json.loads(value) for name, value in (setting.split("=") for setting in settings)}
+    parameters = {
+        name: json.loads(value) for name, value in (setting.split("=") for setting in settings)
+    }
 else:
     plant = mechint.planted.modular_addition(31, (3, 7, 12), noise=0.05, rotation_seed=1).subject
     path, task, parameters = Path("runs") / "planted.pt", "modular-arithmetic", {"p": 31}
     path.parent.mkdir(exist_ok=True)
-    save_checkpoint(path, config=plant.model.config, weights=plant.model.state_dict(), task=plant.task, step=0, metrics={})
+    save_checkpoint(
+        path,
+        config=plant.model.config,
+        weights=plant.model.state_dict(),
+        task=plant.task,
+        step=0,
+        metrics={},
+    )
     print("no checkpoint given: a written model is saved as", path)
 
 # %% Open it: a Subject is the model with its task and all its inputs
@@ -33,7 +42,8 @@ subject = mechint.load(path, task=task, **parameters)
 accuracy = subject.accuracy()
 print("format:", subject.provenance["checkpoint"]["format"], " accuracy on all inputs:", accuracy)
 
-# %% One probe, one finding, with its null; the same numbers are in `result.metrics` and `result.to_frame()`
+# %% One probe, one finding, with its null; the same numbers are in `result.metrics` and
+# `result.to_frame()`
 result = probes.run("fourier", subject)
 print(result.finding)
 print(result.to_frame().dropna(subset=["p_value"]).to_string(index=False))

@@ -1,7 +1,8 @@
 """From a training run to one page: train, probe, and write a report that opens offline.
 
-The page holds the finding of every probe, its numbers beside their null, and the figures; `page.json` keeps the same page
-as data, from which `mechint gallery build` draws it into one gallery with all the others.
+The page holds the finding of every probe, its numbers beside their null, and the figures;
+`page.json` keeps the same page as data, from which `mechint gallery build` draws it into one
+gallery with all the others.
 """
 
 # %% Train, keeping a few checkpoints on the way
@@ -17,7 +18,10 @@ from mechint.report import PAGE, page_of, write_page
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: addition mod 113, minutes
 PARAMETERS = {"smoke": {"p": 23, "train_fraction": 0.8}, "full": {"p": 113}}[SIZE]
 MODEL = {"smoke": {"d_model": 64, "d_mlp": 128}, "full": {}}[SIZE]
-TRAIN = {"smoke": {"steps": 400, "lr": 1e-2}, "full": {"steps": 4000, "lr": 2e-3, "grokfast": "ema"}}[SIZE]
+TRAIN = {
+    "smoke": {"steps": 400, "lr": 1e-2},
+    "full": {"steps": 4000, "lr": 2e-3, "grokfast": "ema"},
+}[SIZE]
 
 task = tasks.make("modular-arithmetic", **PARAMETERS)
 (run,) = mechint.train(task, MODEL, {**TRAIN, "checkpoints": "linear", "n_checkpoints": 4})

@@ -1,7 +1,9 @@
-"""Emergence and scaling laws, re-run: every direction is learned suddenly, all of them together as a power law.
+"""Emergence and scaling laws, re-run: every direction is learned suddenly, all of them together as
+a power law.
 
-The study trains students on the exact population loss, fits emergence times and loss, and varies width and information exponent.
-Size smoke walks the whole path in seconds and judges nothing; laptop takes minutes.
+The study trains students on the exact population loss, fits emergence times and loss, and varies
+width and information exponent. Size smoke walks the whole path in seconds and judges nothing;
+laptop takes minutes.
 """
 
 # %% Which runs, and what would be claimed
@@ -18,9 +20,17 @@ done = reproduce("emergence", SIZE, f"runs/emergence-{SIZE}", print)
 
 # %% The claims: what the paper saw, what we see, and by which criterion
 for claim in done.claims:
-    print(f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   ours:  {claim.ours}\n   by:    {claim.criterion}")
+    print(
+        f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   "
+        f"ours:  {claim.ours}\n   by:    {claim.criterion}"
+    )
 
 # %% The last loss of every arm
 keys = ["arm", "beta", "width", "k", "d"]
-print(done.frame.groupby(keys, dropna=False)["test.loss"].agg(["mean", "min", "max"]).round(4).to_string())
+print(
+    done.frame.groupby(keys, dropna=False)["test.loss"]
+    .agg(["mean", "min", "max"])
+    .round(4)
+    .to_string()
+)
 print("report:", done.report)

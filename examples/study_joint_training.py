@@ -1,7 +1,9 @@
-"""Joint training, re-run: sums beside maxima and medians against sums alone, on the same 900 triplets of digits.
+"""Joint training, re-run: sums beside maxima and medians against sums alone, on the same 900
+triplets of digits.
 
-The study trains every arm, holds the paper's claims against what came out, and writes one page. Size smoke walks the whole path in
-seconds and judges nothing; laptop takes minutes and judges what triplets can; full is the paper's own.
+The study trains every arm, holds the paper's claims against what came out, and writes one page.
+Size smoke walks the whole path in seconds and judges nothing; laptop takes minutes and judges what
+triplets can; full is the paper's own.
 """
 
 # %% Which runs, and what would be claimed
@@ -18,9 +20,17 @@ done = reproduce("joint-training", SIZE, f"runs/joint-training-{SIZE}", print)
 
 # %% The claims: what the paper saw, what we see, and by which criterion
 for claim in done.claims:
-    print(f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   ours:  {claim.ours}\n   by:    {claim.criterion}")
+    print(
+        f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   "
+        f"ours:  {claim.ours}\n   by:    {claim.criterion}"
+    )
 
-# %% Every run as a row: the share that learned stands beside the mean, at the last step and never at the best
-accuracy = done.frame.assign(learned=done.frame["test.greedy.accuracy"] >= 0.9).groupby(["arm", "width", "init"])[["test.greedy.accuracy", "learned"]].mean()
+# %% Every run as a row: the share that learned stands beside the mean, at the last step and never
+# at the best
+accuracy = (
+    done.frame.assign(learned=done.frame["test.greedy.accuracy"] >= 0.9)
+    .groupby(["arm", "width", "init"])[["test.greedy.accuracy", "learned"]]
+    .mean()
+)
 print(accuracy.to_string())
 print("report:", done.report)

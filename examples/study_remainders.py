@@ -1,7 +1,9 @@
-"""Remainders by all primes at once, re-run: which primes come first, and what the digits, the frequencies and the heads show.
+"""Remainders by all primes at once, re-run: which primes come first, and what the digits, the
+frequencies and the heads show.
 
-The study trains the task, its controls and modular addition as the reference, and holds the paper's claims against them. Size smoke
-walks the whole path in seconds and judges nothing; laptop is base 47; full is base 113 for the paper's 65,536 epochs.
+The study trains the task, its controls and modular addition as the reference, and holds the paper's
+claims against them. Size smoke walks the whole path in seconds and judges nothing; laptop is base
+47; full is base 113 for the paper's 65,536 epochs.
 """
 
 # %% Which runs, and what would be claimed
@@ -18,9 +20,17 @@ done = reproduce("remainders", SIZE, f"runs/remainders-{SIZE}", print)
 
 # %% The claims: what the paper saw, what we see, and by which criterion
 for claim in done.claims:
-    print(f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   ours:  {claim.ours}\n   by:    {claim.criterion}")
+    print(
+        f"\n{claim.letter}  {claim.verdict}: {claim.statement}\n   paper: {claim.paper}\n   "
+        f"ours:  {claim.ours}\n   by:    {claim.criterion}"
+    )
 
 # %% Held-out accuracy of every prime at the last step, arm by arm
 columns = [name for name in done.frame.columns if name.startswith("test.accuracy.mod ")]
-print(done.frame.set_index(["arm", "seed"])[columns].rename(columns=lambda name: name.removeprefix("test.accuracy.")).round(2).to_string())
+print(
+    done.frame.set_index(["arm", "seed"])[columns]
+    .rename(columns=lambda name: name.removeprefix("test.accuracy."))
+    .round(2)
+    .to_string()
+)
 print("report:", done.report)

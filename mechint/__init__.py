@@ -48,13 +48,21 @@ def __dir__() -> list[str]:
 
 
 def _warn_where_hidden(names: tuple[str, ...] = ("tasks", "probes")) -> None:
-    """Say so when another package of a name this common would be imported in place of ours; imports neither."""
+    """Say so when another package of a name this common would be imported in place of ours; imports
+    neither.
+    """
     here = Path(__file__).resolve().parents[1]
     for name in names:
         spec = importlib.util.find_spec(name)
         found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
         if found is not None and found != here / name / "__init__.py" and (here / name).is_dir():
-            warnings.warn(f"package {name!r} is taken from {found}, which hides mechint's own in {here / name}; rename or remove one", stacklevel=3)
+            warnings.warn(
+                (
+                    f"package {name!r} is taken from {found}, which hides mechint's own in "
+                    f"{here / name}; rename or remove one"
+                ),
+                stacklevel=3,
+            )
 
 
 _warn_where_hidden()

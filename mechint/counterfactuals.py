@@ -1,7 +1,9 @@
-"""Counterfactual pairs that a model answers: what interchange interventions and activation patching are measured on.
+"""Counterfactual pairs that a model answers: what interchange interventions and activation patching
+are measured on.
 
-An intervention on a pair that the model gets wrong says nothing about its algorithm, so such pairs are left out. At most
-half of the pairs leave the answer as it is: an intervention that does nothing then scores one half, not more.
+An intervention on a pair that the model gets wrong says nothing about its algorithm, so such pairs
+are left out. At most half of the pairs leave the answer as it is: an intervention that does nothing
+then scores one half, not more.
 
 Cost: two forwards a pair drawn.
 """
@@ -27,8 +29,9 @@ ROUNDS = 40
 class Pairs:
     """Pairs of examples, tokens (pair, pos) and classes (pair, output).
 
-    reads, source_reads (pair,): the position at which each is read; answers, source_answers: the targets of base and
-    source; labels: what the task says to the base when the variable is taken from the source.
+    reads, source_reads (pair,): the position at which each is read; answers, source_answers: the
+    targets of base and source; labels: what the task says to the base when the variable is taken
+    from the source.
     """
 
     base: Tensor
@@ -47,7 +50,9 @@ class Pairs:
 
     @classmethod
     def cat(cls, parts: list[Pairs]) -> Pairs:
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return cls(
+            *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls))
+        )
 
     @property
     def changed(self) -> Tensor:
@@ -56,7 +61,9 @@ class Pairs:
 
 
 def choose_variable(task: Task, name: str | None) -> Variable:
-    """The causal variable `name` of `task`, its first one when None; UnknownNameError for a name it lacks."""
+    """The causal variable `name` of `task`, its first one when None; UnknownNameError for a name it
+    lacks.
+    """
     if name is None:
         return next(iter(task.variables.values()))
     if name not in task.variables:
@@ -64,13 +71,22 @@ def choose_variable(task: Task, name: str | None) -> Variable:
     return task.variables[name]
 
 
-def draw(subject: Subject, variable: Variable, n: int, seed: int, *, only_correct: bool = True, minimal: bool = False) -> Pairs:
+def draw(
+    subject: Subject,
+    variable: Variable,
+    n: int,
+    seed: int,
+    *,
+    only_correct: bool = True,
+    minimal: bool = False,
+) -> Pairs:
     """`n` different pairs for an interchange of `variable`, in random order.
 
     Args:
         only_correct: only pairs whose base and source the model answers correctly in every output.
-        minimal: only pairs whose answer changes, read at one position, and, where the variable has fixed positions, whose
-            source differs from the base at these alone; the label then is the source's own answer.
+        minimal: only pairs whose answer changes, read at one position, and, where the variable has
+            fixed positions, whose source differs from the base at these alone; the label then is
+            the source's own answer.
 
     Raises:
         DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn.
@@ -81,20 +97,31 @@ def draw(subject: Subject, variable: Variable, n: int, seed: int, *, only_correc
     seen: set[tuple[int, ...]] = set()
     for part in range(ROUNDS):
         pairs = _pairs(subject.task, variable, n, ROUNDS * seed + part, minimal, subject.device)
-        keep = answered(subject, pairs) if only_correct else torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
+        keep = (
+            answered(subject, pairs)
+            if only_correct
+            else torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
+        )
         keep &= (pairs.reads == pairs.source_reads) | (not minimal)
         kept.append(pairs[_choose(pairs, keep, room, seen)])
         if sum(map(len, kept)) == n:
-            return Pairs.cat(kept)[torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(subject.device)]
+            return Pairs.cat(kept)[
+                torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(subject.device)
+            ]
     kind = "pairs that the model answers correctly" if only_correct else "different pairs"
     raise DataError(
-        f"{subject.describe()}: {sum(map(len, kept))} {kind} for variable {variable.name} among {ROUNDS * n} drawn, expected {n}; "
+        f"{subject.describe()}: {sum(map(len, kept))} {kind} for variable {variable.name} "
+        f"among {ROUNDS * n} drawn, expected {n}; "
         "ask for fewer pairs, train the model further, or set only_correct=false"
     )
 
 
-def _choose(pairs: Pairs, keep: Tensor, room: dict[bool, int], seen: set[tuple[int, ...]]) -> list[int]:
-    """Indices of new pairs among those to `keep`; `room` says how many more there may be, in all and of unchanged ones."""
+def _choose(
+    pairs: Pairs, keep: Tensor, room: dict[bool, int], seen: set[tuple[int, ...]]
+) -> list[int]:
+    """Indices of new pairs among those to `keep`; `room` says how many more there may be, in all
+    and of unchanged ones.
+    """
     chosen = []
     changes = pairs.changed.any(-1).tolist()
     keys = torch.cat((pairs.base, pairs.source), 1).tolist()
@@ -108,19 +135,33 @@ def _choose(pairs: Pairs, keep: Tensor, room: dict[bool, int], seen: set[tuple[i
     return chosen
 
 
-def _pairs(task: Task, variable: Variable, n: int, seed: int, minimal: bool, device: torch.device) -> Pairs:
+def _pairs(
+    task: Task, variable: Variable, n: int, seed: int, minimal: bool, device: torch.device
+) -> Pairs:
     drawn = task.counterfactuals(variable.name, n, seed)
     base, source, labels = drawn.base, drawn.source, drawn.labels
     if minimal:
         source, labels = _minimal(base, source, labels, variable)
     reads, source_reads = last_read(base.targets), last_read(source.targets)
     answers, source_answers = at(base.targets, reads), at(source.targets, source_reads)
-    parts = (base.tokens, source.tokens, reads, source_reads, answers, source_answers, at(labels, reads))
+    parts = (
+        base.tokens,
+        source.tokens,
+        reads,
+        source_reads,
+        answers,
+        source_answers,
+        at(labels, reads),
+    )
     return Pairs(*(part.to(device) for part in parts))
 
 
-def _minimal(base: Batch, source: Batch, labels: Tensor, variable: Variable) -> tuple[Batch, Tensor]:
-    """The source that differs from the base at the variable's positions alone; as it is where these vary."""
+def _minimal(
+    base: Batch, source: Batch, labels: Tensor, variable: Variable
+) -> tuple[Batch, Tensor]:
+    """The source that differs from the base at the variable's positions alone; as it is where these
+    vary.
+    """
     if not variable.positions:
         return source, source.targets
     tokens, where = base.tokens.clone(), list(variable.positions)
@@ -131,8 +172,13 @@ def _minimal(base: Batch, source: Batch, labels: Tensor, variable: Variable) -> 
 def answered(subject: Subject, pairs: Pairs) -> Tensor:
     """(pair,) bool: base and source are both answered correctly in every output that is read."""
     result = torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
-    for tokens, reads, targets in ((pairs.base, pairs.reads, pairs.answers), (pairs.source, pairs.source_reads, pairs.source_answers)):
+    for tokens, reads, targets in (
+        (pairs.base, pairs.reads, pairs.answers),
+        (pairs.source, pairs.source_reads, pairs.source_answers),
+    ):
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
             logits = Stream(subject.model, tokens[rows], reads[rows]).logits
-            result[rows] &= (subject.correct(logits, targets[rows]) | (targets[rows] == IGNORE)).all(-1)
+            result[rows] &= (
+                subject.correct(logits, targets[rows]) | (targets[rows] == IGNORE)
+            ).all(-1)
     return result

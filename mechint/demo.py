@@ -1,4 +1,6 @@
-"""The tour behind ``make demo``: addition mod 113 trained until it generalises, analysed, and reported."""
+"""The tour behind ``make demo``: addition mod 113 trained until it generalises, analysed, and
+reported.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,17 @@ from typing import Any
 
 from mechint.registry import PROBES, TASKS
 
-TASK, PARAMETERS = "modular-arithmetic", {"p": 113, "train_fraction": 0.4}  # at 0.3 it generalises too, in nearly twice the steps
+TASK, PARAMETERS = (
+    "modular-arithmetic",
+    {"p": 113, "train_fraction": 0.4},
+)  # at 0.3 it generalises too, in nearly twice the steps
 TRAIN = {"steps": 4000, "lr": 2e-3, "grokfast": "ema", "stop_accuracy": 0.999}
 PROBED = ("fourier", "attention", "embedding")
 
 
-def run_demo(out: Path, report: Path, progress: Callable[[Any], None] | None = None) -> dict[str, str]:
+def run_demo(
+    out: Path, report: Path, progress: Callable[[Any], None] | None = None
+) -> dict[str, str]:
     """Train under `out`, write `report`; returns the findings by probe.
 
     A finished run in `out` is analysed again, not trained again.

@@ -1,8 +1,9 @@
 """What mechint raises when the user's input cannot be served.
 
-    MechintError                a ValueError: one line that says what, where, got, expected, what next
-    ├── UnknownNameError        no task, probe, study, hook or parameter of that name ("did you mean")
-    ├── ParameterError          a parameter of the wrong type or range
+    MechintError                a ValueError: one line that says what, where, got, expected, what
+        next
+    ├── UnknownNameError        no task, probe, study, hook or parameter of that name ("did you
+    mean") ├── ParameterError          a parameter of the wrong type or range
     ├── DataError               a corpus, table or counterfactual set that cannot be used
     ├── CheckpointError         a file that is missing, truncated, foreign or would need to run code
     ├── NotApplicableError      a probe that cannot ask its question of this subject
@@ -36,7 +37,9 @@ class UnknownNameError(MechintError):
         names = sorted(known)
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        shown = ", ".join(names[:limit]) + (f", … {len(names) - limit} more" if len(names) > limit else "")
+        shown = ", ".join(names[:limit]) + (
+            f", … {len(names) - limit} more" if len(names) > limit else ""
+        )
         return cls(f"unknown {kind} {name!r}{hint} ({kind}s: {shown or 'none'})")
 
 

@@ -1,7 +1,8 @@
 """Writing files so that a reader sees the old content or the new, never half of it.
 
-A file is written beside its place, flushed to the disk and renamed over it. What the operating system refuses becomes
-a RunError of one line. A place that is no regular file (a pipe, ``/dev/null``) is written to as it stands.
+A file is written beside its place, flushed to the disk and renamed over it. What the operating
+system refuses becomes a RunError of one line. A place that is no regular file (a pipe,
+``/dev/null``) is written to as it stands.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ def write_error(path: str | Path, error: OSError) -> RunError:
     >>> print(write_error("out.html", OSError(28, "No space left on device")))
     out.html: cannot be written: the disk is full; free some space or choose another place
     """
-    return RunError(f"{path}: cannot be written: {_REASONS.get(error.errno or 0) or error.strerror or error}")
+    return RunError(
+        f"{path}: cannot be written: {_REASONS.get(error.errno or 0) or error.strerror or error}"
+    )
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there takes the place of `path` when the block ends well.
+    """A temporary path beside `path`; what is written there takes the place of `path` when the
+    block ends well.
 
-    Directories on the way are made. After an error the temporary file is gone and `path` is as it was.
+    Directories on the way are made. After an error the temporary file is gone and `path` is as it
+    was.
 
     Raises:
         RunError: `path` is a directory, cannot be written, or the disk is full.

@@ -1,7 +1,9 @@
-"""Link functions as series of normalised Hermite polynomials, whose products have closed-form Gaussian means.
+"""Link functions as series of normalised Hermite polynomials, whose products have closed-form
+Gaussian means.
 
-h_j = He_j / sqrt(j!), so E[h_i(z) h_j(z)] = δ_ij for z ~ N(0, 1), and for unit vectors u and v and x ~ N(0, I)
-E[h_i(⟨x, u⟩) h_j(⟨x, v⟩)] = δ_ij ⟨u, v⟩^j (O'Donnell, Analysis of Boolean Functions, Sec. 11.2).
+h_j = He_j / sqrt(j!), so E[h_i(z) h_j(z)] = δ_ij for z ~ N(0, 1), and for unit vectors u and v and
+x ~ N(0, I) E[h_i(⟨x, u⟩) h_j(⟨x, v⟩)] = δ_ij ⟨u, v⟩^j (O'Donnell, Analysis of Boolean Functions,
+Sec. 11.2).
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ def link(coefficients: Sequence[float]) -> tuple[float, ...]:
     (0.0, 0.0, 0.6, 0.8)
     """
     if not any(coefficients[1:]):
-        raise ParameterError(f"hermite={tuple(coefficients)}: expected a coefficient of degree 1 or more that is not zero")
+        raise ParameterError(
+            f"hermite={tuple(coefficients)}: expected a coefficient of degree 1 or more that "
+            "is not zero"
+        )
     norm = math.hypot(*coefficients)
     return tuple(value / norm for value in coefficients)
 
@@ -54,7 +59,9 @@ def evaluate(coefficients: Sequence[float], z: Tensor) -> Tensor:
 
 
 def correlate(first: Sequence[float], second: Sequence[float], cosine: Tensor) -> Tensor:
-    """E[σ(⟨x, u⟩) τ(⟨x, v⟩)] for links σ and τ and unit vectors with ⟨u, v⟩ = cosine, elementwise."""
+    """E[σ(⟨x, u⟩) τ(⟨x, v⟩)] for links σ and τ and unit vectors with ⟨u, v⟩ = cosine,
+    elementwise.
+    """
     total = torch.zeros_like(cosine)
     for degree, (a, b) in enumerate(zip(first, second, strict=False)):
         if a and b:

@@ -1,7 +1,7 @@
 """What a probe is: a calibrated measurement on a subject.
 
-A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is its question (the
-estimand in one sentence), and one line in ``mechint/registry.py``.
+A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is
+its question (the estimand in one sentence), and one line in ``mechint/registry.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import Settings
 from mechint.errors import NotApplicableError
-from mechint.registry import PROBES
+from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Probe(Settings, abc.ABC):
     """Base of all probes.
 
-    Class attributes: `name` (of the registry), `needs` (parts of the subject it reads: "grid", "symmetry",
-    "variables", "attention", "mlp", "embedding", …), `source` (paper, equation). Fields are its settings.
+    Class attributes: `name` (of the registry), `needs` (parts of the subject it reads: "grid",
+    "symmetry", "variables", "attention", "mlp", "embedding", …), `source` (paper, equation). Fields
+    are its settings.
     """
 
     name: ClassVar[str]
@@ -34,7 +35,7 @@ class Probe(Settings, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.question = (inspect.getdoc(cls) or "").partition("\n")[0]
+        cls.question = summary(inspect.getdoc(cls))
 
     @abc.abstractmethod
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
@@ -59,14 +60,25 @@ class Probe(Settings, abc.ABC):
         """
         reason = self.applicable(subject)
         if reason:
-            raise NotApplicableError(f"probe {self.name} does not apply to {subject.describe()}: {reason}")
+            raise NotApplicableError(
+                f"probe {self.name} does not apply to {subject.describe()}: {reason}"
+            )
         with subject.untouched():
             result = self.measure(subject, seed)
-        provenance = {**subject.provenance, "probe": {"name": self.name, "settings": self.to_dict(), "seed": seed, "source": self.source}}
+        provenance = {
+            **subject.provenance,
+            "probe": {
+                "name": self.name,
+                "settings": self.to_dict(),
+                "seed": seed,
+                "source": self.source,
+            },
+        }
         return dataclasses.replace(result, provenance={**provenance, **result.provenance})
 
     def detects(self, result: ProbeResult) -> bool:
-        """Whether `result` counts as a finding at the probe's default threshold; what calibration counts.
+        """Whether `result` counts as a finding at the probe's default threshold; what calibration
+        counts.
 
         Its metric "found" where it has one; else that the first null's p-value is at most 0.01.
         """

@@ -1,7 +1,8 @@
 """Names of tasks, probes, checkpoint formats and studies, resolved on use.
 
 Built-ins are one line each below; third parties add theirs through the entry-point groups
-``mechint.tasks``, ``mechint.probes`` and ``mechint.checkpoint_formats``. Listing imports none of them.
+``mechint.tasks``, ``mechint.probes`` and ``mechint.checkpoint_formats``. Listing imports none of
+them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, UnknownNameError
+
+
+def summary(docstring: str | None) -> str:
+    """The first paragraph of a docstring as one line.
+
+    >>> summary("Which frequencies\\ndoes it use?\\n\\nMore.")
+    'Which frequencies does it use?'
+    """
+    return " ".join((docstring or "").strip().partition("\n\n")[0].split())
 
 
 class Registry:
@@ -38,9 +48,18 @@ class Registry:
         for point in entry_points(group=self.group) if self.group else ():
             distribution = point.dist.name if point.dist else "an unknown distribution"
             if not EntryPoint.pattern.match(point.value):
-                warnings.warn(f"{distribution} offers the {self.kind} {point.name!r} as {point.value!r}, which is no 'module:Object'", stacklevel=2)
+                warnings.warn(
+                    (
+                        f"{distribution} offers the {self.kind} {point.name!r} as "
+                        f"{point.value!r}, which is no 'module:Object'"
+                    ),
+                    stacklevel=2,
+                )
             elif targets.get(point.name, point.value) != point.value:
-                raise MechintError(f"two {self.kind}s are named {point.name!r}: {owner[point.name]}'s and {distribution}'s; uninstall one")
+                raise MechintError(
+                    f"two {self.kind}s are named {point.name!r}: {owner[point.name]}'s and "
+                    f"{distribution}'s; uninstall one"
+                )
             else:
                 targets[point.name], owner[point.name] = point.value, distribution
         self._owners = owner
@@ -57,14 +76,18 @@ class Registry:
         return name in self._targets
 
     def __getitem__(self, name: str) -> Any:
-        """The object behind `name`; UnknownNameError with the nearest name, MechintError if its import fails."""
+        """The object behind `name`; UnknownNameError with the nearest name, MechintError if its
+        import fails.
+        """
         if name not in self._targets:
             raise UnknownNameError.of(self.kind, name, self._targets)
         module, _, attribute = self._targets[name].partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise MechintError(f"{self.kind} {name!r} of {self._owners[name]} cannot be loaded: {error}") from error
+            raise MechintError(
+                f"{self.kind} {name!r} of {self._owners[name]} cannot be loaded: {error}"
+            ) from error
 
     def add(self, name: str, target: str) -> None:
         """Register `target` (``"module:Object"``) for this process, for notebooks and tests."""
@@ -77,19 +100,24 @@ class Registry:
         del self._targets[name], self._owners[name]
 
     def describe(self, name: str) -> str:
-        """First line of the docstring of the object behind `name`, read without importing it."""
+        """Summary of the docstring of the object behind `name`, read without importing it."""
         if name not in self._targets:
             raise UnknownNameError.of(self.kind, name, self._targets)
         module, _, attribute = self._targets[name].partition(":")
         try:
             spec = importlib.util.find_spec(module)
             tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
-        except Exception as error:  # a plug-in of others: whatever breaks there must not break the list
-            warnings.warn(f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}", stacklevel=2)
+        except (
+            Exception
+        ) as error:  # a plug-in of others: whatever breaks there must not break the list
+            warnings.warn(
+                f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}",
+                stacklevel=2,
+            )
             return ""
         for node in tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-                return (ast.get_docstring(node) or "").partition("\n")[0]
+                return summary(ast.get_docstring(node))
         return ""
 
 

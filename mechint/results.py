@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Null:
     """How surprising one metric is: what the same measurement gives where the mechanism is absent.
 
-    `how` says in words what was done to remove the mechanism; `z` = (observed - mean) / std; `p_value` is one-sided,
-    (1 + #null ≥ observed) / (1 + samples) where it was sampled; `samples` is 0 for a closed form.
+    `how` says in words what was done to remove the mechanism; `z` = (observed - mean) / std;
+    `p_value` is one-sided, (1 + #null ≥ observed) / (1 + samples) where it was sampled; `samples`
+    is 0 for a closed form.
     """
 
     metric: str
@@ -39,14 +40,28 @@ class Null:
     def z(self) -> float:
         if self.std > 0:
             return (self.observed - self.mean) / self.std
-        return math.copysign(math.inf, self.observed - self.mean) if self.observed != self.mean else 0.0
+        return (
+            math.copysign(math.inf, self.observed - self.mean)
+            if self.observed != self.mean
+            else 0.0
+        )
 
     @classmethod
-    def sampled(cls, metric: str, observed: float, null: Sequence[float] | np.ndarray, how: str) -> Null:
+    def sampled(
+        cls, metric: str, observed: float, null: Sequence[float] | np.ndarray, how: str
+    ) -> Null:
         """From null samples; larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
         p_value = (1 + int((values >= observed).sum())) / (1 + len(values))
-        return cls(metric, float(observed), float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0, p_value, how, len(values))
+        return cls(
+            metric,
+            float(observed),
+            float(values.mean()),
+            float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+            p_value,
+            how,
+            len(values),
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Null:
@@ -88,9 +103,9 @@ class Figure:
 class ProbeResult:
     """The outcome of one probe on one subject.
 
-    metrics: flat, "group.name" → number, text, list or dictionary of numbers; names carry units where they have any.
-    null: metric → Null. arrays: large numbers, kept beside the tables. provenance: checkpoint, task, probe settings,
-    seed, versions.
+    metrics: flat, "group.name" → number, text, list or dictionary of numbers; names carry units
+    where they have any. null: metric → Null. arrays: large numbers, kept beside the tables.
+    provenance: checkpoint, task, probe settings, seed, versions.
     """
 
     probe: str
@@ -110,14 +125,26 @@ class ProbeResult:
             "question": self.question,
             "metrics": plain(self.metrics),
             "finding": self.finding,
-            "null": {name: plain({**asdict(null), "z": null.z}) for name, null in self.null.items()},
-            "tables": {name: {"columns": plain(table.columns), "caption": table.caption, "units": dict(table.units)} for name, table in self.tables.items()},
+            "null": {
+                name: plain({**asdict(null), "z": null.z}) for name, null in self.null.items()
+            },
+            "tables": {
+                name: {
+                    "columns": plain(table.columns),
+                    "caption": table.caption,
+                    "units": dict(table.units),
+                }
+                for name, table in self.tables.items()
+            },
             "provenance": plain(self.provenance),
         }
         if arrays:
             result["arrays"] = {name: _encode(array) for name, array in self.arrays.items()}
         if figures:
-            result["figures"] = {name: {"spec": plain(figure.spec), "caption": figure.caption} for name, figure in self.figures.items()}
+            result["figures"] = {
+                name: {"spec": plain(figure.spec), "caption": figure.caption}
+                for name, figure in self.figures.items()
+            }
         return result
 
     @classmethod
@@ -149,11 +176,22 @@ class ProbeResult:
         rows = []
         for name, value in self.metrics.items():
             null = self.null.get(name)
-            rows.append({"metric": name, "value": value, "null_mean": null and null.mean, "z": null and null.z, "p_value": null and null.p_value})
+            rows.append(
+                {
+                    "metric": name,
+                    "value": value,
+                    "null_mean": null and null.mean,
+                    "z": null and null.z,
+                    "p_value": null and null.p_value,
+                }
+            )
         return pd.DataFrame(rows)
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{html.escape(str(name))}</td><td>{html.escape(str(plain(value)))}</td></tr>" for name, value in self.metrics.items())
+        rows = "".join(
+            f"<tr><td>{html.escape(str(name))}</td><td>{html.escape(str(plain(value)))}</td></tr>"
+            for name, value in self.metrics.items()
+        )
         return f"<b>{html.escape(self.probe)}</b>: {html.escape(self.finding)}<table>{rows}</table>"
 
 
@@ -161,9 +199,10 @@ class ProbeResult:
 class Claim:
     """One statement of a paper held against our runs.
 
-    verdict: "reproduced", "not reproduced" or "not tested". `criterion` was fixed before the runs, `reason` says why
-    it is fair; `ours` is in words, `values` holds the numbers behind it (with spread over seeds); `note` holds what a
-    reader must know (sensitivity, the size that would test it, the error of a failed run).
+    verdict: "reproduced", "not reproduced" or "not tested". `criterion` was fixed before the runs,
+    `reason` says why it is fair; `ours` is in words, `values` holds the numbers behind it (with
+    spread over seeds); `note` holds what a reader must know (sensitivity, the size that would test
+    it, the error of a failed run).
     """
 
     study: str
@@ -182,7 +221,9 @@ class Claim:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON values: tensors and arrays as lists, tuples as lists, keys as text, non-finite as text."""
+    """`value` as JSON values: tensors and arrays as lists, tuples as lists, keys as text,
+    non-finite as text.
+    """
     if isinstance(value, Mapping):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
@@ -198,8 +239,16 @@ def plain(value: Any) -> Any:
 
 def _encode(array: np.ndarray) -> dict[str, Any]:
     array = np.asarray(array)
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "base64": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()}
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "base64": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
+    }
 
 
 def _decode(data: Mapping[str, Any]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(data["base64"]), dtype=np.dtype(data["dtype"])).reshape(data["shape"]).copy()
+    return (
+        np.frombuffer(base64.b64decode(data["base64"]), dtype=np.dtype(data["dtype"]))
+        .reshape(data["shape"])
+        .copy()
+    )

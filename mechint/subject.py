@@ -2,10 +2,12 @@
 
     subject = mechint.load("ckpt.pt")
     subject.activation("blocks.0.mlp.hook_post", pos=-1)      # (example, d_mlp), cached
-    subject.grid(...)                                         # (p, p, d_mlp) on an input grid of p x p
+    subject.grid(...)                                         # (p, p, d_mlp) on an input grid of p
+    x p
 
-Activations are computed in chunks of `chunk` examples and cached up to `memory` bytes, least recently used out first;
-no hook is left behind. Cost: one forward a chunk and request that is not cached.
+Activations are computed in chunks of `chunk` examples and cached up to `memory` bytes, least
+recently used out first; no hook is left behind. Cost: one forward a chunk and request that is not
+cached.
 """
 
 from __future__ import annotations
@@ -30,11 +32,15 @@ class Subject:
     """A model under study.
 
     Args:
-        model: a HookedTransformer, a student, or a TransformerBridge; anything with ``hook_dict`` and `hooks`.
+        model: a HookedTransformer, a student, or a TransformerBridge; anything with ``hook_dict``
+            and `hooks`.
         task: what it was trained on; None for a language model without a task of ours.
-        data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated one when None.
-        provenance: where the model comes from: "path", "format", "step", "metrics" and more, as JSON values.
-        series: step → function that gives the Subject's weights at that step (checkpoints of one run), ascending.
+        data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
+            one when None.
+        provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
+            JSON values.
+        series: step → function that gives the Subject's weights at that step (checkpoints of one
+            run), ascending.
         split_seed: seed of the train/test split the model was trained with.
         memory: bytes of cached activations; chunk: examples a forward.
     """
@@ -52,18 +58,30 @@ class Subject:
         memory: int = 1 << 29,
         chunk: int = 4096,
     ) -> None:
-        self.model, self.task, self.split_seed, self.memory, self.chunk = model, task, split_seed, memory, chunk
+        self.model, self.task, self.split_seed, self.memory, self.chunk = (
+            model,
+            task,
+            split_seed,
+            memory,
+            chunk,
+        )
         if data is None:
             if task is None:
-                data = Batch(torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64))
+                data = Batch(
+                    torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64)
+                )
             else:
-                data = task.examples() if isinstance(task, FiniteTask) else task.sample(n_examples, seed=split_seed)
+                data = (
+                    task.examples()
+                    if isinstance(task, FiniteTask)
+                    else task.sample(n_examples, seed=split_seed)
+                )
         self.data = data.to(self.device)
         self._provenance = dict(provenance or {})
         self.series = dict(series or {})
         self._cache: OrderedDict[tuple[str, int | None], Tensor] = OrderedDict()
 
-    # --- what it is -----------------------------------------------------------------------------------------------
+    # --- what it is -------------------------------------------------------------------------------
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -78,30 +96,65 @@ class Subject:
         """Checkpoint, task and versions, as JSON values."""
         import mechint
 
-        task = None if self.task is None else {"name": self.task.name, "parameters": self.task.to_dict()}
-        return {"checkpoint": self._provenance, "task": task, "mechint": mechint.__version__, "torch": torch.__version__}
+        task = (
+            None
+            if self.task is None
+            else {"name": self.task.name, "parameters": self.task.to_dict()}
+        )
+        return {
+            "checkpoint": self._provenance,
+            "task": task,
+            "mechint": mechint.__version__,
+            "torch": torch.__version__,
+        }
 
     def describe(self) -> str:
         """The subject in a few words, for messages."""
-        return f"{self._provenance.get('path', type(self.model).__name__)} on {self.task.name if self.task else 'no task'}"
+        return (
+            f"{self._provenance.get('path', type(self.model).__name__)} on "
+            f"{self.task.name if self.task else 'no task'}"
+        )
 
     def lacks(self, need: str) -> str | None:
         """Why the subject cannot serve `need`, or None when it can.
 
-        needs: task, finite, grid, symmetry, variables, attention, mlp, embedding, reads, series, transformer.
+        needs: task, finite, grid, symmetry, variables, attention, mlp, embedding, reads, series,
+        transformer.
         """
         task, hooks = self.task, self.model.hook_dict
-        if need != "embedding" and need not in ("attention", "mlp", "transformer", "series") and task is None:
+        if (
+            need != "embedding"
+            and need not in ("attention", "mlp", "transformer", "series")
+            and task is None
+        ):
             return "no task is known for it; name one with --task and --set"
         checks: dict[str, tuple[bool, str]] = {
             "task": (True, ""),
             "finite": (isinstance(task, FiniteTask), "its task's inputs cannot be enumerated"),
-            "grid": (isinstance(task, FiniteTask) and len(task.grid) >= 2, "its task has no input grid"),
-            "symmetry": (task is not None and task.symmetry is not None, "its task has no symmetry group"),
-            "variables": (task is not None and bool(task.variables), "its task names no causal variables"),
-            "attention": (any(name.endswith("attn.hook_pattern") for name in hooks), "the model has no attention"),
-            "mlp": (any(name.endswith("mlp.hook_post") for name in hooks), "the model has no feed-forward layers"),
-            "embedding": (getattr(self.model, "W_E", None) is not None, "the model has no token embedding"),
+            "grid": (
+                isinstance(task, FiniteTask) and len(task.grid) >= 2,
+                "its task has no input grid",
+            ),
+            "symmetry": (
+                task is not None and task.symmetry is not None,
+                "its task has no symmetry group",
+            ),
+            "variables": (
+                task is not None and bool(task.variables),
+                "its task names no causal variables",
+            ),
+            "attention": (
+                any(name.endswith("attn.hook_pattern") for name in hooks),
+                "the model has no attention",
+            ),
+            "mlp": (
+                any(name.endswith("mlp.hook_post") for name in hooks),
+                "the model has no feed-forward layers",
+            ),
+            "embedding": (
+                getattr(self.model, "W_E", None) is not None,
+                "the model has no token embedding",
+            ),
             "reads": (bool(self.data.reads), "its task reads no answer at a position"),
             "series": (len(self.series) > 1, "it is one checkpoint, not a run with several"),
             "transformer": (hasattr(self.model, "blocks"), "the model is no transformer"),
@@ -109,7 +162,7 @@ class Subject:
         holds, reason = checks[need]
         return None if holds else reason
 
-    # --- answers --------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
     @property
     def read(self) -> int:
         """The position at which the answer is read, counted from 0: the last one of several."""
@@ -120,49 +173,79 @@ class Subject:
         """(example, output) classes at the read position, IGNORE where none is read."""
         return self.data.targets[:, self.read]
 
-    def logits(self, data: Batch | None = None, hooks: Hooks = (), pos: int | None = None) -> Tensor:
-        """Logits (example, d_vocab_out) at `pos` (the read position when None), under `hooks` if any.
+    def logits(
+        self, data: Batch | None = None, hooks: Hooks = (), pos: int | None = None
+    ) -> Tensor:
+        """Logits (example, d_vocab_out) at `pos` (the read position when None), under `hooks` if
+        any.
 
-        hooks: (hook name, function(activation, hook)) pairs as TransformerLens's; plain answers on the subject's own
-        data are cached.
+        hooks: (hook name, function(activation, hook)) pairs as TransformerLens's; plain answers on
+        the subject's own data are cached.
         """
         pos = self.read if pos is None else pos
         if data is None and not hooks:
-            return self._cached("logits", pos, lambda: self._forward(self.data.tokens, (), lambda logits: logits[:, pos]))
+            return self._cached(
+                "logits",
+                pos,
+                lambda: self._forward(self.data.tokens, (), lambda logits: logits[:, pos]),
+            )
         return self._forward((data or self.data).tokens, hooks, lambda logits: logits[:, pos])
 
     def all_logits(self, data: Batch | None = None, hooks: Hooks = ()) -> Tensor:
-        """Logits (example, pos, d_vocab_out) at every position; the caller bounds the memory by `data`."""
+        """Logits (example, pos, d_vocab_out) at every position; the caller bounds the memory by
+        `data`.
+        """
         return self._forward((data or self.data).tokens, hooks, lambda logits: logits)
 
     def _forward(self, tokens: Tensor, hooks: Hooks, keep: Callable[[Tensor], Tensor]) -> Tensor:
         for name, _ in hooks:
             self.check_hook(name)
         with torch.no_grad():
-            return torch.cat([keep(self.model.run_with_hooks(part, fwd_hooks=list(hooks))) for part in tokens.split(self.chunk)])
+            return torch.cat(
+                [
+                    keep(self.model.run_with_hooks(part, fwd_hooks=list(hooks)))
+                    for part in tokens.split(self.chunk)
+                ]
+            )
 
     def correct(self, logits: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
         """(example, output) bool: whether the arg-max class of every output is the target."""
         assert self.task is not None
-        logits, targets = self.logits() if logits is None else logits, self.targets if targets is None else targets
+        logits, targets = (
+            self.logits() if logits is None else logits,
+            self.targets if targets is None else targets,
+        )
         answers = [logits[..., part].argmax(-1) for part in self.task.output_slices.values()]
         return torch.stack(answers, -1) == targets
 
-    def accuracy(self, logits: Tensor | None = None, targets: Tensor | None = None) -> dict[str, float]:
+    def accuracy(
+        self, logits: Tensor | None = None, targets: Tensor | None = None
+    ) -> dict[str, float]:
         """Output → share of read examples answered correctly."""
         assert self.task is not None
         targets = self.targets if targets is None else targets
         correct, read = self.correct(logits, targets), targets != IGNORE
-        return {output.name: float(correct[read[:, i], i].double().mean()) for i, output in enumerate(self.task.outputs)}
+        return {
+            output.name: float(correct[read[:, i], i].double().mean())
+            for i, output in enumerate(self.task.outputs)
+        }
 
     def loss(self, logits: Tensor | None = None, targets: Tensor | None = None) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
         assert self.task is not None
-        logits, targets = self.logits() if logits is None else logits, self.targets if targets is None else targets
+        logits, targets = (
+            self.logits() if logits is None else logits,
+            self.targets if targets is None else targets,
+        )
         parts = self.task.output_slices.items()
-        return {name: float(F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)) for i, (name, part) in enumerate(parts)}
+        return {
+            name: float(
+                F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)
+            )
+            for i, (name, part) in enumerate(parts)
+        }
 
-    # --- activations ----------------------------------------------------------------------------------------------
+    # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:
         """`name` if the model has that hook; UnknownNameError with the nearest one if not."""
         if name not in self.model.hook_dict:
@@ -172,7 +255,8 @@ class Subject:
     def activation(self, name: str, pos: int | None = None, data: Batch | None = None) -> Tensor:
         """The activation at hook `name`: (example, pos, …), or (example, …) at one position.
 
-        Attention patterns and scores have the query at axis 2: `pos` picks the query. Non-finite values are an error.
+        Attention patterns and scores have the query at axis 2: `pos` picks the query. Non-finite
+        values are an error.
         """
         self.check_hook(name)
         if data is not None:
@@ -184,13 +268,19 @@ class Subject:
         parts: list[Tensor] = []
 
         def keep(tensor: Tensor, hook: Any) -> None:
-            parts.append(tensor.detach().clone() if pos is None else tensor.detach().select(axis, pos).clone())
+            parts.append(
+                tensor.detach().clone()
+                if pos is None
+                else tensor.detach().select(axis, pos).clone()
+            )
 
         with torch.no_grad():
             for part in tokens.split(self.chunk):
                 self.model.run_with_hooks(part, fwd_hooks=[(name, keep)])
         if not parts:
-            raise ParameterError(f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result")
+            raise ParameterError(
+                f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
+            )
         result = torch.cat(parts)
         if not name.endswith("hook_attn_scores") and not bool(torch.isfinite(result).all()):
             raise MechintError(f"activation {name} of {self.describe()} is not finite")
@@ -213,33 +303,52 @@ class Subject:
         assert isinstance(self.task, FiniteTask)
         return activation.reshape(*self.task.grid, *activation.shape[1:])
 
-    # --- other subjects -------------------------------------------------------------------------------------------
+    # --- other subjects ---------------------------------------------------------------------------
     def like(self, model: Any, **provenance: Any) -> Subject:
         """The same task, data and limits with another model."""
         return Subject(
-            model, self.task, data=self.data, provenance={**self._provenance, **provenance}, split_seed=self.split_seed, memory=self.memory, chunk=self.chunk
+            model,
+            self.task,
+            data=self.data,
+            provenance={**self._provenance, **provenance},
+            split_seed=self.split_seed,
+            memory=self.memory,
+            chunk=self.chunk,
         )
 
     def untrained(self, seed: int = 0) -> Subject:
         """The same architecture with initial weights: the control on which no mechanism can be."""
-        model = type(self.model)(self.model.config, seed=seed).to(device=self.device, dtype=next(self.model.parameters()).dtype)
+        model = type(self.model)(self.model.config, seed=seed).to(
+            device=self.device, dtype=next(self.model.parameters()).dtype
+        )
         return self.like(model, path=f"untrained, seed {seed}")
 
     def at(self, step: int) -> Subject:
         """The subject at another checkpoint of its run; `series` lists the steps."""
         if step not in self.series:
-            raise ParameterError(f"step {step}: {self.describe()} has checkpoints at {', '.join(map(str, self.series)) or 'no other step'}")
+            raise ParameterError(
+                f"step {step}: {self.describe()} has checkpoints at "
+                f"{', '.join(map(str, self.series)) or 'no other step'}"
+            )
         model = copy.deepcopy(self.model)
         model.load_state_dict(dict(self.series[step]()))
         return self.like(model, step=step)
 
-    # --- hygiene --------------------------------------------------------------------------------------------------
+    # --- hygiene ----------------------------------------------------------------------------------
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
-        """Evaluation mode inside; mode, gradients, hooks and RNG state as before afterwards, after an error too."""
+        """Evaluation mode inside; mode, gradients, hooks and RNG state as before afterwards, after
+        an error too.
+        """
         training = {module: module.training for module in self.model.modules()}
-        grads = {parameter: (parameter.requires_grad, parameter.grad) for parameter in self.model.parameters()}
-        hooks = {point: (list(point.fwd_hooks), list(point.bwd_hooks)) for point in self.model.hook_dict.values()}
+        grads = {
+            parameter: (parameter.requires_grad, parameter.grad)
+            for parameter in self.model.parameters()
+        }
+        hooks = {
+            point: (list(point.fwd_hooks), list(point.bwd_hooks))
+            for point in self.model.hook_dict.values()
+        }
         devices = [self.device] if self.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices=devices):
@@ -252,6 +361,10 @@ class Subject:
                 parameter.requires_grad_(requires_grad)
                 parameter.grad = grad
             for point, (forward, backward) in hooks.items():
-                for handle in [handle for handle in point.fwd_hooks + point.bwd_hooks if handle not in forward + backward]:
+                for handle in [
+                    handle
+                    for handle in point.fwd_hooks + point.bwd_hooks
+                    if handle not in forward + backward
+                ]:
                     handle.hook.remove()
                 point.fwd_hooks, point.bwd_hooks = forward, backward

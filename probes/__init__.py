@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
-    """Run the probe `name` of the registry with `settings` on `subject`, as `mechint.probe.run` does."""
+    """Run the probe `name` of the registry with `settings` on `subject`, as `mechint.probe.run`
+    does.
+    """
     from mechint.probe import run as run_probe  # late, so that listing the probes loads nothing
 
     return run_probe(name, subject, seed=seed, **settings)

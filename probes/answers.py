@@ -1,4 +1,5 @@
-"""What a model holds about its answer: logits and activations grouped by the answer, where a cyclic group acts on it.
+"""What a model holds about its answer: logits and activations grouped by the answer, where a cyclic
+group acts on it.
 
 Everything is summed over chunks of examples, so memory is bounded by the subject's chunk and cache.
 """
@@ -14,12 +15,22 @@ from torch import Tensor
 
 from mechint.subject import Subject
 from mechint.task import Batch, FiniteTask, rng
-from probes.fourier.spectra import Array, Key, Spectrum, cosine_spectrum, cyclic_order, energies, step_down
+from probes.fourier.spectra import (
+    Array,
+    Key,
+    Spectrum,
+    cosine_spectrum,
+    cyclic_order,
+    energies,
+    step_down,
+)
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """A cyclic group on the classes of an output: ``classes[i]`` is the class (a column of the output) of generatorⁱ."""
+    """A cyclic group on the classes of an output: ``classes[i]`` is the class (a column of the
+    output) of generatorⁱ.
+    """
 
     output: str
     index: int
@@ -31,7 +42,8 @@ class Cycle:
 
 
 def cycles(subject: Subject) -> list[Cycle]:
-    """The outputs whose classes a cyclic group acts on, where the data has every answer at the read position.
+    """The outputs whose classes a cyclic group acts on, where the data has every answer at the read
+    position.
 
     For a product modulo a prime the non-zero classes alone.
     """
@@ -39,18 +51,27 @@ def cycles(subject: Subject) -> list[Cycle]:
     assert task is not None
     for index, output in enumerate(task.outputs):
         group, classes = output.group, np.arange(output.n_classes)
-        if group is None and task.symmetry is not None and len(task.outputs) == 1 and max(task.symmetry.tokens) < output.n_classes:
+        if (
+            group is None
+            and task.symmetry is not None
+            and len(task.outputs) == 1
+            and max(task.symmetry.tokens) < output.n_classes
+        ):
             group, classes = task.symmetry.group, np.array(task.symmetry.tokens)
         if group is not None and group.is_cyclic and group.order > 1:
             cycle = Cycle(output.name, index, tuple(classes[cyclic_order(group)].tolist()))
             where, on = answer_positions(cycle, subject.targets[:, index])
-            if len(where[on].unique()) == cycle.n:  # what some answers never show has no mean to compare
+            if (
+                len(where[on].unique()) == cycle.n
+            ):  # what some answers never show has no mean to compare
                 found.append(cycle)
     return found
 
 
 def value_tokens(subject: Subject) -> list[int] | None:
-    """Tokens of the cyclic group that acts on the operands, in the order of their logarithms; None where there is none."""
+    """Tokens of the cyclic group that acts on the operands, in the order of their logarithms; None
+    where there is none.
+    """
     symmetry = subject.task.symmetry if subject.task else None
     if symmetry is None or not symmetry.group.is_cyclic or symmetry.group.order < 2:
         return None
@@ -58,40 +79,59 @@ def value_tokens(subject: Subject) -> list[int] | None:
 
 
 def checkpoints(subject: Subject, count: int) -> Iterator[tuple[int, Subject]]:
-    """(step, the subject at that step) of up to `count` checkpoints evenly over the run's, first and last among them."""
+    """(step, the subject at that step) of up to `count` checkpoints evenly over the run's, first
+    and last among them.
+    """
     available = sorted(subject.series)
-    for i in sorted({round(at) for at in np.linspace(0, len(available) - 1, min(count, len(available)))}):
+    for i in sorted(
+        {round(at) for at in np.linspace(0, len(available) - 1, min(count, len(available)))}
+    ):
         yield available[i], subject.at(available[i])
 
 
 def chunks(subject: Subject, hook: str | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """(activation at the read position or logits, targets (batch, output)) over the data, `subject.chunk` examples at a time.
+    """(activation at the read position or logits, targets (batch, output)) over the data,
+    `subject.chunk` examples at a time.
 
-    Taken from the subject's cache where a quarter of its memory holds them all, computed a chunk at a time where not.
+    Taken from the subject's cache where a quarter of its memory holds them all, computed a chunk at
+    a time where not.
     """
 
     def values(data: Batch | None) -> Tensor:
-        return subject.logits(data) if hook is None else subject.activation(hook, pos=subject.read, data=data)
+        return (
+            subject.logits(data)
+            if hook is None
+            else subject.activation(hook, pos=subject.read, data=data)
+        )
 
     size = len(subject.data) * values(subject.data[:1]).nbytes
     cached = values(None) if 4 * size <= subject.memory else None
     for start in range(0, len(subject.data), subject.chunk):
         part = slice(start, start + subject.chunk)
-        yield cached[part] if cached is not None else values(subject.data[part]), subject.data.targets[part, subject.read]
+        yield (
+            cached[part] if cached is not None else values(subject.data[part]),
+            subject.data.targets[part, subject.read],
+        )
 
 
 def answer_positions(cycle: Cycle, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(batch,) exponent of every answer with respect to the generator, and whether the answer lies on the cycle."""
+    """(batch,) exponent of every answer with respect to the generator, and whether the answer lies
+    on the cycle.
+    """
     size = max(int(targets.max()), *cycle.classes) + 2
     exponent = torch.full((size,), -1, dtype=torch.int64, device=targets.device)
-    exponent[torch.tensor(cycle.classes, device=targets.device)] = torch.arange(cycle.n, device=targets.device)
+    exponent[torch.tensor(cycle.classes, device=targets.device)] = torch.arange(
+        cycle.n, device=targets.device
+    )
     where = exponent[targets]  # IGNORE = -1 reads the last entry, which no class has
     return where, where >= 0
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Activations summed by answer: sums (n, d), counts (n,), mean (d,) over all inputs, squares Σ |v - mean|²."""
+    """Activations summed by answer: sums (n, d), counts (n,), mean (d,) over all inputs, squares Σ
+    |v - mean|².
+    """
 
     sums: Array
     counts: Array
@@ -110,11 +150,15 @@ class Sums:
 
 
 def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums:
-    """Sums by answer of an activation at the read position, or of the logits of the cycle's classes centred over them."""
+    """Sums by answer of an activation at the read position, or of the logits of the cycle's classes
+    centred over them.
+    """
     sums: Tensor | None = None
     counts, squares = torch.zeros(cycle.n, dtype=torch.float64, device=subject.device), 0.0
     assert subject.task is not None
-    columns = subject.task.output_slices[cycle.output].start + torch.tensor(cycle.classes, device=subject.device)
+    columns = subject.task.output_slices[cycle.output].start + torch.tensor(
+        cycle.classes, device=subject.device
+    )
     for values, targets in chunks(subject, hook):
         where, on = answer_positions(cycle, targets[:, cycle.index])
         values = values[on].double()
@@ -128,34 +172,51 @@ def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums
     assert sums is not None
     total = counts.sum()
     mean = sums.sum(0) / total
-    return Sums(sums.cpu().numpy(), counts.cpu().numpy(), mean.cpu().numpy(), squares - float(total * mean.square().sum()))
+    return Sums(
+        sums.cpu().numpy(),
+        counts.cpu().numpy(),
+        mean.cpu().numpy(),
+        squares - float(total * mean.square().sum()),
+    )
 
 
 def logit_spectrum(subject: Subject, cycle: Cycle, rule: Key, seed: int) -> Spectrum:
-    """The cosines of the logits of one output with the waves in answer - class, and its key frequencies."""
+    """The cosines of the logits of one output with the waves in answer - class, and its key
+    frequencies.
+    """
     found = answer_sums(subject, cycle)
     return cosine_spectrum(found.centred, found.counts, found.squares, rule, seed)
 
 
-def residual_spectrum(subject: Subject, cycle: Cycle, hook: str, rule: Key, permutations: int, seed: int) -> Spectrum:
-    """Share of the variance of the mean activation per answer at each frequency, against 2/(n - 1) and permuted operands.
+def residual_spectrum(
+    subject: Subject, cycle: Cycle, hook: str, rule: Key, permutations: int, seed: int
+) -> Spectrum:
+    """Share of the variance of the mean activation per answer at each frequency, against 2/(n - 1)
+    and permuted operands.
 
-    A permutation σ of the operands' values groups the inputs by answer(σx, σy) in place of answer(x, y): whatever the
-    activation computes stays, what it has to do with the answer goes; energies are compared, not shares of what little
-    is left. Shuffling the means themselves would not do: the mean of a product of two random waves is already
-    heavy-tailed. The null is drawn only where a share exceeds the uniform level.
+    A permutation σ of the operands' values groups the inputs by answer(σx, σy) in place of
+    answer(x, y): whatever the activation computes stays, what it has to do with the answer goes;
+    energies are compared, not shares of what little is left. Shuffling the means themselves would
+    not do: the mean of a product of two random waves is already heavy-tailed. The null is drawn
+    only where a share exceeds the uniform level.
     """
     means = answer_sums(subject, cycle, hook).means
     total = float((means**2).sum())
     level = rule.factor * 2 / max(cycle.n - 1, 1)
-    shares = energies(means) / total if total > 1e-20 * max(float(np.abs(means).max()), 1.0) else np.zeros(cycle.n // 2)
+    shares = (
+        energies(means) / total
+        if total > 1e-20 * max(float(np.abs(means).max()), 1.0)
+        else np.zeros(cycle.n // 2)
+    )
     if shares.max() <= level:
         return Spectrum(shares, [], level, shares[:0])
     null = _permuted_energies(subject, cycle, hook, permutations, seed) / total
     return step_down(shares, level, rule.alpha, lambda keys: null)
 
 
-def _permuted_energies(subject: Subject, cycle: Cycle, hook: str, permutations: int, seed: int) -> Array:
+def _permuted_energies(
+    subject: Subject, cycle: Cycle, hook: str, permutations: int, seed: int
+) -> Array:
     """(permutations,) largest energy at one frequency of the means by answer(σx, σy)."""
     where, on = answer_positions(cycle, subject.targets[:, cycle.index])
     groups, generator = [], rng("residual null", seed)
@@ -165,7 +226,9 @@ def _permuted_energies(subject: Subject, cycle: Cycle, hook: str, permutations: 
             order = torch.from_numpy(generator.permutation(grid[0])).to(where.device)
             groups.append(where.reshape(grid)[order][:, order].flatten())
         else:
-            groups.append(where[torch.from_numpy(generator.permutation(len(where))).to(where.device)])
+            groups.append(
+                where[torch.from_numpy(generator.permutation(len(where))).to(where.device)]
+            )
     sums: Tensor | None = None
     start = 0
     for values, _ in chunks(subject, hook):

@@ -1,4 +1,6 @@
-"""What the attention heads look at: patterns, operands over the input grid, kinds of heads, a stated target."""
+"""What the attention heads look at: patterns, operands over the input grid, kinds of heads, a
+stated target.
+"""
 
 from __future__ import annotations
 
@@ -23,44 +25,63 @@ PANELS, PIXELS = 12, 57
 
 @dataclass(frozen=True)
 class Attention(Probe):
-    """Where does each head look: from the answer's position to the operands, at the previous or an earlier equal token, at a target?
+    """Where does each head look: from the answer's position to the operands, at the previous or an
+    earlier equal token, at a target?
 
     With A[q, k] the attention of a head from query q to key k, averaged over the data:
 
-    - `operand.attention`: A from the read position to every operand, on tasks with an input grid; as images over the grid;
-    - `operand.preference`: (A_a − A_b)/(A_a + A_b) for the first two operands, −1 … 1 (remainders: heads attend to one
-      digit each); null: the largest |preference| of any head in `untrained` models of the same architecture.
-      `operand.swing` is the standard deviation over the inputs of the same, taken of every input alone;
-    - `previous_token`, `same_token`, `induction`: mean attention on the key before the query, on earlier keys with the
-      query's token, on the keys after those (Olsson et al. 2022), over the queries that have such a key and the first
-      `examples` examples; null: the largest of any head with every query's keys in random order;
-    - `target.mass`, `target.argmax`: mean attention on a stated key for every query, and the share of queries whose largest
-      weight lies there (composition: (i, j) → (i, π_i(j))); null: the largest mass of any head with the targets dealt anew.
+    - `operand.attention`: A from the read position to every operand, on tasks with an input grid;
+      as images over the grid;
+    - `operand.preference`: (A_a − A_b)/(A_a + A_b) for the first two operands, −1 … 1 (remainders:
+      heads attend to one digit each); null: the largest |preference| of any head in `untrained`
+      models of the same architecture. `operand.swing` is the standard deviation over the inputs of
+      the same, taken of every input alone;
+    - `previous_token`, `same_token`, `induction`: mean attention on the key before the query, on
+      earlier keys with the query's token, on the keys after those (Olsson et al. 2022), over the
+      queries that have such a key and the first `examples` examples; null: the largest of any head
+      with every query's keys in random order;
+    - `target.mass`, `target.argmax`: mean attention on a stated key for every query, and the share
+      of queries whose largest weight lies there (composition: (i, j) → (i, π_i(j))); null: the
+      largest mass of any head with the targets dealt anew.
 
-    A head is called by a kind when its score exceeds `least` and the null at family-wise level `alpha` (over all heads).
-    Cost: one forward over the data a layer. Memory: a chunk of patterns, and `examples` examples whole.
+    A head is called by a kind when its score exceeds `least` and the null at family-wise level
+    `alpha` (over all heads). Cost: one forward over the data a layer. Memory: a chunk of patterns,
+    and `examples` examples whole.
     """
 
     name: ClassVar[str] = "attention"
-    source: ClassVar[str] = "remainders, Sec. 5; joint-training, attention arcs; composition, claim d; Olsson et al. 2022"
+    source: ClassVar[str] = (
+        "remainders, Sec. 5; joint-training, attention arcs; composition, claim d; Olsson et "
+        "al. 2022"
+    )
     needs: ClassVar[tuple[str, ...]] = ("attention",)
 
     example: int = setting(0, "example whose attention is drawn as arcs", low=0)
     examples: int = setting(32, "examples that are kept whole, for scores and arcs", low=1)
-    target: tuple[int, ...] | None = setting(None, "key each query is expected to look at, -1 for none; the task's own when none", low=-1)
+    target: tuple[int, ...] | None = setting(
+        None, "key each query is expected to look at, -1 for none; the task's own when none", low=-1
+    )
     least: float = setting(0.4, "least score by which a head is called a kind", low=0, high=1)
     alpha: float = setting(0.002, "family-wise level against the nulls", low=1e-6, high=1)
     samples: int = setting(999, "samples of the nulls", low=1)
-    untrained: int = setting(20, "untrained models in the null of the preference; 0 for none", low=0)
+    untrained: int = setting(
+        20, "untrained models in the null of the preference; 0 for none", low=0
+    )
 
     def unmet(self, subject: Subject) -> str | None:
         if len(subject.data) == 0:
             return "it has no examples to attend over; name a task or give data"
         ctx = subject.data.tokens.shape[1]
         if self.target is not None and (len(self.target) != ctx or max(self.target) >= ctx):
-            return f"attention.target has {len(self.target)} keys up to {max(self.target)}; expected one for each of {ctx} positions"
+            return (
+                f"attention.target has {len(self.target)} keys up to {max(self.target)}; expected "
+                f"one for each of {ctx} positions"
+            )
         if self.example >= min(len(subject.data), self.examples):
-            return f"attention.example={self.example}: there are {min(len(subject.data), self.examples)} examples kept"
+            return (
+                f"attention.example={self.example}: there are "
+                f"{min(len(subject.data), self.examples)} examples kept"
+            )
         return None
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
@@ -77,33 +98,59 @@ class Attention(Probe):
         shown = _figures(subject, patterns, operands, self.example)
         table = _table(patterns, metrics)
         return self.result(
-            metrics=metrics, finding=_finding(metrics), null=nulls, tables={"heads": table}, arrays={"pattern": patterns.mean.astype(np.float32)}, figures=shown
+            metrics=metrics,
+            finding=_finding(metrics),
+            null=nulls,
+            tables={"heads": table},
+            arrays={"pattern": patterns.mean.astype(np.float32)},
+            figures=shown,
         )
 
-    def _scores(self, patterns: Patterns, seed: int, metrics: dict[str, Any], nulls: dict[str, Null]) -> None:
+    def _scores(
+        self, patterns: Patterns, seed: int, metrics: dict[str, Any], nulls: dict[str, Null]
+    ) -> None:
         for kind in SCORES:
             values, null = score(patterns, kind, seed, min(self.samples, 199))
             self._called(kind, patterns.names, values, null, metrics)
             nulls[f"{kind}.largest"] = Null.sampled(
-                f"{kind}.largest", float(values.max()), null, "the largest of any head with every query's keys in random order"
+                f"{kind}.largest",
+                float(values.max()),
+                null,
+                "the largest of any head with every query's keys in random order",
             )
 
-    def _called(self, kind: str, names: list[str], values: Array, null: Array, metrics: dict[str, Any]) -> None:
+    def _called(
+        self, kind: str, names: list[str], values: Array, null: Array, metrics: dict[str, Any]
+    ) -> None:
         """Scores by head, the largest, and the heads that are called by the kind."""
         threshold = max(self.least, upper_quantile(null, self.alpha))
         metrics[f"{kind}.score"] = dict(zip(names, values.tolist(), strict=True))
         metrics[f"{kind}.largest"] = float(values.max())
-        metrics[f"{kind}.heads"] = [name for name, value in zip(names, values, strict=True) if value > threshold]
+        metrics[f"{kind}.heads"] = [
+            name for name, value in zip(names, values, strict=True) if value > threshold
+        ]
 
-    def _operands(self, subject: Subject, patterns: Patterns, operands: list[int], seed: int, metrics: dict[str, Any], nulls: dict[str, Null]) -> None:
+    def _operands(
+        self,
+        subject: Subject,
+        patterns: Patterns,
+        operands: list[int],
+        seed: int,
+        metrics: dict[str, Any],
+        nulls: dict[str, Null],
+    ) -> None:
         means = patterns.to_operand.astype(np.float64).mean(1)  # (heads, operand)
         metrics["operand.positions"] = operands
-        metrics["operand.attention"] = {name: row.tolist() for name, row in zip(patterns.names, means, strict=True)}
+        metrics["operand.attention"] = {
+            name: row.tolist() for name, row in zip(patterns.names, means, strict=True)
+        }
         if len(operands) < 2:
             return
         values = preference(means)
         each = patterns.to_operand.astype(np.float64)
-        swing = ((each[..., 0] - each[..., 1]) / np.maximum(each[..., 0] + each[..., 1], 1e-12)).std(1)
+        swing = (
+            (each[..., 0] - each[..., 1]) / np.maximum(each[..., 0] + each[..., 1], 1e-12)
+        ).std(1)
         metrics["operand.preference"] = dict(zip(patterns.names, values.tolist(), strict=True))
         metrics["operand.swing"] = dict(zip(patterns.names, swing.tolist(), strict=True))
         metrics["operand.largest_preference"] = float(np.abs(values).max())
@@ -111,27 +158,60 @@ class Attention(Probe):
             metrics["operand.heads"] = {}
             models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
             part = subject.data[:: max(1, len(subject.data) // 256)]
-            null = np.array([np.abs(preference(_operand_means(model, part, operands))).max() for model in models])
-            how = f"the largest of any head in {self.untrained} untrained models of the same architecture"
-            nulls["operand.largest_preference"] = Null.sampled("operand.largest_preference", metrics["operand.largest_preference"], null, how)
+            null = np.array(
+                [
+                    np.abs(preference(_operand_means(model, part, operands))).max()
+                    for model in models
+                ]
+            )
+            how = (
+                f"the largest of any head in {self.untrained} untrained models of the same "
+                "architecture"
+            )
+            nulls["operand.largest_preference"] = Null.sampled(
+                "operand.largest_preference", metrics["operand.largest_preference"], null, how
+            )
             threshold = max(self.least, upper_quantile(null, self.alpha))
-            called = [(name, operands[0] if value > 0 else operands[1]) for name, value in zip(patterns.names, values, strict=True) if abs(value) > threshold]
+            called = [
+                (name, operands[0] if value > 0 else operands[1])
+                for name, value in zip(patterns.names, values, strict=True)
+                if abs(value) > threshold
+            ]
             metrics["operand.heads"] = dict(called)
 
-    def _target(self, patterns: Patterns, target: list[int], seed: int, metrics: dict[str, Any], nulls: dict[str, Null]) -> None:
+    def _target(
+        self,
+        patterns: Patterns,
+        target: list[int],
+        seed: int,
+        metrics: dict[str, Any],
+        nulls: dict[str, Null],
+    ) -> None:
         values, best, null = agreement(patterns, target, seed, self.samples)
         self._called("target", patterns.names, values, null, metrics)
-        metrics["target.mass"], metrics["target.argmax"] = metrics.pop("target.score"), dict(zip(patterns.names, best.tolist(), strict=True))
+        metrics["target.mass"], metrics["target.argmax"] = (
+            metrics.pop("target.score"),
+            dict(zip(patterns.names, best.tolist(), strict=True)),
+        )
         nulls["target.largest"] = Null.sampled(
-            "target.largest", float(values.max()), null, "the largest mass of any head with the targets dealt anew among the queries"
+            "target.largest",
+            float(values.max()),
+            null,
+            "the largest mass of any head with the targets dealt anew among the queries",
         )
 
 
-# --- what the task says ----------------------------------------------------------------------------------------------
+# --- what the task says ---------------------------------------------------------------------------
 def operand_positions(subject: Subject) -> list[int]:
-    """Positions of the operands of a task with an input grid, read at one position; [] elsewhere."""
+    """Positions of the operands of a task with an input grid, read at one position; []
+    elsewhere.
+    """
     task = subject.task
-    if not isinstance(task, FiniteTask) or not subject.data.reads or len(task.grid) > subject.data.tokens.shape[1]:
+    if (
+        not isinstance(task, FiniteTask)
+        or not subject.data.reads
+        or len(task.grid) > subject.data.tokens.shape[1]
+    ):
         return []
     return list(range(len(task.grid)))
 
@@ -139,7 +219,8 @@ def operand_positions(subject: Subject) -> list[int]:
 def task_target(subject: Subject) -> list[int] | None:
     """The key every query is expected to look at in the first layer, where the task says it.
 
-    Taken from the task's ``attention_target()``, or from its hidden permutations π: position (i, j) looks at (i, π_i(j)).
+    Taken from the task's ``attention_target()``, or from its hidden permutations π: position (i, j)
+    looks at (i, π_i(j)).
     """
     task = subject.task
     if task is None:
@@ -154,27 +235,47 @@ def task_target(subject: Subject) -> list[int] | None:
 
 
 def preference(means: Array) -> Array:
-    """(heads,) (A_a − A_b)/(A_a + A_b) of mean attention (heads, operand): 1 looks at the first operand alone, −1 at the second."""
+    """(heads,) (A_a − A_b)/(A_a + A_b) of mean attention (heads, operand): 1 looks at the first
+    operand alone, −1 at the second.
+    """
     return (means[:, 0] - means[:, 1]) / np.maximum(means[:, 0] + means[:, 1], 1e-12)
 
 
 def _operand_means(subject: Subject, data: Any, operands: list[int]) -> Array:
-    layers = [subject.activation(f"blocks.{layer}.attn.hook_pattern", pos=subject.read, data=data) for layer in range(subject.n_layers)]
+    layers = [
+        subject.activation(f"blocks.{layer}.attn.hook_pattern", pos=subject.read, data=data)
+        for layer in range(subject.n_layers)
+    ]
     return np.concatenate([layer.double().mean(0)[:, operands].cpu().numpy() for layer in layers])
 
 
-# --- words and pictures ----------------------------------------------------------------------------------------------
+# --- words and pictures ---------------------------------------------------------------------------
 def _table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
     columns: dict[str, list[Any]] = {"head": patterns.names}
-    for kind in ("previous_token.score", "same_token.score", "induction.score", "operand.preference", "target.mass", "target.argmax"):
+    for kind in (
+        "previous_token.score",
+        "same_token.score",
+        "induction.score",
+        "operand.preference",
+        "target.mass",
+        "target.argmax",
+    ):
         if kind in metrics:
             columns[kind] = [metrics[kind][name] for name in patterns.names]
     for i, position in enumerate(metrics.get("operand.positions", [])):
-        columns[f"to position {position}"] = [metrics["operand.attention"][name][i] for name in patterns.names]
-    return Table(columns, "one row a head; attention 0–1, preference −1 (second operand) … 1 (first)", {"previous_token.score": "mean attention"})
+        columns[f"to position {position}"] = [
+            metrics["operand.attention"][name][i] for name in patterns.names
+        ]
+    return Table(
+        columns,
+        "one row a head; attention 0–1, preference −1 (second operand) … 1 (first)",
+        {"previous_token.score": "mean attention"},
+    )
 
 
-def _figures(subject: Subject, patterns: Patterns, operands: list[int], example: int) -> dict[str, Figure]:
+def _figures(
+    subject: Subject, patterns: Patterns, operands: list[int], example: int
+) -> dict[str, Figure]:
     some = patterns.names[:PANELS]
     shown = {
         "patterns": figures.image_grid(
@@ -183,7 +284,10 @@ def _figures(subject: Subject, patterns: Patterns, operands: list[int], example:
             x_title="key position",
             y_title="query position",
             z_title="attention (0–1)",
-            caption="A row is where a position looks on average; a diagonal below the main one is a previous-token head.",
+            caption=(
+                "A row is where a position looks on average; a diagonal below the main one is a "
+                "previous-token head."
+            ),
             limits=(0, 1),
         )
     }
@@ -192,13 +296,22 @@ def _figures(subject: Subject, patterns: Patterns, operands: list[int], example:
     elif not operands:
         length = int(patterns.lengths[example])
         vocabulary = subject.task.vocabulary.tokens if subject.task else None
-        text = [vocabulary[token] if vocabulary else str(token) for token in patterns.tokens[example, :length]]
+        text = [
+            vocabulary[token] if vocabulary else str(token)
+            for token in patterns.tokens[example, :length]
+        ]
         last = patterns.names[-4:] if len(patterns.names) >= 4 else patterns.names
         shown["arcs"] = figures.arcs(
             text,
-            {name: patterns.sample[example, patterns.names.index(name), :length, :length] for name in last},
+            {
+                name: patterns.sample[example, patterns.names.index(name), :length, :length]
+                for name in last
+            },
             title=f"Attention over example {example}",
-            caption="An arc joins a token to each token it draws from; the stronger, the darker. The last heads of the model.",
+            caption=(
+                "An arc joins a token to each token it draws from; the stronger, the darker. The "
+                "last heads of the model."
+            ),
             threshold=0.15,
         )
     return shown
@@ -210,14 +323,19 @@ def _grid_figure(subject: Subject, patterns: Patterns, operands: list[int]) -> F
     panels = {}
     for i, name in enumerate(patterns.names[: PANELS // 2]):
         for column, position in enumerate(operands):
-            panels[f"{name} to position {position}"] = patterns.to_operand[i, :, column].reshape(rows, columns)[step]
+            panels[f"{name} to position {position}"] = patterns.to_operand[i, :, column].reshape(
+                rows, columns
+            )[step]
     return figures.image_grid(
         panels,
         title="Attention from the answer's position to the operands, for every input",
         x_title="second operand",
         y_title="first operand",
         z_title="attention (0–1)",
-        caption="Each panel is a head and an operand, each pixel an input: dark everywhere means that the head looks there whatever the input.",
+        caption=(
+            "Each panel is a head and an operand, each pixel an input: dark everywhere means that "
+            "the head looks there whatever the input."
+        ),
         limits=(0, 1),
         columns=2,
     )
@@ -231,16 +349,33 @@ def _finding(metrics: Mapping[str, Any]) -> str:
             values = ", ".join(f"{name} ({metrics[f'{kind}.score'][name]:.2f})" for name in heads)
             parts.append(f"{kind.replace('_', ' ').capitalize()} heads: {values}.")
     if not parts:
-        parts.append("No head looks at the previous token, at an equal one or at what followed one more than keys in random order would.")
+        parts.append(
+            "No head looks at the previous token, at an equal one or at what followed one "
+            "more than keys in random order would."
+        )
     if "operand.preference" in metrics:
         called = metrics.get("operand.heads", {})
-        words = ", ".join(f"{name} looks at position {position} (preference {metrics['operand.preference'][name]:+.2f})" for name, position in called.items())
-        parts.append(f"From the answer {words}." if called else "No head prefers one operand on average.")
+        words = ", ".join(
+            (
+                f"{name} looks at position {position} (preference "
+                f"{metrics['operand.preference'][name]:+.2f})"
+            )
+            for name, position in called.items()
+        )
+        parts.append(
+            f"From the answer {words}." if called else "No head prefers one operand on average."
+        )
         widest = max(metrics["operand.swing"], key=lambda name: metrics["operand.swing"][name])
-        parts.append(f"From input to input {widest}'s preference swings most, by ±{metrics['operand.swing'][widest]:.2f}.")
+        parts.append(
+            f"From input to input {widest}'s preference swings most, by "
+            f"±{metrics['operand.swing'][widest]:.2f}."
+        )
     if "target.mass" in metrics:
         best = max(metrics["target.mass"], key=lambda name: metrics["target.mass"][name])
         verdict = "follows" if best in metrics["target.heads"] else "does not follow"
         held, share = metrics["target.mass"][best], metrics["target.argmax"][best]
-        parts.append(f"{best} {verdict} the stated target: {held:.2f} of its attention, the largest weight for {share:.0%} of queries.")
+        parts.append(
+            f"{best} {verdict} the stated target: {held:.2f} of its attention, the largest "
+            f"weight for {share:.0%} of queries."
+        )
     return " ".join(parts)

@@ -1,11 +1,13 @@
-"""The gradient of the training loss, weight by weight: which parts of the model are still being changed.
+"""The gradient of the training loss, weight by weight: which parts of the model are still being
+changed.
 
-norm(W) = ‖∂L/∂W‖₂ with L the mean cross-entropy over all answers that are read, each output alone and then averaged
-(`weights="equal"`) or divided by the logarithm of its number of classes and added (`weights="log"`; remainders, Eq. 12).
-Over a run's checkpoints it shows when each part learns (remainders, Fig. 18).
+norm(W) = ‖∂L/∂W‖₂ with L the mean cross-entropy over all answers that are read, each output alone
+and then averaged (`weights="equal"`) or divided by the logarithm of its number of classes and added
+(`weights="log"`; remainders, Eq. 12). Over a run's checkpoints it shows when each part learns
+(remainders, Fig. 18).
 
-Cost: one forward and one backward a checkpoint, and one a sample of the null. Memory: autograd's for one chunk of
-examples, and one copy of the weights.
+Cost: one forward and one backward a checkpoint, and one a sample of the null. Memory: autograd's
+for one chunk of examples, and one copy of the weights.
 """
 
 from __future__ import annotations
@@ -30,18 +32,28 @@ from mechint.task import IGNORE, Batch, FiniteTask, rng
 
 @dataclass(frozen=True)
 class Gradients(Probe):
-    """How large is the gradient of the loss at every weight, now and at the run's other checkpoints?
+    """How large is the gradient of the loss at every weight, now and at the run's other
+    checkpoints?
 
-    The null shuffles the answers among the examples: a model that has learned its answers has a far smaller gradient than
-    that. Detection: ten times smaller.
+    The null shuffles the answers among the examples: a model that has learned its answers has a far
+    smaller gradient than that. Detection: ten times smaller.
     """
 
     name: ClassVar[str] = "gradients"
-    source: ClassVar[str] = "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. 18 and Eq. 12"
+    source: ClassVar[str] = (
+        "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. "
+        "18 and Eq. 12"
+    )
     needs: ClassVar[tuple[str, ...]] = ("task", "reads", "transformer")
 
-    split: str = setting("train", "examples of a finite task whose loss it is; a generated task has its own sample", choices=("train", "all"))
-    weights: str = setting("equal", "mean over outputs, or sum of CE / ln(classes)", choices=("equal", "log"))
+    split: str = setting(
+        "train",
+        "examples of a finite task whose loss it is; a generated task has its own sample",
+        choices=("train", "all"),
+    )
+    weights: str = setting(
+        "equal", "mean over outputs, or sum of CE / ln(classes)", choices=("equal", "log")
+    )
     permutations: int = setting(19, "shuffles of the answers for the null", low=1)
     checkpoints: int = setting(20, "checkpoints of the series, evenly spread", low=2)
 
@@ -50,14 +62,27 @@ class Gradients(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = self._data(subject)
-        norms = {name: float(gradient.norm()) for name, gradient in self.gradients(subject, data).items()}
+        norms = {
+            name: float(gradient.norm()) for name, gradient in self.gradients(subject, data).items()
+        }
         total = math.hypot(*norms.values())
-        sizes = {name: float(weight.detach().norm()) for name, weight in subject.model.named_parameters()}
-        shuffled = np.array([self._shuffled(subject, data, seed, i) for i in range(self.permutations)])
+        sizes = {
+            name: float(weight.detach().norm()) for name, weight in subject.model.named_parameters()
+        }
+        shuffled = np.array(
+            [self._shuffled(subject, data, seed, i) for i in range(self.permutations)]
+        )
         below = np.log10(np.maximum(shuffled, 1e-300)) - math.log10(max(total, 1e-300))
         # the shuffles against each other say how far they scatter
-        spread = np.log10(np.maximum(shuffled, 1e-300)).mean() - np.log10(np.maximum(shuffled, 1e-300))
-        null = Null.sampled("gradients.below_shuffled", float(below.mean()), spread, "the answers shuffled among the examples")
+        spread = np.log10(np.maximum(shuffled, 1e-300)).mean() - np.log10(
+            np.maximum(shuffled, 1e-300)
+        )
+        null = Null.sampled(
+            "gradients.below_shuffled",
+            float(below.mean()),
+            spread,
+            "the answers shuffled among the examples",
+        )
         largest = max(norms, key=lambda name: norms[name])
         metrics = {
             "gradients.total": total,
@@ -68,23 +93,38 @@ class Gradients(Probe):
             "gradients.below_shuffled": float(below.mean()),
         }
         finding = (
-            f"the gradient has norm {total:.3g}, {10 ** below.mean():.3g} times smaller than with shuffled answers (p = {null.p_value:.2g}); "
+            f"the gradient has norm {total:.3g}, {10 ** below.mean():.3g} times smaller than "
+            f"with shuffled answers (p = {null.p_value:.2g}); "
             f"{largest} holds {metrics['gradients.largest_share']:.0%} of its square"
         )
-        relative = [norms[name] / sizes[name] if sizes[name] > 0 else math.inf if norms[name] else 0.0 for name in norms]
-        tables = {"weights": Table({"weight": list(norms), "norm": list(norms.values()), "relative": relative}, "gradient norm, also over the weight's own")}
+        relative = [
+            norms[name] / sizes[name] if sizes[name] > 0 else math.inf if norms[name] else 0.0
+            for name in norms
+        ]
+        tables = {
+            "weights": Table(
+                {"weight": list(norms), "norm": list(norms.values()), "relative": relative},
+                "gradient norm, also over the weight's own",
+            )
+        }
         shown: dict[str, Figure] = {"norms": _bars(norms, largest)}
         series = self._series(subject)
         if series:
             tables["series"], shown["series"] = series
-        return self.result(metrics=metrics, finding=finding, null={null.metric: null}, tables=tables, figures=shown)
+        return self.result(
+            metrics=metrics, finding=finding, null={null.metric: null}, tables=tables, figures=shown
+        )
 
     def _data(self, subject: Subject) -> Batch:
         if self.split == "all" or not isinstance(subject.task, FiniteTask):
             return subject.data
         train = subject.task.split(subject.split_seed)["train"].to(subject.device)
         # the subject may look at other data than the task's examples
-        return subject.data[train] if len(subject.data) == len(subject.task.examples()) else subject.data
+        return (
+            subject.data[train]
+            if len(subject.data) == len(subject.task.examples())
+            else subject.data
+        )
 
     def gradients(self, subject: Subject, data: Batch) -> dict[str, Tensor]:
         """Weight → gradient of the loss on `data`."""
@@ -107,24 +147,39 @@ class Gradients(Probe):
         outputs = int((read > 0).sum())
         for start in range(0, len(data), subject.chunk):
             part = data[start : start + subject.chunk]
-            # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with it
+            # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with
+            # it
             logits = subject.model(part.tokens).double()
             loss = logits.new_zeros(())
             for i, columns in enumerate(slices):
                 if not read[i]:
                     continue
-                scale = 1 / outputs if self.weights == "equal" else 1 / math.log(columns.stop - columns.start)
-                summed = F.cross_entropy(logits[..., columns].flatten(0, 1), part.targets[..., i].flatten(), ignore_index=IGNORE, reduction="sum")
+                scale = (
+                    1 / outputs
+                    if self.weights == "equal"
+                    else 1 / math.log(columns.stop - columns.start)
+                )
+                summed = F.cross_entropy(
+                    logits[..., columns].flatten(0, 1),
+                    part.targets[..., i].flatten(),
+                    ignore_index=IGNORE,
+                    reduction="sum",
+                )
                 loss = loss + scale * summed / read[i]
             yield loss
 
     def _mean_loss(self, subject: Subject, data: Batch) -> Tensor:
         with torch.no_grad():
-            return sum(self._losses(subject, data), torch.zeros((), dtype=torch.float64, device=subject.device))
+            return sum(
+                self._losses(subject, data),
+                torch.zeros((), dtype=torch.float64, device=subject.device),
+            )
 
     def _shuffled(self, subject: Subject, data: Batch, seed: int, index: int) -> float:
         """Gradient norm with the answers of other examples."""
-        order = torch.from_numpy(rng("gradients null", seed, index).permutation(len(data))).to(subject.device)
+        order = torch.from_numpy(rng("gradients null", seed, index).permutation(len(data))).to(
+            subject.device
+        )
         gradients = self.gradients(subject, Batch(data.tokens, data.targets[order]))
         return math.hypot(*(float(gradient.norm()) for gradient in gradients.values()))
 
@@ -133,13 +188,22 @@ class Gradients(Probe):
         if len(subject.series) < 2:
             return None
         steps = list(subject.series)
-        chosen = sorted({steps[round(i)] for i in np.linspace(0, len(steps) - 1, min(self.checkpoints, len(steps)))})
+        chosen = sorted(
+            {
+                steps[round(i)]
+                for i in np.linspace(0, len(steps) - 1, min(self.checkpoints, len(steps)))
+            }
+        )
         rows: dict[str, list[float]] = {}
         for step in chosen:
             at = subject.at(step)
             for name, gradient in self.gradients(at, self._data(at)).items():
                 rows.setdefault(name, []).append(float(gradient.norm()))
-        table = Table({"step": chosen, **rows}, "gradient norm of every weight at every checkpoint", {"step": "optimiser steps"})
+        table = Table(
+            {"step": chosen, **rows},
+            "gradient norm of every weight at every checkpoint",
+            {"step": "optimiser steps"},
+        )
         figure = figures.lines(
             chosen,
             rows,
@@ -147,7 +211,10 @@ class Gradients(Probe):
             x_title="step",
             y_title="gradient norm (nats per unit of weight)",
             y_log=True,
-            caption="Which weights are being changed when: a rise that falls again marks a part being learned.",
+            caption=(
+                "Which weights are being changed when: a rise that falls again marks a part being "
+                "learned."
+            ),
         )
         return table, figure
 

@@ -1,13 +1,15 @@
-"""How much attention and feed-forward layers change what passes through them, and whether two models differ in it.
+"""How much attention and feed-forward layers change what passes through them, and whether two
+models differ in it.
 
-r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every position of every example
-(joint-training, App. on norm ratios). Two models are compared at every layer: Kolmogorov–Smirnov statistic, Jensen–Shannon
-divergence in bits of the histograms over common bins (its square root is a distance, and some call that the divergence),
-Wasserstein-1 distance, and Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval.
-Positions of one example depend on each other, so bootstrap and permutations move whole examples.
+r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every
+position of every example (joint-training, App. on norm ratios). Two models are compared at every
+layer: Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the histograms over common
+bins (its square root is a distance, and some call that the divergence), Wasserstein-1 distance, and
+Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval. Positions
+of one example depend on each other, so bootstrap and permutations move whole examples.
 
-Cost: one forward a model; alone, one forward on `null_examples` for each of `null_models` untrained models, stacked. Memory: one chunk
-of activations, and two numbers a layer, position and example.
+Cost: one forward a model; alone, one forward on `null_examples` for each of `null_models` untrained
+models, stacked. Memory: one chunk of activations, and two numbers a layer, position and example.
 """
 
 from __future__ import annotations
@@ -37,25 +39,37 @@ HOOKED = tuple(f"hook_{hook}" for hooks in KINDS.values() for hook in hooks)
 
 @dataclass(frozen=True)
 class Norms(Probe):
-    """How large is what each sublayer adds, relative to what it is given, and is that different in another model?
+    """How large is what each sublayer adds, relative to what it is given, and is that different in
+    another model?
 
-    Alone, the ratios of the last layer are held against those of the same architecture with initial weights; with
-    `other`, against the same examples dealt to the two models at random. Detection: p ≤ 0.005 of the larger of the two.
+    Alone, the ratios of the last layer are held against those of the same architecture with initial
+    weights; with `other`, against the same examples dealt to the two models at random. Detection: p
+    ≤ 0.005 of the larger of the two.
     """
 
     name: ClassVar[str] = "norms"
-    source: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
+    source: ClassVar[str] = (
+        "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
+    )
     needs: ClassVar[tuple[str, ...]] = ("task", "transformer", "attention")
 
-    other: str | None = setting(None, "checkpoint or run directory of a model to compare with, on the same task")
+    other: str | None = setting(
+        None, "checkpoint or run directory of a model to compare with, on the same task"
+    )
     bins: int = setting(100, "bins of the histograms for the Jensen–Shannon divergence", low=2)
     bootstrap: int = setting(1000, "samples of the interval and of the permutation null", low=199)
-    null_models: int = setting(199, "untrained models of the null, where there is no other model", low=19)
+    null_models: int = setting(
+        199, "untrained models of the null, where there is no other model", low=19
+    )
     null_examples: int = setting(128, "examples that they look at", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
-        if self.other is None and not isinstance(getattr(subject.model, "config", None), ModelConfig):
-            return "its initial weights are not known; name a model to compare it with as norms.other"
+        if self.other is None and not isinstance(
+            getattr(subject.model, "config", None), ModelConfig
+        ):
+            return (
+                "its initial weights are not known; name a model to compare it with as norms.other"
+            )
         return None
 
     def detects(self, result: ProbeResult) -> bool:
@@ -65,10 +79,14 @@ class Norms(Probe):
         if self.other is not None:
             assert subject.task is not None
             task = subject.task
-            return self.compare(subject, load(self.other, task=task.name, device=str(subject.device), **task.to_dict()), seed)
+            return self.compare(
+                subject,
+                load(self.other, task=task.name, device=str(subject.device), **task.to_dict()),
+                seed,
+            )
         return self._alone(subject, seed)
 
-    # --- one model ------------------------------------------------------------------------------------------------
+    # --- one model --------------------------------------------------------------------------------
     def _alone(self, subject: Subject, seed: int) -> ProbeResult:
         found = ratios(subject)
         means = {name: float(np.nanmean(values)) for name, values in found.items()}
@@ -83,59 +101,111 @@ class Norms(Probe):
             metric = f"norms.{name}.deviation"
             metrics[metric] = abs(observed[name] - centre) / spread
             null[metric] = Null.sampled(
-                metric, metrics[metric], np.abs(samples - centre) / spread, "the same architecture with initial weights, in standard deviations"
+                metric,
+                metrics[metric],
+                np.abs(samples - centre) / spread,
+                "the same architecture with initial weights, in standard deviations",
             )
         last = _last(found)
-        parts = ", ".join(f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last)
+        parts = ", ".join(
+            f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last
+        )
         p_value = min(one.p_value for one in null.values())
-        finding = f"output over input norm in the last layer: {parts}; p = {p_value:.2g} against untrained weights"
-        return self.result(metrics=metrics, finding=finding, null=null, tables={"layers": _table(means, found)}, figures=_densities({"": found}, last))
+        finding = (
+            f"output over input norm in the last layer: {parts}; p = {p_value:.2g} against "
+            "untrained weights"
+        )
+        return self.result(
+            metrics=metrics,
+            finding=finding,
+            null=null,
+            tables={"layers": _table(means, found)},
+            figures=_densities({"": found}, last),
+        )
 
     def _untrained(self, few: Subject, seed: int) -> dict[str, np.ndarray]:
-        """Sublayer → (model,) mean ratios of models with initial weights, many stacked in one forward."""
+        """Sublayer → (model,) mean ratios of models with initial weights, many stacked in one
+        forward.
+        """
         config, tokens, hooks = few.model.config, few.data.tokens, sublayers(few)
         first = int(rng("norms null", seed).integers(1 << 31))
-        size = max(1, few.memory // (32 * tokens.numel() * (config.d_mlp + config.d_model + tokens.shape[1])))
+        size = max(
+            1,
+            few.memory // (32 * tokens.numel() * (config.d_mlp + config.d_model + tokens.shape[1])),
+        )
         means: dict[str, list[np.ndarray]] = {name: [] for name in hooks}
         for start in range(0, self.null_models, size):
-            drawn = [initialise(config, first + i) for i in range(start, min(start + size, self.null_models))]
-            stack = {name: torch.stack([one[name] for one in drawn]).to(few.device) for name in drawn[0]}
+            drawn = [
+                initialise(config, first + i)
+                for i in range(start, min(start + size, self.null_models))
+            ]
+            stack = {
+                name: torch.stack([one[name] for one in drawn]).to(few.device) for name in drawn[0]
+            }
             norms: dict[str, torch.Tensor] = {}
 
-            def keep(name: str, tensor: torch.Tensor, norms: dict[str, torch.Tensor] = norms) -> torch.Tensor:
+            def keep(
+                name: str, tensor: torch.Tensor, norms: dict[str, torch.Tensor] = norms
+            ) -> torch.Tensor:
                 if name.endswith(HOOKED):
                     norms[name] = tensor.norm(dim=-1).double()
                 return tensor
 
             with torch.no_grad():
-                forward.forward(stack, config, forward.dense(tokens.expand(len(drawn), *tokens.shape)), keep)
+                forward.forward(
+                    stack, config, forward.dense(tokens.expand(len(drawn), *tokens.shape)), keep
+                )
             for name, (output, given) in hooks.items():
                 ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
-                means[name].append(np.nanmean(np.where(_beyond(few.data, slice(None), ratio.shape[-1]), np.nan, ratio), axis=(1, 2)))
+                means[name].append(
+                    np.nanmean(
+                        np.where(_beyond(few.data, slice(None), ratio.shape[-1]), np.nan, ratio),
+                        axis=(1, 2),
+                    )
+                )
         return {name: np.concatenate(parts) for name, parts in means.items()}
 
-    # --- two models -----------------------------------------------------------------------------------------------
+    # --- two models -------------------------------------------------------------------------------
     def compare(self, subject: Subject, other: Subject, seed: int = 0) -> ProbeResult:
         """`subject` beside `other`, each on its own data; differences are subject minus other."""
         a, b = ratios(subject), ratios(other)
         names = [name for name in a if name in b]
         statistics = {name: self._statistics(a[name], b[name], seed) for name in names}
-        metrics: dict[str, Any] = {f"norms.{name}.{key}": value for name, row in statistics.items() for key, value in row.items() if key != "null"}
+        metrics: dict[str, Any] = {
+            f"norms.{name}.{key}": value
+            for name, row in statistics.items()
+            for key, value in row.items()
+            if key != "null"
+        }
         null = {}
         for name in _last(a):
             metric = f"norms.{name}.size"
             metrics[metric] = abs(statistics[name]["cohens_d"])
-            null[metric] = Null.sampled(metric, metrics[metric], statistics[name]["null"], "the examples dealt to the two models at random: |Cohen's d|")
-        rows = [{key: value for key, value in statistics[name].items() if key != "null"} for name in names]
-        table = Table({"sublayer": names, **{key: [row[key] for row in rows] for key in rows[0]}}, "subject against other, every sublayer")
+            null[metric] = Null.sampled(
+                metric,
+                metrics[metric],
+                statistics[name]["null"],
+                "the examples dealt to the two models at random: |Cohen's d|",
+            )
+        rows = [
+            {key: value for key, value in statistics[name].items() if key != "null"}
+            for name in names
+        ]
+        table = Table(
+            {"sublayer": names, **{key: [row[key] for row in rows] for key in rows[0]}},
+            "subject against other, every sublayer",
+        )
         parts = "; ".join(
-            f"{name}: d = {statistics[name]['cohens_d']:+.2f} [{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
+            f"{name}: d = {statistics[name]['cohens_d']:+.2f} "
+            f"[{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
             f"KS {statistics[name]['ks']:.3f}, p = {null[f'norms.{name}.size'].p_value:.2g}"
             for name in _last(a)
         )
         finding = f"norm ratios of the last layer, subject minus other: {parts}"
         shown = _densities({"subject ": a, "other ": b}, _last(a))
-        return self.result(metrics=metrics, finding=finding, null=null, tables={"comparison": table}, figures=shown)
+        return self.result(
+            metrics=metrics, finding=finding, null=null, tables={"comparison": table}, figures=shown
+        )
 
     def _statistics(self, a: np.ndarray, b: np.ndarray, seed: int) -> dict[str, Any]:
         """All that compares two (example, pos) samples."""
@@ -147,7 +217,12 @@ class Norms(Probe):
         moments = np.concatenate([_moments(a), _moments(b)])
         draw = rng("norms", seed)
         first, n = np.arange(len(moments)) < len(a), len(moments)
-        resampled = np.array([_cohens_d(_bootstrap(moments[first], draw), _bootstrap(moments[~first], draw)) for _ in range(self.bootstrap)])
+        resampled = np.array(
+            [
+                _cohens_d(_bootstrap(moments[first], draw), _bootstrap(moments[~first], draw))
+                for _ in range(self.bootstrap)
+            ]
+        )
         dealt = [draw.permutation(n) < len(a) for _ in range(self.bootstrap)]
         low, high = np.quantile(resampled, [0.025, 0.975])
         return {
@@ -159,14 +234,20 @@ class Norms(Probe):
             "cohens_d": _cohens_d(moments[first].sum(0), moments[~first].sum(0)),
             "d_low": float(low),
             "d_high": float(high),
-            "null": np.array([abs(_cohens_d(moments[mine].sum(0), moments[~mine].sum(0))) for mine in dealt]),
+            "null": np.array(
+                [abs(_cohens_d(moments[mine].sum(0), moments[~mine].sum(0))) for mine in dealt]
+            ),
         }
 
 
 def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
     """ "L0 attention", "L0 feed-forward", … → hooks of the output and of the input."""
     known = subject.model.hook_dict
-    every = {f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks) for layer in range(subject.n_layers) for kind, hooks in KINDS.items()}
+    every = {
+        f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks)
+        for layer in range(subject.n_layers)
+        for kind, hooks in KINDS.items()
+    }
     return {name: (output, given) for name, (output, given) in every.items() if output in known}
 
 
@@ -174,10 +255,16 @@ def ratios(subject: Subject) -> dict[str, np.ndarray]:
     """Sublayer → (example, pos) ratios; NaN beyond an example's length."""
     wanted = sublayers(subject)
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
-    for part, recorded in chunks(subject, {hook: None for pair in wanted.values() for hook in pair}):
+    for part, recorded in chunks(
+        subject, {hook: None for pair in wanted.values() for hook in pair}
+    ):
         for name, (output, given) in wanted.items():
-            ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(dim=-1).clamp(min=1e-30)
-            found[name].append(np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy()))
+            ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(
+                dim=-1
+            ).clamp(min=1e-30)
+            found[name].append(
+                np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy())
+            )
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
@@ -209,7 +296,9 @@ def _moments(sample: np.ndarray) -> np.ndarray:
 
 
 def _bootstrap(moments: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    return np.bincount(draw.integers(0, len(moments), len(moments)), minlength=len(moments)) @ moments
+    return (
+        np.bincount(draw.integers(0, len(moments), len(moments)), minlength=len(moments)) @ moments
+    )
 
 
 def _cohens_d(a: np.ndarray, b: np.ndarray) -> float:
@@ -218,7 +307,13 @@ def _cohens_d(a: np.ndarray, b: np.ndarray) -> float:
     within = (squares - total**2 / n) + (other_squares - other_total**2 / m)
     spread = np.sqrt(max(within, 0.0) / max(n + m - 2, 1))
     difference = total / n - other_total / m
-    return float(difference / spread) if spread > 1e-12 else float(np.sign(difference) * np.inf) if abs(difference) > 1e-12 else 0.0
+    return (
+        float(difference / spread)
+        if spread > 1e-12
+        else float(np.sign(difference) * np.inf)
+        if abs(difference) > 1e-12
+        else 0.0
+    )
 
 
 def _last(found: dict[str, np.ndarray]) -> list[str]:
@@ -229,8 +324,14 @@ def _last(found: dict[str, np.ndarray]) -> list[str]:
 
 def _table(means: dict[str, float], found: dict[str, np.ndarray]) -> Table:
     quantiles = {name: np.nanquantile(values, [0.05, 0.5, 0.95]) for name, values in found.items()}
-    columns = {key: [float(quantiles[name][i]) for name in found] for i, key in enumerate(("5%", "median", "95%"))}
-    return Table({"sublayer": list(means), "mean": list(means.values()), **columns}, "ratio of output to input norm over examples and positions")
+    columns = {
+        key: [float(quantiles[name][i]) for name in found]
+        for i, key in enumerate(("5%", "median", "95%"))
+    }
+    return Table(
+        {"sublayer": list(means), "mean": list(means.values()), **columns},
+        "ratio of output to input norm over examples and positions",
+    )
 
 
 def _densities(models: dict[str, dict[str, np.ndarray]], last: list[str]) -> dict[str, Figure]:
@@ -242,7 +343,9 @@ def _densities(models: dict[str, dict[str, np.ndarray]], last: list[str]) -> dic
             samples,
             title=f"Norm ratio of the last {kind} layer",
             x_title="output norm over input norm (ratio)",
-            caption=f"How much the {kind} layer changes what it is given, over examples and positions.",
+            caption=(
+                f"How much the {kind} layer changes what it is given, over examples and positions."
+            ),
         )
     return shown
 
@@ -252,5 +355,9 @@ def compare(subject: Subject, other: Subject, *, seed: int = 0, **settings: Any)
     probe = Norms(**settings)
     with subject.untouched(), other.untouched():
         result = probe.compare(subject, other, seed)
-    provenance = {**subject.provenance, "other": other.provenance["checkpoint"], "probe": {"name": probe.name, "settings": probe.to_dict(), "seed": seed}}
+    provenance = {
+        **subject.provenance,
+        "other": other.provenance["checkpoint"],
+        "probe": {"name": probe.name, "settings": probe.to_dict(), "seed": seed},
+    }
     return dataclasses.replace(result, provenance=provenance)

@@ -1,4 +1,6 @@
-"""Activation patching and its linear estimate: where the information that decides the answer sits."""
+"""Activation patching and its linear estimate: where the information that decides the answer
+sits.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ from mechint.task import Task
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
-HOOKS = {"resid_pre": "hook_resid_pre", "attn_out": "hook_attn_out", "head": "attn.hook_z", "mlp_out": "hook_mlp_out"}
+HOOKS = {
+    "resid_pre": "hook_resid_pre",
+    "attn_out": "hook_attn_out",
+    "head": "attn.hook_z",
+    "mlp_out": "hook_mlp_out",
+}
 """Kind of component → the hook within a block that is patched."""
 
 
@@ -43,7 +50,9 @@ class Component:
     @property
     def point(self) -> Point:
         """Where on the residual stream a change of the activation arrives."""
-        return {"resid_pre": Point(self.layer), "mlp_out": Point(self.layer + 1)}.get(self.kind, Point(self.layer, 1))
+        return {"resid_pre": Point(self.layer), "mlp_out": Point(self.layer + 1)}.get(
+            self.kind, Point(self.layer, 1)
+        )
 
     def __str__(self) -> str:
         head = "" if self.head is None else f".{self.head}"
@@ -51,10 +60,14 @@ class Component:
 
 
 def patched(stream: Stream, source: Stream, components: Sequence[Component]) -> Tensor:
-    """Logits (component, pair, d_vocab_out) of the recorded base inputs with each component alone taken from the source."""
+    """Logits (component, pair, d_vocab_out) of the recorded base inputs with each component alone
+    taken from the source.
+    """
     edits = []
     for component in components:
-        delta = (source.activations[component.hook] - stream.activations[component.hook])[:, component.pos]
+        delta = (source.activations[component.hook] - stream.activations[component.hook])[
+            :, component.pos
+        ]
         if component.head is not None:
             block = component.layer % stream.config.n_layers
             delta = delta[:, component.head] @ stream.p[f"blocks.{block}.attn.W_O"][component.head]
@@ -63,11 +76,16 @@ def patched(stream: Stream, source: Stream, components: Sequence[Component]) -> 
 
 
 def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
-    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the outputs that change."""
+    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the
+    outputs that change.
+    """
     differences = []
     for output, columns in enumerate(task.output_slices.values()):
         part, changed = logits[..., columns], pairs.changed[:, output]
-        index = [classes[:, output].clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1) for classes in (pairs.labels, pairs.answers)]
+        index = [
+            classes[:, output].clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
+            for classes in (pairs.labels, pairs.answers)
+        ]
         label, answer = (part.gather(-1, classes).squeeze(-1) for classes in index)
         differences.append((label - answer) * changed)
     return sum(differences, torch.zeros_like(differences[0])) / pairs.changed.sum(-1).clamp_min(1)
@@ -75,15 +93,19 @@ def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
 
 def flipped(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
     """(..., pair) share of the changed outputs that are answered with the counterfactual label."""
-    answers = torch.stack([logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1)
+    answers = torch.stack(
+        [logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1
+    )
     return ((answers == pairs.labels) & pairs.changed).sum(-1) / pairs.changed.sum(-1).clamp_min(1)
 
 
-def attribution(subject: Subject, pairs: Pairs, source: Stream, components: Sequence[Component]) -> Tensor:
+def attribution(
+    subject: Subject, pairs: Pairs, source: Stream, components: Sequence[Component]
+) -> Tensor:
     """(component, pair) first-order estimate of each patch's change of the logit difference.
 
-    (source activation - base activation) · gradient of the base's logit difference with respect to the activation (Nanda
-    2023, Attribution Patching); one backward for all components.
+    (source activation - base activation) · gradient of the base's logit difference with respect to
+    the activation (Nanda 2023, Attribution Patching); one backward for all components.
     """
     assert subject.task is not None
     p, config = frozen(subject.model), subject.model.config
@@ -98,18 +120,33 @@ def attribution(subject: Subject, pairs: Pairs, source: Stream, components: Sequ
     with torch.enable_grad():
         x = forward.embed(p, layout).requires_grad_()
         logits = forward.read_out(p, config, x, layout, keep)
-        gradients = torch.autograd.grad(logit_difference(subject.task, at(logits, pairs.reads), pairs).sum(), list(kept.values()), allow_unused=True)
+        gradients = torch.autograd.grad(
+            logit_difference(subject.task, at(logits, pairs.reads), pairs).sum(),
+            list(kept.values()),
+            allow_unused=True,
+        )
     products = {}
     for (name, tensor), gradient in zip(kept.items(), gradients, strict=True):
-        product = torch.zeros_like(tensor) if gradient is None else (source.activations[name] - tensor.detach()) * gradient
+        product = (
+            torch.zeros_like(tensor)
+            if gradient is None
+            else (source.activations[name] - tensor.detach()) * gradient
+        )
         products[name] = product.sum(-1)  # (pair, pos) or (pair, pos, head)
-    chosen = [products[one.hook][:, one.pos] if one.head is None else products[one.hook][:, one.pos, one.head] for one in components]
+    chosen = [
+        products[one.hook][:, one.pos]
+        if one.head is None
+        else products[one.hook][:, one.pos, one.head]
+        for one in components
+    ]
     return torch.stack(chosen)
 
 
 @dataclass(frozen=True)
 class Effects:
-    """(component, pair) numbers of every patch; base and source (pair,) logit differences without a patch."""
+    """(component, pair) numbers of every patch; base and source (pair,) logit differences without a
+    patch.
+    """
 
     difference: np.ndarray
     flips: np.ndarray
@@ -128,29 +165,40 @@ class Effects:
 class Patching(Probe):
     """Which layers, positions and heads carry the information that turns one answer into another?
 
-    Pairs (base, source) differ in one causal variable (where it has fixed positions, in these tokens alone), and so in the
-    answer. Each component's activation in the base run is replaced by its activation in the source run.
-    Recovered = (LD_patched - LD_base) / (LD_source - LD_base), LD = logit of the source's answer - logit of the base's,
-    means over pairs: 0 nothing, 1 all (the residual stream before the first block is 1 by construction, so it is shown and not
-    ranked). Flips: share of pairs then answered as the source. Beside it stands attribution
-    patching, its first-order estimate, with the rank correlation of the two. Null: activations of a wrong source (that of
-    another pair) destroy information but carry none; the largest recovery over all components in resamples of the pairs.
-    Found: p ≤ 0.01, and the model answers most pairs, drawn without selection, correctly; information flows through an
-    untrained model too, but decides nothing there.
+    Pairs (base, source) differ in one causal variable (where it has fixed positions, in these
+    tokens alone), and so in the answer. Each component's activation in the base run is replaced by
+    its activation in the source run. Recovered = (LD_patched - LD_base) / (LD_source - LD_base), LD
+    = logit of the source's answer - logit of the base's, means over pairs: 0 nothing, 1 all (the
+    residual stream before the first block is 1 by construction, so it is shown and not ranked).
+    Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
+    first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
+    (that of another pair) destroy information but carry none; the largest recovery over all
+    components in resamples of the pairs. Found: p ≤ 0.01, and the model answers most pairs, drawn
+    without selection, correctly; information flows through an untrained model too, but decides
+    nothing there.
 
-    Cost: two forwards to record, one backward for the estimate, then all components that enter the residual stream at one
-    point run stacked, from there on, and as many again for the null. Memory: `subject.chunk` pairs at a time.
+    Cost: two forwards to record, one backward for the estimate, then all components that enter the
+    residual stream at one point run stacked, from there on, and as many again for the null. Memory:
+    `subject.chunk` pairs at a time.
     """
 
     name: ClassVar[str] = "patching"
-    source: ClassVar[str] = "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
+    source: ClassVar[str] = (
+        "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
+    )
     needs: ClassVar[tuple[str, ...]] = ("variables", "reads", "transformer")
 
-    variable: str | None = setting(None, "causal variable that tells base from source; the task's first one when none")
-    components: tuple[str, ...] = setting(("resid_pre", "head", "mlp_out"), "what is patched: resid_pre, attn_out, head, mlp_out")
+    variable: str | None = setting(
+        None, "causal variable that tells base from source; the task's first one when none"
+    )
+    components: tuple[str, ...] = setting(
+        ("resid_pre", "head", "mlp_out"), "what is patched: resid_pre, attn_out, head, mlp_out"
+    )
     layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
     pairs: int = setting(256, "pairs", low=2)
-    only_correct: bool = setting(True, "only pairs whose base and source the model answers correctly")
+    only_correct: bool = setting(
+        True, "only pairs whose base and source the model answers correctly"
+    )
     null_samples: int = setting(999, "resamples of the pairs under the null", low=1)
 
     def __post_init__(self) -> None:
@@ -168,14 +216,26 @@ class Patching(Probe):
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
         components = list(self._components(subject))
-        pairs = draw(subject, variable, self.pairs, seed, only_correct=self.only_correct, minimal=True)
+        pairs = draw(
+            subject, variable, self.pairs, seed, only_correct=self.only_correct, minimal=True
+        )
         effects = _effects(subject, pairs, components)
-        recovered, estimated = effects.recovered(effects.difference), effects.recovered(effects.base + effects.estimate)
-        inner = [index for index, component in enumerate(components) if component.point > Point(0)] or list(range(len(components)))
+        recovered, estimated = (
+            effects.recovered(effects.difference),
+            effects.recovered(effects.base + effects.estimate),
+        )
+        inner = [
+            index for index, component in enumerate(components) if component.point > Point(0)
+        ] or list(range(len(components)))
         flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
         how = "largest recovery over the components when the source is that of another pair"
-        null = Null.sampled("recovered", recovered[top], _largest(effects, inner, self.null_samples, seed), how)
-        correlation, any_pairs = _spearman(recovered, estimated), draw(subject, variable, self.pairs, seed + 1, only_correct=False, minimal=True)
+        null = Null.sampled(
+            "recovered", recovered[top], _largest(effects, inner, self.null_samples, seed), how
+        )
+        correlation, any_pairs = (
+            _spearman(recovered, estimated),
+            draw(subject, variable, self.pairs, seed + 1, only_correct=False, minimal=True),
+        )
         share = float(answered(subject, any_pairs).double().mean())
         metrics = {
             "recovered": float(recovered[top]),
@@ -189,15 +249,21 @@ class Patching(Probe):
             "found": null.p_value <= 0.01 and share > 0.5,
         }
         finding = (
-            f"{components[top]} carries most of {variable.name}: patching it recovers {recovered[top]:.0%} of the logit difference and flips {flips[top]:.0%} "
-            f"of {len(pairs)} answers; a wrong source recovers {null.mean:.0%} (p = {null.p_value:.2g}). Attribution patching ranks the {len(components)} "
+            f"{components[top]} carries most of {variable.name}: patching it recovers "
+            f"{recovered[top]:.0%} of the logit difference and flips {flips[top]:.0%} "
+            f"of {len(pairs)} answers; a wrong source recovers {null.mean:.0%} (p = "
+            f"{null.p_value:.2g}). Attribution patching ranks the {len(components)} "
             f"components with a Spearman correlation of {correlation:.2f}."
         )
         return self.result(
             metrics=metrics,
             finding=finding,
             null={"recovered": null},
-            tables={"components": _table(components, recovered, flips, estimated, effects.recovered(effects.null))},
+            tables={
+                "components": _table(
+                    components, recovered, flips, estimated, effects.recovered(effects.null)
+                )
+            },
             arrays={"recovered": recovered, "flips": flips, "attribution": estimated},
             figures=_figures(components, recovered, estimated, variable.name),
         )
@@ -210,7 +276,10 @@ class Patching(Probe):
                     continue
                 subject.check_hook(f"blocks.{layer}.{HOOKS[kind]}")
                 for pos in range(subject.data.tokens.shape[1]):
-                    yield from (Component(kind, layer, pos, head) for head in (range(config.n_heads) if kind == "head" else [None]))
+                    yield from (
+                        Component(kind, layer, pos, head)
+                        for head in (range(config.n_heads) if kind == "head" else [None])
+                    )
 
 
 def _effects(subject: Subject, pairs: Pairs, components: Sequence[Component]) -> Effects:
@@ -218,7 +287,10 @@ def _effects(subject: Subject, pairs: Pairs, components: Sequence[Component]) ->
     names, parts = {component.hook for component in components}, []
     for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
         part = pairs[rows]
-        base, source = (Stream(subject.model, tokens, part.reads, names, subject.memory) for tokens in (part.base, part.source))
+        base, source = (
+            Stream(subject.model, tokens, part.reads, names, subject.memory)
+            for tokens in (part.base, part.source)
+        )
         other = Stream(subject.model, part.source.roll(1, 0), part.reads, names, subject.memory)
         logits = patched(base, source, components)
         numbers = (
@@ -234,7 +306,9 @@ def _effects(subject: Subject, pairs: Pairs, components: Sequence[Component]) ->
 
 
 def _largest(effects: Effects, among: Sequence[int], n: int, seed: int) -> np.ndarray:
-    """(n,) the largest recovery over the components `among` under wrong sources, in `n` resamples of the pairs."""
+    """(n,) the largest recovery over the components `among` under wrong sources, in `n` resamples
+    of the pairs.
+    """
     generator = np.random.default_rng(seed)
     span = effects.source.mean() - effects.base.mean()
     wrong = (effects.null - effects.base)[list(among)]  # (component, pair)
@@ -252,7 +326,13 @@ def _spearman(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.asarray(spearmanr(a, b))[0])
 
 
-def _table(components: Sequence[Component], recovered: np.ndarray, flips: np.ndarray, estimated: np.ndarray, wrong: np.ndarray) -> Table:
+def _table(
+    components: Sequence[Component],
+    recovered: np.ndarray,
+    flips: np.ndarray,
+    estimated: np.ndarray,
+    wrong: np.ndarray,
+) -> Table:
     columns: dict[str, Sequence[Any]] = {
         "kind": [component.kind for component in components],
         "layer": [component.layer for component in components],
@@ -263,15 +343,31 @@ def _table(components: Sequence[Component], recovered: np.ndarray, flips: np.nda
         "attribution": estimated.tolist(),
         "wrong_source": wrong.tolist(),
     }
-    units = {name: "share of the logit difference" for name in ("recovered", "attribution", "wrong_source")} | {"flips": "share of pairs"}
-    return Table(columns, "One row a patched component; wrong_source patches in the activation of another pair's source.", units)
+    units = {
+        name: "share of the logit difference"
+        for name in ("recovered", "attribution", "wrong_source")
+    } | {"flips": "share of pairs"}
+    return Table(
+        columns,
+        (
+            "One row a patched component; wrong_source patches in the activation of another "
+            "pair's source."
+        ),
+        units,
+    )
 
 
-def _figures(components: Sequence[Component], recovered: np.ndarray, estimated: np.ndarray, variable: str) -> dict[str, Any]:
+def _figures(
+    components: Sequence[Component], recovered: np.ndarray, estimated: np.ndarray, variable: str
+) -> dict[str, Any]:
     result = {}
     for kind in dict.fromkeys(component.kind for component in components):
         members = [index for index, component in enumerate(components) if component.kind == kind]
-        rows = [f"{components[i].layer}" + ("" if components[i].head is None else f".{components[i].head}") for i in members]
+        rows = [
+            f"{components[i].layer}"
+            + ("" if components[i].head is None else f".{components[i].head}")
+            for i in members
+        ]
         names, positions = list(dict.fromkeys(rows)), sorted({components[i].pos for i in members})
         z = np.full((len(names), len(positions)), np.nan)
         for row, i in zip(rows, members, strict=True):
@@ -285,7 +381,10 @@ def _figures(components: Sequence[Component], recovered: np.ndarray, estimated: 
             y_title="layer.head (index)" if kind == "head" else "layer (index)",
             z_title="logit difference recovered (0 base, 1 source)",
             diverging=True,
-            caption="How much of the source's answer each activation carries into the base run: 1 all of it, 0 none.",
+            caption=(
+                "How much of the source's answer each activation carries into the base run: 1 all "
+                "of it, 0 none."
+            ),
         )
     result["attribution"] = figures.scatter(
         estimated,

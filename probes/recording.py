@@ -1,4 +1,6 @@
-"""Several activations of one forward, in chunks of examples: what `Subject.activation` does for one hook at a time."""
+"""Several activations of one forward, in chunks of examples: what `Subject.activation` does for one
+hook at a time.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from mechint.errors import MechintError
 from mechint.subject import Subject
 
 
-def chunks(subject: Subject, hooks: Mapping[str, int | None]) -> Iterator[tuple[slice, dict[str, Tensor]]]:
-    """Which examples, and their activations: (example, …) at a position, (example, pos, …) where it is None.
+def chunks(
+    subject: Subject, hooks: Mapping[str, int | None]
+) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    """Which examples, and their activations: (example, …) at a position, (example, pos, …) where it
+    is None.
 
     Cost: one forward a chunk. Memory: the activations of one chunk.
 
@@ -39,7 +44,9 @@ def record(subject: Subject, tokens: Tensor, hooks: Mapping[str, int | None]) ->
         found[hook.name] = tensor.detach() if pos is None else tensor.detach().select(axis, pos)
 
     with torch.no_grad():
-        subject.model.run_with_hooks(tokens, fwd_hooks=[(subject.check_hook(name), keep) for name in hooks])
+        subject.model.run_with_hooks(
+            tokens, fwd_hooks=[(subject.check_hook(name), keep) for name in hooks]
+        )
     for name, value in found.items():
         if not bool(torch.isfinite(value).all()):
             raise MechintError(f"activation {name} of {subject.describe()} is not finite")
@@ -47,7 +54,9 @@ def record(subject: Subject, tokens: Tensor, hooks: Mapping[str, int | None]) ->
 
 
 def residual_points(subject: Subject) -> dict[str, str]:
-    """Name → hook of the residual stream, from the embedding to the end: "embedding", "L0 attention", "L0 feed-forward", …"""
+    """Name → hook of the residual stream, from the embedding to the end: "embedding", "L0
+    attention", "L0 feed-forward", …
+    """
     known, points = subject.model.hook_dict, {"embedding": "blocks.0.hook_resid_pre"}
     for layer in range(subject.n_layers):
         if f"blocks.{layer}.hook_resid_mid" in known:

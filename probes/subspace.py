@@ -1,12 +1,15 @@
 """Which tasks a narrow encoder serves: how its column space lies to the subspace of every task.
 
-P projects onto the encoder's column space (from its SVD, so no basis matters), Π_t onto task t's subspace of rank r_t.
-Alignment a_t = Tr(P Π_t) / r_t, features held a_t r_t; corrected for a random subspace of the same width m in n inputs,
-(a_t − m/n) / (1 − m/n), which falls far below 0 for unlearned tasks where the blocks fill the space, so read the features beside it.
-Signal kept: Tr(P M) / Tr(M), M = Σ p_t C_t; residual of the frequent tasks ρ_C = Tr((I − P) M_C), C the fewest most frequent tasks
-with prior `mass` (capacity, Theorems 3 and 4). Theory: a trained encoder holds the m features of largest utility p_t λ_{t,j}.
+P projects onto the encoder's column space (from its SVD, so no basis matters), Π_t onto task t's
+subspace of rank r_t. Alignment a_t = Tr(P Π_t) / r_t, features held a_t r_t; corrected for a random
+subspace of the same width m in n inputs, (a_t − m/n) / (1 − m/n), which falls far below 0 for
+unlearned tasks where the blocks fill the space, so read the features beside it. Signal kept: Tr(P
+M) / Tr(M), M = Σ p_t C_t; residual of the frequent tasks ρ_C = Tr((I − P) M_C), C the fewest most
+frequent tasks with prior `mass` (capacity, Theorems 3 and 4). Theory: a trained encoder holds the m
+features of largest utility p_t λ_{t,j}.
 
-Cost: one SVD of (n, width), and one a sample of the null. Memory: a few (task · feature, n) matrices.
+Cost: one SVD of (n, width), and one a sample of the null. Memory: a few (task · feature, n)
+matrices.
 """
 
 from __future__ import annotations
@@ -27,16 +30,22 @@ from mechint.task import rng
 
 @dataclass(frozen=True)
 class Subspace(Probe):
-    """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal is left out?
+    """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal is
+    left out?
 
     The null draws random subspaces of the encoder's rank. Detection: the signal kept, p ≤ 0.005.
     """
 
     name: ClassVar[str] = "subspace"
-    source: ClassVar[str] = "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention, Sec. 3, Theorems 3 and 4"
+    source: ClassVar[str] = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
+        "Retention, Sec. 3, Theorems 3 and 4"
+    )
     needs: ClassVar[tuple[str, ...]] = ("task",)
 
-    mass: float = setting(0.75, "prior that the frequent tasks have together, at least", low=0, high=1)
+    mass: float = setting(
+        0.75, "prior that the frequent tasks have together, at least", low=0, high=1
+    )
     samples: int = setting(400, "random subspaces of the null", low=19)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -60,13 +69,24 @@ class Subspace(Probe):
         frequent = list(task.common(self.mass))
         signal, residual = _signal(captured, utilities), _residual(captured, utilities, frequent)
         draw = rng("subspace null", seed)
-        random = [held_share(column_space(draw.standard_normal((n, width))), bases) for _ in range(self.samples)]
+        random = [
+            held_share(column_space(draw.standard_normal((n, width))), bases)
+            for _ in range(self.samples)
+        ]
         nulls = {
-            "subspace.signal": Null.sampled("subspace.signal", signal, [_signal(one, utilities) for one in random], "random subspaces of the same rank"),
+            "subspace.signal": Null.sampled(
+                "subspace.signal",
+                signal,
+                [_signal(one, utilities) for one in random],
+                "random subspaces of the same rank",
+            ),
             "subspace.frequent_signal": Null.sampled(
                 "subspace.frequent_signal",
                 1 - residual / utilities[frequent].sum(),
-                [1 - _residual(one, utilities, frequent) / utilities[frequent].sum() for one in random],
+                [
+                    1 - _residual(one, utilities, frequent) / utilities[frequent].sum()
+                    for one in random
+                ],
                 "random subspaces of the same rank",
             ),
         }
@@ -77,29 +97,55 @@ class Subspace(Probe):
             "subspace.signal": signal,
             "subspace.frequent_signal": nulls["subspace.frequent_signal"].observed,
             "subspace.residual": residual,
-            "subspace.residual_random": float(np.mean([_residual(one, utilities, frequent) for one in random])),
+            "subspace.residual_random": float(
+                np.mean([_residual(one, utilities, frequent) for one in random])
+            ),
             "subspace.features_held": held.tolist(),
             "subspace.agreement": agreeing,
         }
         corrected = (alignment - width / n) / (1 - width / n) if width < n else np.ones(n_tasks)
-        columns = {"task": list(range(n_tasks)), "features held": held, "predicted": predicted, "alignment": alignment, "corrected": corrected}
+        columns = {
+            "task": list(range(n_tasks)),
+            "features held": held,
+            "predicted": predicted,
+            "alignment": alignment,
+            "corrected": corrected,
+        }
         table = Table(
-            {name: list(map(float, column)) if name != "task" else column for name, column in columns.items()}, "a row is a task, the most frequent first"
+            {
+                name: list(map(float, column)) if name != "task" else column
+                for name, column in columns.items()
+            },
+            "a row is a task, the most frequent first",
         )
         chance = nulls["subspace.signal"]
         finding = (
-            f"the encoder of rank {width} keeps {signal:.3f} of the signal (random {chance.mean:.3f}, p = {chance.p_value:.2g}); "
-            f"{int((held > 0.5).sum())} of {n_tasks} tasks have a feature, {agreeing:.0%} hold as many as their utility predicts; residual ρ_C = {residual:.3g}"
+            f"the encoder of rank {width} keeps {signal:.3f} of the signal (random "
+            f"{chance.mean:.3f}, p = {chance.p_value:.2g}); "
+            f"{int((held > 0.5).sum())} of {n_tasks} tasks have a feature, {agreeing:.0%} "
+            f"hold as many as their utility predicts; residual ρ_C = {residual:.3g}"
         )
         shown, tables = _figures(held, predicted, captured, width / n * rank), {"tasks": table}
         if len(subject.series) > 1:
             tables["series"], shown["series"] = self._series(subject, bases)
-        return self.result(metrics=metrics, finding=finding, null=nulls, tables=tables, arrays={"captured": captured, "encoder_space": q}, figures=shown)
+        return self.result(
+            metrics=metrics,
+            finding=finding,
+            null=nulls,
+            tables=tables,
+            arrays={"captured": captured, "encoder_space": q},
+            figures=shown,
+        )
 
     def _series(self, subject: Subject, bases: np.ndarray) -> tuple[Table, Figure]:
         """Features held at every checkpoint of the run."""
         steps = list(subject.series)
-        rows = np.stack([held_share(column_space(_array(subject.series[step]()["W_enc"])), bases).sum(1) for step in steps])
+        rows = np.stack(
+            [
+                held_share(column_space(_array(subject.series[step]()["W_enc"])), bases).sum(1)
+                for step in steps
+            ]
+        )
         by_task = {f"task {i}": column.tolist() for i, column in enumerate(rows.T)}
         figure = figures.lines(
             steps,
@@ -113,7 +159,8 @@ class Subspace(Probe):
 
 
 def column_space(encoder: np.ndarray) -> np.ndarray:
-    """Orthonormal (n, rank) with the column space of encoder (n, columns); directions below 1e-7 of the largest do not count.
+    """Orthonormal (n, rank) with the column space of encoder (n, columns); directions below 1e-7 of
+    the largest do not count.
 
     >>> column_space(np.array([[2.0, 4.0], [0.0, 0.0]])).round(9).__abs__().tolist()
     [[1.0], [0.0]]
@@ -139,7 +186,9 @@ def _array(value: Tensor) -> np.ndarray:
     return value.detach().double().cpu().numpy()
 
 
-def _figures(held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, random: float) -> dict[str, Figure]:
+def _figures(
+    held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, random: float
+) -> dict[str, Figure]:
     return {
         "features": figures.bars(
             list(range(len(held))),
@@ -148,7 +197,10 @@ def _figures(held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, rand
             x_title="task, most frequent first",
             y_title="features held (of the task's rank)",
             levels={"random subspace": random},
-            caption="How many features of each task the encoder's column space holds, beside the number its utility predicts.",
+            caption=(
+                "How many features of each task the encoder's column space holds, beside the "
+                "number its utility predicts."
+            ),
         ),
         "captured": figures.heatmap(
             captured,

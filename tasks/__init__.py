@@ -1,4 +1,6 @@
-"""Tasks whose algorithm is known, one module a family: ``tasks.make("modular-arithmetic", p=113)``."""
+"""Tasks whose algorithm is known, one module a family:
+``tasks.make("modular-arithmetic", p=113)``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def make(name: str, **parameters: Any) -> Task:
-    """The task `name` of the registry with `parameters`; UnknownNameError or ParameterError for what does not fit."""
+    """The task `name` of the registry with `parameters`; UnknownNameError or ParameterError for
+    what does not fit.
+    """
     from mechint.registry import TASKS
 
     return TASKS[name].from_dict(parameters)

@@ -1,4 +1,6 @@
-"""k-fold composition with hidden permutations: pointer chasing whose hop length can double with every layer."""
+"""k-fold composition with hidden permutations: pointer chasing whose hop length can double with
+every layer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError
-from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Output, Variable, Vocabulary, rng
+from mechint.task import (
+    IGNORE,
+    Batch,
+    Chance,
+    Control,
+    GeneratedTask,
+    Output,
+    Variable,
+    Vocabulary,
+    rng,
+)
 
 BUCKETS = {"test": (0, 1), "validation": (1, 2), "train": (2, 16)}
 """Each input falls by a hash into one of 16 buckets; a split owns a range of them."""
@@ -30,11 +42,13 @@ FEW = 1024
 
 @dataclass(frozen=True)
 class Composition(GeneratedTask):
-    """r-hop queries (σᵢ₊ᵣ₋₁ ∘ πᵢ₊ᵣ₋₁ ∘ … ∘ σᵢ ∘ πᵢ)(j) at every position, π hidden and fixed, σ fresh in each example.
+    """r-hop queries (σᵢ₊ᵣ₋₁ ∘ πᵢ₊ᵣ₋₁ ∘ … ∘ σᵢ ∘ πᵢ)(j) at every position, π hidden and fixed, σ
+    fresh in each example.
 
-    Position ``i·n + j`` (i < k, j < n, from 0) holds token ``i·n + σᵢ(j)``. One output a hop length: its class at that
-    position is the r-hop from (i, j), not read where i + r > k. The query form, (σₖ ∘ πₖ ∘ … ∘ σ₁ ∘ π₁)(x), is the k-hop
-    at position x. Variables "r-hop of x" are the intermediate results on the way of x through the layers.
+    Position ``i·n + j`` (i < k, j < n, from 0) holds token ``i·n + σᵢ(j)``. One output a hop
+    length: its class at that position is the r-hop from (i, j), not read where i + r > k. The query
+    form, (σₖ ∘ πₖ ∘ … ∘ σ₁ ∘ π₁)(x), is the k-hop at position x. Variables "r-hop of x" are the
+    intermediate results on the way of x through the layers.
 
     >>> task = Composition(n=3, k=2, hops=(1, 2))
     >>> batch = task.sample(1, seed=0)
@@ -43,7 +57,10 @@ class Composition(GeneratedTask):
     """
 
     name: ClassVar[str] = "composition"
-    source: ClassVar[str] = "Learning Compositional Functions with Transformers (Emergence and scaling laws for SGD learning, Part II)"
+    source: ClassVar[str] = (
+        "Learning Compositional Functions with Transformers (Emergence and scaling laws for "
+        "SGD learning, Part II)"
+    )
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 3,
         "d_model": 64,
@@ -53,16 +70,33 @@ class Composition(GeneratedTask):
         "attention_dir": "bidirectional",
         "embed_std": 0.5,
     }
-    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 2000, "batch_size": 64, "lr": 1e-3, "betas": (0.9, 0.98), "weight_decay": 0.0}
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 2000,
+        "batch_size": 64,
+        "lr": 1e-3,
+        "betas": (0.9, 0.98),
+        "weight_decay": 0.0,
+    }
 
     n: int = setting(6, "points that are permuted", low=2, high=64)
     k: int = setting(4, "permutations composed", low=1, high=32)
     hops: tuple[int, ...] = setting((1, 2, 4), "hop lengths asked for, one output each", low=1)
     perm_seed: int = setting(0, "seed of the hidden permutations", low=0)
-    weights: tuple[float, ...] | None = setting(None, "probability with which a training example asks each hop; every hop of every example when none", low=0)
-    stages: tuple[int, ...] | None = setting(None, "first training batch of each hop; all from the start when none", low=0)
+    weights: tuple[float, ...] | None = setting(
+        None,
+        (
+            "probability with which a training example asks each hop; every hop of every example "
+            "when none"
+        ),
+        low=0,
+    )
+    stages: tuple[int, ...] | None = setting(
+        None, "first training batch of each hop; all from the start when none", low=0
+    )
     cumulative: bool = setting(True, "earlier hops stay in later stages")
-    labels: str = setting("true", "shuffled: every input has random answers of its own", choices=("true", "shuffled"))
+    labels: str = setting(
+        "true", "shuffled: every input has random answers of its own", choices=("true", "shuffled")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,14 +107,24 @@ class Composition(GeneratedTask):
             if given is not None and len(given) != len(self.hops):
                 self.reject(name, f"one number for each of the {len(self.hops)} hops")
         if any(not self._chances(step).any() for step in {0, *(self.stages or ())}):
-            self.reject("weights" if self.stages is None else "stages", "some hop to train on at every step")
+            self.reject(
+                "weights" if self.stages is None else "stages", "some hop to train on at every step"
+            )
         if math.factorial(self.n) ** self.k < 2 * len(BUCKETS):
-            self.reject("k", f"more: n={self.n} and k={self.k} give too few inputs for a train, a validation and a test split")
+            self.reject(
+                "k",
+                (
+                    f"more: n={self.n} and k={self.k} give too few inputs for a train, a "
+                    "validation and a test split"
+                ),
+            )
 
-    # --- inputs ---------------------------------------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------------
     @property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(tuple(f"{layer}:{value}" for layer in range(self.k) for value in range(self.n)))
+        return Vocabulary(
+            tuple(f"{layer}:{value}" for layer in range(self.k) for value in range(self.n))
+        )
 
     @property
     def n_ctx(self) -> int:
@@ -92,7 +136,9 @@ class Composition(GeneratedTask):
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        """Every answer is equally likely; with so few inputs that they can be listed, as counted over the test's."""
+        """Every answer is equally likely; with so few inputs that they can be listed, as counted
+        over the test's.
+        """
         inputs = self._every_input()
         if inputs is None:
             return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
@@ -103,7 +149,9 @@ class Composition(GeneratedTask):
     @cached_property
     def permutations(self) -> Tensor:
         """(k, n) the hidden permutations πᵢ."""
-        drawn = rng("hidden permutations", self.n, self.k, self.perm_seed).permuted(np.tile(np.arange(self.n), (self.k, 1)), axis=1)
+        drawn = rng("hidden permutations", self.n, self.k, self.perm_seed).permuted(
+            np.tile(np.arange(self.n), (self.k, 1)), axis=1
+        )
         return torch.from_numpy(drawn)
 
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
@@ -111,13 +159,21 @@ class Composition(GeneratedTask):
         kept, missing = [], n
         while missing > 0:
             drawn = self._draw(math.ceil(missing * 16 / (high - low) * 1.05) + 8, generator)
-            kept.append(drawn.index_select(0, _in_split(self._hash(drawn), split).nonzero().flatten()[:missing]))
+            kept.append(
+                drawn.index_select(
+                    0, _in_split(self._hash(drawn), split).nonzero().flatten()[:missing]
+                )
+            )
             missing -= len(kept[-1])
         tokens = torch.cat(kept) if len(kept) > 1 else kept[0]
         return Batch(tokens, self.label_inputs(tokens))
 
-    def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
-        """As for every generated task; a training batch asks the hops of its stage, by their weights."""
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        """As for every generated task; a training batch asks the hops of its stage, by their
+        weights.
+        """
         for step, batch in enumerate(super().stream(split, seed, batch_size, start), start):
             yield self._asked(batch, step, seed) if split == "train" else batch
 
@@ -142,7 +198,9 @@ class Composition(GeneratedTask):
         """Tokens of all inputs where they are few, else None."""
         if math.factorial(self.n) ** self.k > FEW:
             return None
-        values = torch.tensor(list(itertools.product(self._all_permutations.tolist(), repeat=self.k)))
+        values = torch.tensor(
+            list(itertools.product(self._all_permutations.tolist(), repeat=self.k))
+        )
         return (values + self._offsets).flatten(1)
 
     def _hash(self, tokens: Tensor) -> Tensor:
@@ -151,22 +209,33 @@ class Composition(GeneratedTask):
 
     @cached_property
     def _coefficients(self) -> Tensor:
-        """(pos, 1 + output) odd multipliers: of the hash, and of the shuffled labels; with few inputs, such that no split is empty."""
+        """(pos, 1 + output) odd multipliers: of the hash, and of the shuffled labels; with few
+        inputs, such that no split is empty.
+        """
         keys = (rng("hash", self.n, self.k, attempt) for attempt in itertools.count())
-        drawn = (torch.from_numpy(key.integers(0, 1 << 62, (self.n_ctx, 1 + len(self.hops)))) | 1 for key in keys)
+        drawn = (
+            torch.from_numpy(key.integers(0, 1 << 62, (self.n_ctx, 1 + len(self.hops)))) | 1
+            for key in keys
+        )
         inputs = self._every_input()
         if inputs is None:
             return next(drawn)
-        return next(odd for odd in drawn if all(_in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS))
+        return next(
+            odd
+            for odd in drawn
+            if all(_in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS)
+        )
 
-    # --- which hops a training batch asks -------------------------------------------------------------------------
+    # --- which hops a training batch asks ---------------------------------------------------------
     def _chances(self, step: int) -> np.ndarray:
         """(output,) weight of each hop in training batch `step`; zero where it is not asked."""
         weights = np.ones(len(self.hops)) if self.weights is None else np.array(self.weights)
         if self.stages is None:
             return weights
         begun = np.array(self.stages) <= step
-        latest = np.array(self.stages) == max([stage for stage in self.stages if stage <= step], default=-1)
+        latest = np.array(self.stages) == max(
+            [stage for stage in self.stages if stage <= step], default=-1
+        )
         return weights * (begun if self.cumulative else latest)
 
     def _asked(self, batch: Batch, step: int, seed: int) -> Batch:
@@ -174,11 +243,13 @@ class Composition(GeneratedTask):
         if self.weights is None:
             asked = torch.from_numpy(chances > 0)
         else:
-            chosen = rng("hop", seed, step).choice(len(chances), len(batch), p=chances / chances.sum())
+            chosen = rng("hop", seed, step).choice(
+                len(chances), len(batch), p=chances / chances.sum()
+            )
             asked = torch.from_numpy(chosen[:, None, None] == np.arange(len(chances)))
         return batch if asked.all() else replaced(batch, targets=batch.targets.where(asked, IGNORE))
 
-    # --- answers --------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
     def label_inputs(self, tokens: Tensor) -> Tensor:
         """Targets (batch, pos, output) of tokens (batch, pos)."""
         targets = tokens.new_full((*tokens.shape, len(self.hops)), IGNORE)
@@ -188,12 +259,16 @@ class Composition(GeneratedTask):
             if self.labels == "true":
                 targets[:, :read, index] = results[hop].flatten(1)
             else:
-                mixed = self._hash(tokens)[:, None] * self._coefficients[:read, index + 1].to(tokens.device)
+                mixed = self._hash(tokens)[:, None] * self._coefficients[:read, index + 1].to(
+                    tokens.device
+                )
                 targets[:, :read, index] = ((mixed >> 33) & 0x3FFFFFFF) % self.n
         return targets
 
     def _results(self, tokens: Tensor, hops: Sequence[int]) -> dict[int, Tensor]:
-        """Hop length r → (batch, k - r + 1, n) the r-hop from every (i, j), for the lengths `hops`."""
+        """Hop length r → (batch, k - r + 1, n) the r-hop from every (i, j), for the lengths
+        `hops`.
+        """
         first = (self.permutations + self._offsets).flatten().to(tokens.device)
         after_one = tokens.gather(1, first.expand_as(tokens)).unflatten(1, (self.k, self.n))
         results = {1: after_one.sub_(self._offsets.to(tokens.device))}
@@ -212,8 +287,17 @@ class Composition(GeneratedTask):
         if self.labels == "shuffled":
             coefficients = self._coefficients.tolist()
             code = sum(int(token) * row[0] for token, row in zip(tokens, coefficients, strict=True))
-            answers = [[(code * coefficient % 2**64 >> 33) % 2**30 % n for coefficient in row[1:]] for row in coefficients]
-            return [[answer if p // n + hop <= k else IGNORE for hop, answer in zip(self.hops, row, strict=True)] for p, row in enumerate(answers)]
+            answers = [
+                [(code * coefficient % 2**64 >> 33) % 2**30 % n for coefficient in row[1:]]
+                for row in coefficients
+            ]
+            return [
+                [
+                    answer if p // n + hop <= k else IGNORE
+                    for hop, answer in zip(self.hops, row, strict=True)
+                ]
+                for p, row in enumerate(answers)
+            ]
         sigma = [[int(tokens[i * n + j]) - i * n for j in range(n)] for i in range(k)]
         hidden = self.permutations.tolist()
 
@@ -222,15 +306,23 @@ class Composition(GeneratedTask):
                 j = sigma[layer][hidden[layer][j]]
             return j
 
-        return [[follow(i, j, hop) if i + hop <= k else IGNORE for hop in self.hops] for i in range(k) for j in range(n)]
+        return [
+            [follow(i, j, hop) if i + hop <= k else IGNORE for hop in self.hops]
+            for i in range(k)
+            for j in range(n)
+        ]
 
-    # --- the truth about the algorithm ----------------------------------------------------------------------------
+    # --- the truth about the algorithm ------------------------------------------------------------
     @property
     def variables(self) -> Mapping[str, Variable]:
-        """ "r-hop of x": where x is after r layers from the first, r up to the longest hop asked; none under shuffled labels."""
+        """ "r-hop of x": where x is after r layers from the first, r up to the longest hop asked;
+        none under shuffled labels.
+        """
         if self.labels == "shuffled":
             return {}
-        made = [self._variable(hop, x) for hop in range(1, max(self.hops) + 1) for x in range(self.n)]
+        made = [
+            self._variable(hop, x) for hop in range(1, max(self.hops) + 1) for x in range(self.n)
+        ]
         return {variable.name: variable for variable in made}
 
     def _variable(self, hop: int, x: int) -> Variable:
@@ -244,17 +336,32 @@ class Composition(GeneratedTask):
                 if asked == hop:
                     targets[:, x, index] = values
                 elif asked > hop:
-                    targets[:, x, index] = further[asked - hop][:, hop].gather(1, values[:, None])[:, 0]
+                    targets[:, x, index] = further[asked - hop][:, hop].gather(1, values[:, None])[
+                        :, 0
+                    ]
             return targets
 
         positions = (int(self.permutations[0, x]),) if hop == 1 else ()
-        return Variable(f"{hop}-hop of {x}", self.n, f"where {x} is after {hop} of the {self.k} layers", read, label, positions)
+        return Variable(
+            f"{hop}-hop of {x}",
+            self.n,
+            f"where {x} is after {hop} of the {self.k} layers",
+            read,
+            label,
+            positions,
+        )
 
     @property
     def controls(self) -> tuple[Control, ...]:
         alone = {"hops": (max(self.hops),), "weights": None, "stages": None}
-        direct = Control("direct", "the longest hop alone, without the shorter ones that lead to it", alone)
-        return (*super().controls, Control("shuffled", "random answers to every input", {"labels": "shuffled"}), direct)
+        direct = Control(
+            "direct", "the longest hop alone, without the shorter ones that lead to it", alone
+        )
+        return (
+            *super().controls,
+            Control("shuffled", "random answers to every input", {"labels": "shuffled"}),
+            direct,
+        )
 
     def tables(self) -> dict[str, Any]:
         multipliers = {"hash": self._coefficients.tolist()} if self.labels == "shuffled" else {}
@@ -263,12 +370,20 @@ class Composition(GeneratedTask):
     def text(self, tokens: Sequence[int] | Tensor) -> str:
         """The permutations σ₁ … σₖ by their values: ``2 0 1 | 1 2 0``."""
         values = [int(token) % self.n for token in tokens]
-        return " | ".join(" ".join(map(str, values[start : start + self.n])) for start in range(0, len(values), self.n))
+        return " | ".join(
+            " ".join(map(str, values[start : start + self.n]))
+            for start in range(0, len(values), self.n)
+        )
 
     def tokens_of(self, text: str) -> list[int]:
         layers = [layer.split() for layer in text.split("|")]
-        if len(layers) != self.k or any(sorted(layer) != sorted(map(str, range(self.n))) for layer in layers):
-            raise DataError(f"text {text!r}: expected {self.k} permutations of 0 to {self.n - 1}, separated by |")
+        if len(layers) != self.k or any(
+            sorted(layer) != sorted(map(str, range(self.n))) for layer in layers
+        ):
+            raise DataError(
+                f"text {text!r}: expected {self.k} permutations of 0 to {self.n - 1}, "
+                "separated by |"
+            )
         return [i * self.n + int(value) for i, layer in enumerate(layers) for value in layer]
 
 

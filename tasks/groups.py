@@ -1,4 +1,6 @@
-"""The product in a finite group: modular addition where the group is cyclic, representation theory where it is not."""
+"""The product in a finite group: modular addition where the group is cyclic, representation theory
+where it is not.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from tasks.two_operands import TwoOperandTask
 
 @dataclass(frozen=True)
 class Groups(TwoOperandTask):
-    """The product x·y in a finite group: cyclic, dihedral, symmetric, alternating, a direct product, or a given table.
+    """The product x·y in a finite group: cyclic, dihedral, symmetric, alternating, a direct
+    product, or a given table.
 
-    `group` names it: C113, D7, S5, A5, S3xC4, or blocks (36 block-diagonal permutations, S3×S3). Element i is token i and
-    class i; the order of the elements is that of the constructors of `FiniteGroup`, permutations act right to left.
+    `group` names it: C113, D7, S5, A5, S3xC4, or blocks (36 block-diagonal permutations, S3×S3).
+    Element i is token i and class i; the order of the elements is that of the constructors of
+    `FiniteGroup`, permutations act right to left.
 
     >>> task = Groups(group="S3")
     >>> task.text([1, 3, 6]), task.label_inputs(torch.tensor([[1, 3, 6]]))[0, -1].tolist()
@@ -30,16 +34,28 @@ class Groups(TwoOperandTask):
     """
 
     name: ClassVar[str] = "groups"
-    source: ClassVar[str] = "Chughtai et al. 2023, A Toy Model of Universality, Sec. 3; Power et al. 2022"
-    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 50_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98), "warmup": 10}
+    source: ClassVar[str] = (
+        "Chughtai et al. 2023, A Toy Model of Universality, Sec. 3; Power et al. 2022"
+    )
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 50_000,
+        "lr": 1e-3,
+        "weight_decay": 1.0,
+        "betas": (0.9, 0.98),
+        "warmup": 10,
+    }
 
     group: str = setting("S5", "C<n>, D<n>, S<n>, A<n>, blocks, or a product of such, as S3xC4")
-    table: tuple[tuple[int, ...], ...] | None = setting(None, "a multiplication table in place of the named group")
+    table: tuple[tuple[int, ...], ...] | None = setting(
+        None, "a multiplication table in place of the named group"
+    )
     train_fraction: float = setting(0.4, "share of the pairs that is trained on", low=0, high=1)
 
     @cached_property
     def finite_group(self) -> FiniteGroup:
-        """The group itself; made on construction, where the number of pairs is checked, so that what is no group is refused at once."""
+        """The group itself; made on construction, where the number of pairs is checked, so that
+        what is no group is refused at once.
+        """
         return FiniteGroup.parse(self.group) if self.table is None else FiniteGroup(self.table)
 
     @property
@@ -63,7 +79,11 @@ class Groups(TwoOperandTask):
         names = list(self.value_names)
         factors = re.split("[x×]", self.group.replace("blocks", "S3xS3"))
         parts = zip(factors, names[x].split(","), names[y].split(","), strict=True)
-        return [names.index(",".join(_product(factor[0], int(factor[1:]), a, b) for factor, a, b in parts))]
+        return [
+            names.index(
+                ",".join(_product(factor[0], int(factor[1:]), a, b) for factor, a, b in parts)
+            )
+        ]
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -74,11 +94,17 @@ class Groups(TwoOperandTask):
         return Symmetry(self.finite_group, tuple(range(self.n_values)))
 
     def tables(self) -> dict[str, Any]:
-        return {**super().tables(), "elements": list(self.value_names), "product": self.finite_group.table.tolist()}
+        return {
+            **super().tables(),
+            "elements": list(self.value_names),
+            "product": self.finite_group.table.tolist(),
+        }
 
 
 def _product(kind: str, n: int, a: str, b: str) -> str:
-    """The name of a·b from the names of two elements of the cyclic, dihedral, symmetric or alternating group."""
+    """The name of a·b from the names of two elements of the cyclic, dihedral, symmetric or
+    alternating group.
+    """
     if kind == "C":
         return str((int(a) + int(b)) % n)
     if kind == "D":

@@ -28,10 +28,12 @@ SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
 
 @dataclass(frozen=True)
 class ModularArithmetic(TwoOperandTask):
-    """Addition, subtraction, multiplication, x²+y² or x²+xy+y² modulo p, or a p×p table of the caller's.
+    """Addition, subtraction, multiplication, x²+y² or x²+xy+y² modulo p, or a p×p table of the
+    caller's.
 
-    Tokens 0 … p-1 are the residues; ``=`` is the last token. The symmetry is Z/p on the residues; for multiplication by
-    a prime p it is the cyclic group of order p-1 on the non-zero residues, in the order of their discrete logarithms.
+    Tokens 0 … p-1 are the residues; ``=`` is the last token. The symmetry is Z/p on the residues;
+    for multiplication by a prime p it is the cyclic group of order p-1 on the non-zero residues, in
+    the order of their discrete logarithms.
 
     >>> task = ModularArithmetic(p=7)
     >>> task.text(task.inputs()[12]), task.label_inputs(task.inputs()[12:13])[0, -1].tolist()
@@ -39,12 +41,23 @@ class ModularArithmetic(TwoOperandTask):
     """
 
     name: ClassVar[str] = "modular-arithmetic"
-    source: ClassVar[str] = "Power et al. 2022, Grokking; Nanda et al. 2023, Progress measures for grokking, Sec. 3; Zhong et al. 2023, The Clock and the Pizza"
-    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 15_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98), "warmup": 10}
+    source: ClassVar[str] = (
+        "Power et al. 2022, Grokking; Nanda et al. 2023, Progress measures for grokking, Sec. "
+        "3; Zhong et al. 2023, The Clock and the Pizza"
+    )
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 15_000,
+        "lr": 1e-3,
+        "weight_decay": 1.0,
+        "betas": (0.9, 0.98),
+        "warmup": 10,
+    }
 
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)
     operation: str = setting("add", "what is computed modulo p", choices=OPERATIONS)
-    table: tuple[tuple[int, ...], ...] | None = setting(None, "p rows of p answers 0 … p-1, in place of the operation")
+    table: tuple[tuple[int, ...], ...] | None = setting(
+        None, "p rows of p answers 0 … p-1, in place of the operation"
+    )
     separate_vocabulary: bool = setting(False, "the second operand has tokens of its own, p … 2p-1")
 
     def __post_init__(self) -> None:
@@ -52,7 +65,10 @@ class ModularArithmetic(TwoOperandTask):
         if self.table is None:
             return
         if len(self.table) != self.p or any(len(row) != self.p for row in self.table):
-            raise DataError(f"{self.name}: table of {len(self.table)} rows: expected p={self.p} rows of {self.p} answers")
+            raise DataError(
+                f"{self.name}: table of {len(self.table)} rows: expected p={self.p} rows of "
+                f"{self.p} answers"
+            )
         if not all(0 <= answer < self.p for row in self.table for answer in row):
             raise DataError(f"{self.name}: table: expected answers from 0 to p-1={self.p - 1}")
 
@@ -79,19 +95,30 @@ class ModularArithmetic(TwoOperandTask):
             return [self.table[x][y]]
         steps = {"add": [x, y], "subtract": [x] + [self.p - 1] * y, "multiply": [x] * y}
         squares = [x] * x + [y] * y
-        return [sum(steps.get(self.operation, squares + [x] * y * (self.operation == "x^2+xy+y^2"))) % self.p]
+        return [
+            sum(steps.get(self.operation, squares + [x] * y * (self.operation == "x^2+xy+y^2")))
+            % self.p
+        ]
 
     @property
     def outputs(self) -> tuple[Output, ...]:
         symmetry = self.symmetry
-        return (Output("answer", self.p, symmetry.group if symmetry and symmetry.group.order == self.p else None),)
+        return (
+            Output(
+                "answer",
+                self.p,
+                symmetry.group if symmetry and symmetry.group.order == self.p else None,
+            ),
+        )
 
     @cached_property
     def symmetry(self) -> Symmetry | None:
         if self.table is not None:
             try:
                 return Symmetry(FiniteGroup(self.table), tuple(range(self.p)))
-            except DataError:  # a table that is no group's has no symmetry, and is welcome all the same
+            except (
+                DataError
+            ):  # a table that is no group's has no symmetry, and is welcome all the same
                 return None
         if self.operation != "multiply":
             return Symmetry(FiniteGroup.cyclic(self.p), tuple(range(self.p)))
@@ -104,7 +131,8 @@ class ModularArithmetic(TwoOperandTask):
 
 
 def _powers_of_primitive_root(p: int) -> tuple[int, ...] | None:
-    """g⁰ … gᵖ⁻² modulo the prime p for its smallest primitive root g > 1; None when p is not an odd prime.
+    """g⁰ … gᵖ⁻² modulo the prime p for its smallest primitive root g > 1; None when p is not an odd
+    prime.
 
     >>> _powers_of_primitive_root(7)
     (1, 3, 2, 6, 4, 5)

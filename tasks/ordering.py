@@ -1,4 +1,6 @@
-"""Comparison and addition on tokens whose order is hidden: a random bijection gives each token its rank."""
+"""Comparison and addition on tokens whose order is hidden: a random bijection gives each token its
+rank.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,19 @@ SOURCE = "Why Larger Models Learn More, Sec. 4 and App. E"
 
 @dataclass(frozen=True)
 class HiddenOrder(TwoOperandTask):
-    """Base of the tasks on n tokens with a hidden rank 0 … n-1 each; causal variables count in ranks."""
+    """Base of the tasks on n tokens with a hidden rank 0 … n-1 each; causal variables count in
+    ranks.
+    """
 
     operands: ClassVar[tuple[str, str]] = ("rank of a", "rank of b")
     source: ClassVar[str] = SOURCE
 
     n: int = setting(100, "number of tokens", low=2, high=1024)
     bijection_seed: int = setting(0, "seed of the tokens' ranks", low=0)
-    equals: bool = setting(False, "whether the prompt ends with '='; otherwise the answer is read at the second operand")
+    equals: bool = setting(
+        False,
+        "whether the prompt ends with '='; otherwise the answer is read at the second operand",
+    )
 
     @property
     def n_values(self) -> int:
@@ -42,12 +49,16 @@ class HiddenOrder(TwoOperandTask):
         return torch.from_numpy(rng("bijection", self.n, self.bijection_seed).permutation(self.n))
 
     def tables(self) -> dict[str, Any]:
-        return {**super().tables(), "rank": dict(zip(self.value_names, self.ranks.tolist(), strict=True))}
+        return {
+            **super().tables(),
+            "rank": dict(zip(self.value_names, self.ranks.tolist(), strict=True)),
+        }
 
 
 @dataclass(frozen=True)
 class Comparison(HiddenOrder):
-    """Whether a comes before b in a hidden order of the tokens: class 1 when rank a < rank b, else 0.
+    """Whether a comes before b in a hidden order of the tokens: class 1 when rank a < rank b, else
+    0.
 
     >>> task = Comparison(n=10)
     >>> a, b = (int(task.ranks.argsort()[rank]) for rank in (2, 7))
@@ -89,7 +100,12 @@ class HiddenAddition(HiddenOrder):
     """
 
     name: ClassVar[str] = "hidden-addition"
-    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 15_000, "lr": 1e-3, "weight_decay": 1.0, "betas": (0.9, 0.98)}
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 15_000,
+        "lr": 1e-3,
+        "weight_decay": 1.0,
+        "betas": (0.9, 0.98),
+    }
 
     @property
     def symbol(self) -> str:

@@ -1,7 +1,9 @@
-"""What tasks over real vectors share: no vocabulary, one output vector, targets of a control drawn from other inputs.
+"""What tasks over real vectors share: no vocabulary, one output vector, targets of a control drawn
+from other inputs.
 
-Their batches hold `tokens` (batch, n) float32, the input vectors, and `targets` (batch, n_out) float32. Accuracy has
-no meaning for them: it is 0.0 in `chance`, and the loss is the mean squared error, summed over outputs.
+Their batches hold `tokens` (batch, n) float32, the input vectors, and `targets` (batch, n_out)
+float32. Accuracy has no meaning for them: it is 0.0 in `chance`, and the loss is the mean squared
+error, summed over outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from torch import Tensor
 from mechint.errors import DataError
 from mechint.task import Control, GeneratedTask, Vocabulary, rng
 
-SHUFFLED = Control("shuffled", "every target belongs to another input, drawn independently", {"labels": "shuffled"})
+SHUFFLED = Control(
+    "shuffled", "every target belongs to another input, drawn independently", {"labels": "shuffled"}
+)
 
 
 class RealTask(GeneratedTask):
@@ -40,7 +44,9 @@ class RealTask(GeneratedTask):
 
 
 def orthonormal(count: int, n: int, seed: int | None) -> np.ndarray:
-    """`count` orthonormal rows of length n, (count, n) float64: the first coordinate axes, or rotated by `seed`."""
+    """`count` orthonormal rows of length n, (count, n) float64: the first coordinate axes, or
+    rotated by `seed`.
+    """
     if seed is None:
         return np.eye(count, n)
     q, r = np.linalg.qr(rng("orthonormal", seed).standard_normal((n, n)))

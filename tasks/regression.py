@@ -1,8 +1,10 @@
-"""A mixture of linear regressions that compete for width, with the theory that says which features a width keeps.
+"""A mixture of linear regressions that compete for width, with the theory that says which features
+a width keeps.
 
-Source: "Why Larger Models Learn More", Sec. 3 and App. B.1, C. Task t has the covariance C_t = B_t Λ_t B_tᵀ in a block
-of its own (B_tᵀ B_s = 0), and its teacher answers in the block's coordinates, y = Λ_t^{1/2} B_tᵀ x, which has the
-losses of C_t^{1/2} x. A width-m encoder with projector P and the best decoders leaves L_t = Tr(C_t (I - P)).
+Source: "Why Larger Models Learn More", Sec. 3 and App. B.1, C. Task t has the covariance C_t = B_t
+Λ_t B_tᵀ in a block of its own (B_tᵀ B_s = 0), and its teacher answers in the block's coordinates, y
+= Λ_t^{1/2} B_tᵀ x, which has the losses of C_t^{1/2} x. A width-m encoder with projector P and the
+best decoders leaves L_t = Tr(C_t (I - P)).
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from tasks.real import RealTask, orthonormal
 class RegressionMixture(RealTask):
     """Linear regressions in orthogonal blocks, task prior and spectrum as power laws.
 
-    A batch has `tokens` (batch, n) and `targets` (batch, rank), float32, and ``masks["task"]`` (batch,) int64, the task
-    of each input. Tasks are numbered from 0, the most frequent, on; the rare task is the last one.
+    A batch has `tokens` (batch, n) and `targets` (batch, rank), float32, and ``masks["task"]``
+    (batch,) int64, the task of each input. Tasks are numbered from 0, the most frequent, on; the
+    rare task is the last one.
 
-    With ``gap`` G above 1 the rare task is left out of all batches but every G-th, which is enlarged by all the
-    G·p·batch_size inputs that are due: its long-run share stays p (to within rounding). An enlarged batch is averaged
-    over its own size, or, with ``normalisation="fixed"``, over the batch size in the run's configuration (by `weights`).
+    With ``gap`` G above 1 the rare task is left out of all batches but every G-th, which is
+    enlarged by all the G·p·batch_size inputs that are due: its long-run share stays p (to within
+    rounding). An enlarged batch is averaged over its own size, or, with ``normalisation="fixed"``,
+    over the batch size in the run's configuration (by `weights`).
 
     >>> task = RegressionMixture(n=6, n_tasks=3, rank=2, alpha=1.0, beta=0.5)
     >>> task.retained_features(3), task.critical_width(1)
@@ -40,7 +44,10 @@ class RegressionMixture(RealTask):
     """
 
     name: ClassVar[str] = "regression-mixture"
-    source: ClassVar[str] = "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention, Sec. 3"
+    source: ClassVar[str] = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
+        "Retention, Sec. 3"
+    )
     model_kind: ClassVar[str] = "linear-bottleneck"
     model_defaults: ClassVar[Mapping[str, Any]] = {"width": 16}
     train_defaults: ClassVar[Mapping[str, Any]] = {
@@ -59,20 +66,42 @@ class RegressionMixture(RealTask):
     rank: int = setting(8, "features of a task; 1 makes every task a single direction", low=1)
     alpha: float = setting(1.0, "prior of task t (from 1) is proportional to t^-alpha", low=0)
     beta: float = setting(0.7, "eigenvalue j (from 1) of a task is j^-beta", low=0)
-    beta_rarest: float | None = setting(None, "beta of the last task, those between lying on a line; beta when none", low=0)
-    gap: int = setting(1, "steps from one showing of the rare task to the next, at the same long-run frequency", low=1)
-    normalisation: str = setting("batch", "an enlarged batch is averaged over its own size, or over the batch size set", choices=("batch", "fixed"))
-    rotation: int | None = setting(None, "seed of the rotation of the blocks; coordinate axes when none", low=0)
-    labels: str = setting("true", "the targets, or those of other inputs of the same task", choices=("true", "shuffled"))
+    beta_rarest: float | None = setting(
+        None, "beta of the last task, those between lying on a line; beta when none", low=0
+    )
+    gap: int = setting(
+        1,
+        "steps from one showing of the rare task to the next, at the same long-run frequency",
+        low=1,
+    )
+    normalisation: str = setting(
+        "batch",
+        "an enlarged batch is averaged over its own size, or over the batch size set",
+        choices=("batch", "fixed"),
+    )
+    rotation: int | None = setting(
+        None, "seed of the rotation of the blocks; coordinate axes when none", low=0
+    )
+    labels: str = setting(
+        "true",
+        "the targets, or those of other inputs of the same task",
+        choices=("true", "shuffled"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_tasks * self.rank > self.n:
-            self.reject("n", f"at least n_tasks × rank = {self.n_tasks * self.rank}, so that the blocks are orthogonal")
+            self.reject(
+                "n",
+                (
+                    f"at least n_tasks × rank = {self.n_tasks * self.rank}, so that the blocks "
+                    "are orthogonal"
+                ),
+            )
         if self.gap > 1 and self.n_tasks == 1:
             self.reject("gap", "1 where there is a single task")
 
-    # --- the truth ------------------------------------------------------------------------------------------------
+    # --- the truth --------------------------------------------------------------------------------
     @cached_property
     def priors(self) -> Tensor:
         """(task,) p_t, float64."""
@@ -81,14 +110,23 @@ class RegressionMixture(RealTask):
 
     @cached_property
     def spectra(self) -> Tensor:
-        """(task, feature) λ_{t,j} = j^-β_t, float64; the first is 1, so priors alone order the leading features."""
-        betas = torch.linspace(self.beta, self.beta if self.beta_rarest is None else self.beta_rarest, self.n_tasks, dtype=torch.float64)
+        """(task, feature) λ_{t,j} = j^-β_t, float64; the first is 1, so priors alone order the
+        leading features.
+        """
+        betas = torch.linspace(
+            self.beta,
+            self.beta if self.beta_rarest is None else self.beta_rarest,
+            self.n_tasks,
+            dtype=torch.float64,
+        )
         return torch.arange(1, self.rank + 1, dtype=torch.float64) ** -betas.unsqueeze(-1)
 
     @cached_property
     def bases(self) -> Tensor:
         """(task, feature, n) orthonormal eigenvectors, float64."""
-        return torch.from_numpy(orthonormal(self.n_tasks * self.rank, self.n, self.rotation)).unflatten(0, (self.n_tasks, self.rank))
+        return torch.from_numpy(
+            orthonormal(self.n_tasks * self.rank, self.n, self.rotation)
+        ).unflatten(0, (self.n_tasks, self.rank))
 
     @cached_property
     def readouts(self) -> Tensor:
@@ -96,28 +134,41 @@ class RegressionMixture(RealTask):
         return self.spectra.sqrt().unsqueeze(-1) * self.bases
 
     def tables(self) -> dict[str, Any]:
-        return {"priors": self.priors.tolist(), "spectra": self.spectra.tolist(), "readouts": self.readouts.tolist()}
+        return {
+            "priors": self.priors.tolist(),
+            "spectra": self.spectra.tolist(),
+            "readouts": self.readouts.tolist(),
+        }
 
-    # --- the theory -----------------------------------------------------------------------------------------------
+    # --- the theory -------------------------------------------------------------------------------
     @property
     def utilities(self) -> Tensor:
         """(task, feature) u_{t,j} = p_t λ_{t,j}: features are learned in this order (Theorem 3)."""
         return self.priors.unsqueeze(-1) * self.spectra
 
     def retained_features(self, width: int) -> list[int]:
-        """Features of every task that the best encoder of `width` columns keeps; of equal utilities the first task's go first."""
+        """Features of every task that the best encoder of `width` columns keeps; of equal utilities
+        the first task's go first.
+        """
         order = self.utilities.flatten().argsort(descending=True, stable=True)[:width]
         return torch.bincount(order // self.rank, minlength=self.n_tasks).tolist()
 
     def critical_width(self, task: int | None = None, features: int = 1) -> int:
-        """Smallest width that keeps at least `features` features of `task`, or of every task, whatever way ties fall.
+        """Smallest width that keeps at least `features` features of `task`, or of every task,
+        whatever way ties fall.
 
         Raises:
             ParameterError: no such task, or more features than `rank`.
         """
         if not 1 <= features <= self.rank:
-            raise ParameterError(f"{self.name}: features={features}: expected 1 to rank={self.rank}")
-        weakest = self.utilities[:, features - 1].min() if task is None else self.utilities[self._known(task), features - 1]
+            raise ParameterError(
+                f"{self.name}: features={features}: expected 1 to rank={self.rank}"
+            )
+        weakest = (
+            self.utilities[:, features - 1].min()
+            if task is None
+            else self.utilities[self._known(task), features - 1]
+        )
         return int((self.utilities >= weakest).sum())
 
     def residual(self, width: int) -> float:
@@ -126,7 +177,12 @@ class RegressionMixture(RealTask):
 
     def task_losses(self, width: int) -> Tensor:
         """(task,) L_t = Σ_{j > kept} λ_{t,j} under the best encoder of `width` columns."""
-        return torch.stack([spectrum[kept:].sum() for spectrum, kept in zip(self.spectra, self.retained_features(width), strict=True)])
+        return torch.stack(
+            [
+                spectrum[kept:].sum()
+                for spectrum, kept in zip(self.spectra, self.retained_features(width), strict=True)
+            ]
+        )
 
     def common(self, mass: float = 0.75) -> tuple[int, ...]:
         """The smallest set of most frequent tasks whose priors add up to `mass` or more."""
@@ -137,13 +193,17 @@ class RegressionMixture(RealTask):
         return self.utilities[list(self.common(mass))].flatten().sort(descending=True).values
 
     def interference_free_width(self, epsilon: float, mass: float = 0.75) -> int:
-        """m_C(ε) = min {m: Σ_{i > m} μ_i ≤ ε}: from here on the common tasks' gradients can be weak (Corollary 5)."""
+        """m_C(ε) = min {m: Σ_{i > m} μ_i ≤ ε}: from here on the common tasks' gradients can be weak
+        (Corollary 5).
+        """
         spectrum = self.common_spectrum(mass)
         left = torch.cat([spectrum.flip(0).cumsum(0).flip(0), spectrum.new_zeros(1)])
         return int((left > epsilon).sum())
 
     def invasion_width(self, task: int | None = None, mass: float = 0.75) -> int:
-        """m* = 1 + #{i: μ_i ≥ u}, u the first utility of `task` (the rarest when none): rare features hold on from here (Proposition 6)."""
+        """m* = 1 + #{i: μ_i ≥ u}, u the first utility of `task` (the rarest when none): rare
+        features hold on from here (Proposition 6).
+        """
         rare = self.utilities[self._known(self.n_tasks - 1 if task is None else task), 0]
         return 1 + int((self.common_spectrum(mass) >= rare).sum())
 
@@ -152,7 +212,7 @@ class RegressionMixture(RealTask):
             raise ParameterError(f"{self.name}: task={task}: expected 0 to {self.n_tasks - 1}")
         return task
 
-    # --- the contract ---------------------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
     @property
     def n_ctx(self) -> int:
         """Inputs a vector has."""
@@ -164,29 +224,42 @@ class RegressionMixture(RealTask):
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        """The best constant is zero: its loss is Σ_t p_t Tr C_t. Accuracy has no meaning here and is 0."""
+        """The best constant is zero: its loss is Σ_t p_t Tr C_t. Accuracy has no meaning here and
+        is 0.
+        """
         return {"y": Chance(0.0, float(self.utilities.sum()))}
 
     def brute_force(self, tokens: Sequence[float]) -> list[list[float]]:  # type: ignore[override]
         """What every task's teacher answers to one input, row t for task t."""
-        return [[sum(w * x for w, x in zip(row, tokens, strict=True)) for row in rows] for rows in self.readouts.tolist()]
+        return [
+            [sum(w * x for w, x in zip(row, tokens, strict=True)) for row in rows]
+            for rows in self.readouts.tolist()
+        ]
 
     def answer(self, x: Tensor, task: Tensor) -> Tensor:
         """Targets (batch, rank) of x (batch, n), each by the teacher of its task (batch,)."""
-        every = (x.double() @ self.readouts.flatten(0, 1).T).unflatten(-1, (self.n_tasks, self.rank))
+        every = (x.double() @ self.readouts.flatten(0, 1).T).unflatten(
+            -1, (self.n_tasks, self.rank)
+        )
         return every[torch.arange(len(x)), task].float()
 
     def _batch(self, task: np.ndarray, generator: np.random.Generator) -> Batch:
         """Fresh inputs for the given tasks."""
         x = torch.from_numpy(generator.standard_normal((len(task), self.n), np.float32))
-        seen = x if self.labels == "true" else torch.from_numpy(generator.standard_normal((len(task), self.n), np.float32))
+        seen = (
+            x
+            if self.labels == "true"
+            else torch.from_numpy(generator.standard_normal((len(task), self.n), np.float32))
+        )
         index = torch.from_numpy(task)
         return Batch(x, self.answer(seen, index), masks={"task": index})
 
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         return self._batch(generator.choice(self.n_tasks, n, p=self.priors.numpy()), generator)
 
-    def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
         if self.gap == 1 or batch_size is None:
             yield from super().stream(split, seed, batch_size, start)
             return
@@ -200,5 +273,10 @@ class RegressionMixture(RealTask):
                 task = np.concatenate([task, np.full(due, self.n_tasks - 1)])
             batch = self._batch(task, generator)
             if self.normalisation == "fixed":
-                batch = Batch(batch.tokens, batch.targets, torch.full((len(task),), len(task) / batch_size), masks=batch.masks)
+                batch = Batch(
+                    batch.tokens,
+                    batch.targets,
+                    torch.full((len(task),), len(task) / batch_size),
+                    masks=batch.masks,
+                )
             yield batch

@@ -1,4 +1,6 @@
-"""A two-digit number in base p, and its remainder by every prime below p: many tasks on one input."""
+"""A two-digit number in base p, and its remainder by every prime below p: many tasks on one
+input.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from tasks.two_operands import TwoOperandTask
 class Remainders(TwoOperandTask):
     """Remainders of x = x0 + x1·p by all primes q < p at once, one group of classes a prime.
 
-    The prompt is ``x0 x1 =``. Shuffled labels are the source's "basis" control: the row of all remainders of another
-    number. `masked` leaves primes out.
+    The prompt is ``x0 x1 =``. Shuffled labels are the source's "basis" control: the row of all
+    remainders of another number. `masked` leaves primes out.
 
     >>> task = Remainders(p=11)
     >>> [output.name for output in task.outputs]
@@ -29,7 +31,9 @@ class Remainders(TwoOperandTask):
     """
 
     name: ClassVar[str] = "remainders"
-    source: ClassVar[str] = "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 3"
+    source: ClassVar[str] = (
+        "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 3"
+    )
     operands: ClassVar[tuple[str, str]] = ("x0", "x1")
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 1,
@@ -52,15 +56,27 @@ class Remainders(TwoOperandTask):
         "output_weights": "log",
     }
 
-    p: int = setting(113, "the base of the two digits; the primes are those below it", low=3, high=1024)
+    p: int = setting(
+        113, "the base of the two digits; the primes are those below it", low=3, high=1024
+    )
     masked: tuple[int, ...] = setting((), "primes that are left out", low=2)
-    target: str = setting("remainder", "x mod q, or whether q divides x", choices=("remainder", "divisibility"))
-    validation_fraction: float = setting(1000 / 12769, "share held out for validation; the rest is the test", low=0, high=1)
+    target: str = setting(
+        "remainder", "x mod q, or whether q divides x", choices=("remainder", "divisibility")
+    )
+    validation_fraction: float = setting(
+        1000 / 12769, "share held out for validation; the rest is the test", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not set(self.masked) <= set(_primes_below(self.p)) or not self.primes:
-            self.reject("masked", f"some, not all, of the primes below p={self.p}: {', '.join(map(str, _primes_below(self.p)))}")
+            self.reject(
+                "masked",
+                (
+                    f"some, not all, of the primes below p={self.p}: "
+                    f"{', '.join(map(str, _primes_below(self.p)))}"
+                ),
+            )
 
     @property
     def n_values(self) -> int:
@@ -85,7 +101,10 @@ class Remainders(TwoOperandTask):
     def plain(self, x: int, y: int) -> list[int]:
         number = int(x) + int(y) * self.p
         multiples = [number // q * q for q in self.primes]
-        return [number - multiple if self.target == "remainder" else int(number == multiple) for multiple in multiples]
+        return [
+            number - multiple if self.target == "remainder" else int(number == multiple)
+            for multiple in multiples
+        ]
 
     @property
     def symmetry(self) -> Symmetry:
@@ -94,8 +113,16 @@ class Remainders(TwoOperandTask):
     @property
     def controls(self) -> tuple[Control, ...]:
         easy = [q for q in (2, 3, 5, 7) if q in _primes_below(self.p)]
-        masked = Control("masked", "without the easiest primes " + ", ".join(map(str, easy)), {"masked": tuple(easy)})
-        return (*super().controls, masked) if len(easy) < len(_primes_below(self.p)) else super().controls
+        masked = Control(
+            "masked",
+            "without the easiest primes " + ", ".join(map(str, easy)),
+            {"masked": tuple(easy)},
+        )
+        return (
+            (*super().controls, masked)
+            if len(easy) < len(_primes_below(self.p))
+            else super().controls
+        )
 
 
 def _primes_below(n: int) -> tuple[int, ...]:

@@ -1,8 +1,10 @@
-"""A sum of Gaussian single-index functions, whose directions are learned one by one, at times known in advance.
+"""A sum of Gaussian single-index functions, whose directions are learned one by one, at times known
+in advance.
 
 Source: Ren, Nichani, Wu, Lee 2025, "Emergence and scaling laws for SGD learning". The target is
-f*(x) = Σ_p a_p σ(⟨x, θ_p⟩), x ~ N(0, I_d), with orthonormal θ_p, a_p ∝ p^-β, Σ a_p² = 1 and a link σ of unit
-variance. Each direction has a long plateau and a sharp end; together they make a power law.
+f*(x) = Σ_p a_p σ(⟨x, θ_p⟩), x ~ N(0, I_d), with orthonormal θ_p, a_p ∝ p^-β, Σ a_p² = 1 and a link
+σ of unit variance. Each direction has a long plateau and a sharp end; together they make a power
+law.
 """
 
 from __future__ import annotations
@@ -38,25 +40,45 @@ class SingleIndex(RealTask):
     """
 
     name: ClassVar[str] = "single-index"
-    source: ClassVar[str] = "Ren, Nichani, Wu, Lee 2025, Emergence and scaling laws for SGD learning"
+    source: ClassVar[str] = (
+        "Ren, Nichani, Wu, Lee 2025, Emergence and scaling laws for SGD learning"
+    )
     model_kind: ClassVar[str] = "two-layer"
     model_defaults: ClassVar[Mapping[str, Any]] = {"width": 144, "init_norm": 1e-3}
-    train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 9000, "batch_size": 256, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.0, "warmup": 0}
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 9000,
+        "batch_size": 256,
+        "optimizer": "sgd",
+        "lr": 0.01,
+        "weight_decay": 0.0,
+        "warmup": 0,
+    }
 
     d: int = setting(64, "inputs", low=1)
     n_directions: int = setting(24, "terms of the sum, P", low=1)
-    beta: float = setting(1.0, "amplitude of direction p (from 1) is proportional to p^-beta", low=0)
-    hermite: tuple[float, ...] = setting((0.0, 0.0, 0.0, 1.0), "coefficients of the link on the normalised Hermite polynomials, from degree 0")
-    rotation: int | None = setting(None, "seed of the rotation of the directions; coordinate axes when none", low=0)
-    labels: str = setting("true", "the targets, or those of other inputs", choices=("true", "shuffled"))
+    beta: float = setting(
+        1.0, "amplitude of direction p (from 1) is proportional to p^-beta", low=0
+    )
+    hermite: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0, 1.0),
+        "coefficients of the link on the normalised Hermite polynomials, from degree 0",
+    )
+    rotation: int | None = setting(
+        None, "seed of the rotation of the directions; coordinate axes when none", low=0
+    )
+    labels: str = setting(
+        "true", "the targets, or those of other inputs", choices=("true", "shuffled")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_directions > self.d:
-            self.reject("n_directions", f"at most d={self.d}, so that the directions are orthonormal")
+            self.reject(
+                "n_directions", f"at most d={self.d}, so that the directions are orthonormal"
+            )
         hermite.link(self.hermite)
 
-    # --- the truth ------------------------------------------------------------------------------------------------
+    # --- the truth --------------------------------------------------------------------------------
     @cached_property
     def link(self) -> tuple[float, ...]:
         """Hermite coefficients of σ, scaled to E[σ²] = 1."""
@@ -64,7 +86,9 @@ class SingleIndex(RealTask):
 
     @property
     def information_exponent(self) -> int:
-        """k, the least degree of 1 or more in the link: it sets how long the search for a direction takes."""
+        """k, the least degree of 1 or more in the link: it sets how long the search for a direction
+        takes.
+        """
         return hermite.information_exponent(self.hermite)
 
     @cached_property
@@ -79,29 +103,45 @@ class SingleIndex(RealTask):
         return torch.from_numpy(orthonormal(self.n_directions, self.d, self.rotation))
 
     def tables(self) -> dict[str, Any]:
-        return {"amplitudes": self.amplitudes.tolist(), "directions": self.directions.tolist(), "link": list(self.link)}
+        return {
+            "amplitudes": self.amplitudes.tolist(),
+            "directions": self.directions.tolist(),
+            "link": list(self.link),
+        }
 
-    # --- the theory -----------------------------------------------------------------------------------------------
+    # --- the theory -------------------------------------------------------------------------------
     def emergence_times(self, lr: float, init_norm: float, width: int) -> Tensor:
-        """(direction,) predicted steps T_p until direction p is learned by gradient descent on the population loss.
+        """(direction,) predicted steps T_p until direction p is learned by gradient descent on the
+        population loss.
 
-        T_p = (1 / 2ηa_p) (S_k(c₀) + ½ ln(√(a_p/2) / n₀)): a neuron first turns (dc/dt = 2 a k c^{k-1} (1 - c²), taken
-        without the last factor: S_k = ∫ dc / (k c^{k-1}) from c₀ on), then grows (dn/dt = 4 a n). c₀ is the median of the
-        best cosine among `width` random neurons. For a link of several degrees a_p counts with the weight of degree k.
+        T_p = (1 / 2ηa_p) (S_k(c₀) + ½ ln(√(a_p/2) / n₀)): a neuron first turns (dc/dt = 2 a k
+        c^{k-1} (1 - c²), taken without the last factor: S_k = ∫ dc / (k c^{k-1}) from c₀ on), then
+        grows (dn/dt = 4 a n). c₀ is the median of the best cosine among `width` random neurons. For
+        a link of several degrees a_p counts with the weight of degree k.
 
         Raises:
             ParameterError: a learning rate or a norm that is not positive, or no neuron.
         """
         if min(lr, init_norm) <= 0 or width < 1:
-            raise ParameterError(f"{self.name}: lr={lr}, init_norm={init_norm}, width={width}: expected all positive")
+            raise ParameterError(
+                f"{self.name}: lr={lr}, init_norm={init_norm}, width={width}: expected all positive"
+            )
         k = self.information_exponent
-        start = NormalDist().inv_cdf(0.5 ** (1 / width)) / math.sqrt(self.d) if width > 1 else 0.6745 / math.sqrt(self.d)
-        search = {1: 1 - start, 2: math.log(1 / start) / 2}.get(k, start ** (2 - k) / (k * max(1, k - 2)))
+        start = (
+            NormalDist().inv_cdf(0.5 ** (1 / width)) / math.sqrt(self.d)
+            if width > 1
+            else 0.6745 / math.sqrt(self.d)
+        )
+        search = {1: 1 - start, 2: math.log(1 / start) / 2}.get(
+            k, start ** (2 - k) / (k * max(1, k - 2))
+        )
         strength = self.amplitudes * self.link[k] ** 2
         return (search + 0.5 * torch.log((strength / 2).sqrt() / init_norm)) / (2 * lr * strength)
 
     def predicted_loss(self, steps: Tensor, times: Tensor) -> Tensor:
-        """Σ_{p: T_p > t} a_p² at every t of `steps`: sharp transitions at `times` whose sum is smooth."""
+        """Σ_{p: T_p > t} a_p² at every t of `steps`: sharp transitions at `times` whose sum is
+        smooth.
+        """
         return ((times > steps.unsqueeze(-1)) * self.amplitudes.square()).sum(-1)
 
     @property
@@ -110,12 +150,15 @@ class SingleIndex(RealTask):
         return (1 - 2 * self.beta) / self.beta if self.beta else -math.inf
 
     def width_floor(self, width: int) -> float:
-        """Σ_{p > width} a_p², what `width` neurons leave, one direction each; it falls as width^(1 - 2β)."""
+        """Σ_{p > width} a_p², what `width` neurons leave, one direction each; it falls as width^(1
+        - 2β).
+        """
         return float(self.amplitudes[width:].square().sum())
 
     @property
     def tail(self) -> float:
-        """Σ_{p > P} a_p² of the power law beyond the last direction: add it to the loss before a slope is fitted.
+        """Σ_{p > P} a_p² of the power law beyond the last direction: add it to the loss before a
+        slope is fitted.
 
         Raises:
             ParameterError: beta of 1/2 or less, where the sum diverges.
@@ -124,7 +167,7 @@ class SingleIndex(RealTask):
             self.reject("beta", "more than 0.5 for the tail of the power law to be finite")
         return float(self.amplitudes[0] ** 2) * float(zeta(2 * self.beta, self.n_directions + 1))
 
-    # --- the contract ---------------------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
     @property
     def n_ctx(self) -> int:
         """Inputs a vector has."""
@@ -136,17 +179,25 @@ class SingleIndex(RealTask):
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        """The best constant is E f*; its loss is the variance Σ_{j ≥ 1} c_j². Accuracy has no meaning here and is 0."""
+        """The best constant is E f*; its loss is the variance Σ_{j ≥ 1} c_j². Accuracy has no
+        meaning here and is 0.
+        """
         return {"y": Chance(0.0, 1 - self.link[0] ** 2)}
 
     def brute_force(self, tokens: Sequence[float]) -> list[list[float]]:  # type: ignore[override]
         """The target of one input, with the Hermite polynomials written as sums of powers."""
         total = 0.0
-        for amplitude, direction in zip(self.amplitudes.tolist(), self.directions.tolist(), strict=True):
+        for amplitude, direction in zip(
+            self.amplitudes.tolist(), self.directions.tolist(), strict=True
+        ):
             z = sum(w * x for w, x in zip(direction, tokens, strict=True))
             for degree, coefficient in enumerate(self.link):
                 powers = (
-                    (-1) ** m * math.factorial(degree) / (math.factorial(m) * math.factorial(degree - 2 * m)) * z ** (degree - 2 * m) / 2**m
+                    (-1) ** m
+                    * math.factorial(degree)
+                    / (math.factorial(m) * math.factorial(degree - 2 * m))
+                    * z ** (degree - 2 * m)
+                    / 2**m
                     for m in range(degree // 2 + 1)
                 )
                 total += amplitude * coefficient * sum(powers) / math.sqrt(math.factorial(degree))
@@ -154,9 +205,17 @@ class SingleIndex(RealTask):
 
     def answer(self, x: Tensor) -> Tensor:
         """Targets (batch, 1) of x (batch, d)."""
-        return (hermite.evaluate(self.link, x.double() @ self.directions.T) @ self.amplitudes).float().unsqueeze(-1)
+        return (
+            (hermite.evaluate(self.link, x.double() @ self.directions.T) @ self.amplitudes)
+            .float()
+            .unsqueeze(-1)
+        )
 
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         x = torch.from_numpy(generator.standard_normal((n, self.d), np.float32))
-        seen = x if self.labels == "true" else torch.from_numpy(generator.standard_normal((n, self.d), np.float32))
+        seen = (
+            x
+            if self.labels == "true"
+            else torch.from_numpy(generator.standard_normal((n, self.d), np.float32))
+        )
         return Batch(x, self.answer(seen))

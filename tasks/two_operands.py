@@ -1,6 +1,8 @@
-"""What every task of two operands shares: the input grid, the prompt ``x y =``, labels from a table of answers.
+"""What every task of two operands shares: the input grid, the prompt ``x y =``, labels from a table
+of answers.
 
-A family gives the table (`answers`), the same answers once more one at a time (`plain`), and what is special to it.
+A family gives the table (`answers`), the same answers once more one at a time (`plain`), and what
+is special to it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from mechint.task import IGNORE, Chance, Control, FiniteTask, Variable, Vocabula
 
 @dataclass(frozen=True)
 class TwoOperandTask(FiniteTask):
-    """Base of tasks on pairs (x, y) of one set of values; value i is token i, the answer is read at the last position."""
+    """Base of tasks on pairs (x, y) of one set of values; value i is token i, the answer is read at
+    the last position.
+    """
 
     model_defaults: ClassVar[Mapping[str, Any]] = {
         "n_layers": 1,
@@ -35,19 +39,33 @@ class TwoOperandTask(FiniteTask):
     operands: ClassVar[tuple[str, str]] = ("x", "y")
 
     train_fraction: float = setting(0.3, "share of the pairs that is trained on", low=0, high=1)
-    validation_fraction: float = setting(0.0, "share held out for validation; the rest is the test", low=0, high=1)
-    labels: str = setting("true", "shuffled: the answers permuted over the pairs", choices=("true", "shuffled"))
+    validation_fraction: float = setting(
+        0.0, "share held out for validation; the rest is the test", low=0, high=1
+    )
+    labels: str = setting(
+        "true", "shuffled: the answers permuted over the pairs", choices=("true", "shuffled")
+    )
     label_seed: int = setting(0, "seed of the shuffle", low=0)
-    equals: bool = setting(True, "whether the prompt ends with '='; otherwise the answer is read at the second operand")
+    equals: bool = setting(
+        True, "whether the prompt ends with '='; otherwise the answer is read at the second operand"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.train_fraction + self.validation_fraction > 1 + 1e-9:
-            self.reject("validation_fraction", f"at most {1 - self.train_fraction:g}, what train_fraction={self.train_fraction:g} leaves")
+            self.reject(
+                "validation_fraction",
+                (
+                    f"at most {1 - self.train_fraction:g}, what "
+                    f"train_fraction={self.train_fraction:g} leaves"
+                ),
+            )
         if round(self.train_fraction * self.n_values**2) < 1:
-            self.reject("train_fraction", f"enough to train on at least one of the {self.n_values**2} pairs")
+            self.reject(
+                "train_fraction", f"enough to train on at least one of the {self.n_values**2} pairs"
+            )
 
-    # --- what a family says ---------------------------------------------------------------------------------------
+    # --- what a family says -----------------------------------------------------------------------
     @property
     @abc.abstractmethod
     def n_values(self) -> int:
@@ -72,10 +90,12 @@ class TwoOperandTask(FiniteTask):
 
     @cached_property
     def ranks(self) -> Tensor:
-        """(n_values,) value of each operand's token as the causal variables count it; a permutation."""
+        """(n_values,) value of each operand's token as the causal variables count it; a
+        permutation.
+        """
         return torch.arange(self.n_values)
 
-    # --- what follows ---------------------------------------------------------------------------------------------
+    # --- what follows -----------------------------------------------------------------------------
     @property
     def second(self) -> int:
         """Token of the second operand's first value."""
@@ -84,7 +104,9 @@ class TwoOperandTask(FiniteTask):
     @property
     def vocabulary(self) -> Vocabulary:
         names = list(self.value_names)
-        return Vocabulary(tuple(names + [f"{name}′" for name in names[: self.second]] + ["="] * self.equals))
+        return Vocabulary(
+            tuple(names + [f"{name}′" for name in names[: self.second]] + ["="] * self.equals)
+        )
 
     @property
     def n_ctx(self) -> int:
@@ -103,7 +125,9 @@ class TwoOperandTask(FiniteTask):
         """(n_values²,) the pair whose answer each pair is given; None when the labels are true."""
         if self.labels == "true":
             return None
-        return torch.from_numpy(rng("labels", self.name, self.label_seed).permutation(self.n_values**2))
+        return torch.from_numpy(
+            rng("labels", self.name, self.label_seed).permutation(self.n_values**2)
+        )
 
     @cached_property
     def answers(self) -> Tensor:
@@ -118,7 +142,9 @@ class TwoOperandTask(FiniteTask):
         return torch.stack(columns, -1).flatten(0, 1)
 
     def label_inputs(self, tokens: Tensor) -> Tensor:
-        return self._targets(self.answers.to(tokens.device)[tokens[:, 0], tokens[:, 1] - self.second])
+        return self._targets(
+            self.answers.to(tokens.device)[tokens[:, 0], tokens[:, 1] - self.second]
+        )
 
     def _targets(self, answers: Tensor) -> Tensor:
         """(batch, output) answers as targets (batch, pos, output), read at the last position."""
@@ -151,7 +177,14 @@ class TwoOperandTask(FiniteTask):
             changed[:, position] = self.ranks.argsort().to(tokens.device)[values] + start
             return self.label_inputs(changed)
 
-        return Variable(name, self.n_values, f"value of the {('first', 'second')[position]} operand", read, label, (position,))
+        return Variable(
+            name,
+            self.n_values,
+            f"value of the {('first', 'second')[position]} operand",
+            read,
+            label,
+            (position,),
+        )
 
     def _answer(self, index: int) -> Variable:
         output = self.outputs[index]
@@ -162,18 +195,28 @@ class TwoOperandTask(FiniteTask):
             return targets
 
         return Variable(
-            output.name, output.n_classes, f"what the model answers as {output.name!r}", lambda tokens: self.label_inputs(tokens)[:, -1, index], label
+            output.name,
+            output.n_classes,
+            f"what the model answers as {output.name!r}",
+            lambda tokens: self.label_inputs(tokens)[:, -1, index],
+            label,
         )
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        shuffled = Control("shuffled", "the answers permuted over the pairs: nothing to generalise", {"labels": "shuffled"})
+        shuffled = Control(
+            "shuffled",
+            "the answers permuted over the pairs: nothing to generalise",
+            {"labels": "shuffled"},
+        )
         return (*super().controls, shuffled)
 
     @property
     def chance(self) -> Mapping[str, Chance]:
         answers = self.answers.flatten(0, 1)
-        return {output.name: Chance.of(answers[:, index]) for index, output in enumerate(self.outputs)}
+        return {
+            output.name: Chance.of(answers[:, index]) for index, output in enumerate(self.outputs)
+        }
 
     def tables(self) -> dict[str, Any]:
         return {} if self.shuffle is None else {"shuffle": self.shuffle.tolist()}

@@ -1,4 +1,6 @@
-"""The benchmarks count what they say, write the table they promise, and the fast path beats our own plain one."""
+"""The benchmarks count what they say, write the table they promise, and the fast path beats our own
+plain one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from mechint.training.loss import combined, cross_entropies
 SMALL_ADDITION = Workload("addition-59", "modular-arithmetic", 1.0, 1, {"p": 59})
 
 
-@pytest.mark.parametrize("workload", [SMALL_ADDITION, listops(16, 3, 1.0)], ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload", [SMALL_ADDITION, listops(16, 3, 1.0)], ids=lambda workload: workload.name
+)
 def test_flops_are_those_that_pytorch_counts(workload):
     ensemble = workload.ensemble()
     learner, weights = ensemble.learner, ensemble.parameters.views
@@ -34,7 +38,11 @@ def test_flops_are_those_that_pytorch_counts(workload):
 
 def test_compact_step_is_no_slower_than_the_plain_one():
     ensemble = SMALL_ADDITION.ensemble()
-    learner, config, weights = ensemble.learner, ensemble.learner.configs[0], ensemble.parameters.views
+    learner, config, weights = (
+        ensemble.learner,
+        ensemble.learner.configs[0],
+        ensemble.parameters.views,
+    )
     prepared = learner.prepare([next(stream) for stream in ensemble.streams])
 
     def fast():
@@ -43,7 +51,12 @@ def test_compact_step_is_no_slower_than_the_plain_one():
     def plain():
         logits = forward(weights, config, dense(prepared.tokens))[:, :, -1]
         torch.autograd.grad(
-            combined(cross_entropies(logits, prepared.targets, None, config.output_sizes), config.output_sizes, "equal").sum(), [*weights.values()]
+            combined(
+                cross_entropies(logits, prepared.targets, None, config.output_sizes),
+                config.output_sizes,
+                "equal",
+            ).sum(),
+            [*weights.values()],
         )
 
     def best(action):
@@ -59,11 +72,36 @@ def test_compact_step_is_no_slower_than_the_plain_one():
 
 def test_peer_shapes_are_those_of_our_models():
     addition, remainders, small, large = (workload.peer_shape() for workload in STEPS)
-    assert (addition["n_ctx"], addition["d_vocab"], addition["d_vocab_out"], addition["batch"], addition["read"]) == (3, 114, 113, 3831, "last")
+    assert (
+        addition["n_ctx"],
+        addition["d_vocab"],
+        addition["d_vocab_out"],
+        addition["batch"],
+        addition["read"],
+    ) == (3, 114, 113, 3831, "last")
     assert (remainders["d_model"], remainders["d_vocab_out"]) == (256, 1480)
-    assert {name: small[name] for name in ("n_layers", "d_model", "n_heads", "n_ctx", "d_vocab", "batch", "act_fn", "normalization_type")} == {
-        "n_layers": 3, "d_model": 48, "n_heads": 1, "n_ctx": 64, "d_vocab": 22, "batch": 64, "act_fn": "gelu", "normalization_type": "LN",
-    }  # fmt: skip
+    assert {
+        name: small[name]
+        for name in (
+            "n_layers",
+            "d_model",
+            "n_heads",
+            "n_ctx",
+            "d_vocab",
+            "batch",
+            "act_fn",
+            "normalization_type",
+        )
+    } == {
+        "n_layers": 3,
+        "d_model": 48,
+        "n_heads": 1,
+        "n_ctx": 64,
+        "d_vocab": 22,
+        "batch": 64,
+        "act_fn": "gelu",
+        "normalization_type": "LN",
+    }
     assert large["d_mlp"] == 512
 
 
@@ -76,7 +114,9 @@ def test_pairs_take_turns():
 
 def test_rows_say_what_is_met():
     assert versus("w", (1.0, 4.0, 4.0), 4.0)["met"] and not versus("w", (1.0, 3.9, 3.9), 4.0)["met"]
-    assert bounded("w", 0.4, 0.5, "at most")["met"] and not bounded("w", 0.4, 0.5, "at least")["met"]
+    assert (
+        bounded("w", 0.4, 0.5, "at most")["met"] and not bounded("w", 0.4, 0.5, "at least")["met"]
+    )
     without = missing("w", 1.0, 4.0, "no peer")
     assert without["met"] is None and without["peer"] is None
     for row in (versus("w", (1.0, 4.0, 4.0), 4.0), bounded("w", 0.4, 0.5, "at most"), without):
@@ -92,7 +132,11 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
     found = table.circumstances(2, {"transformer-lens": "3.9.0"}) | {"rows": rows}
     table.write(found, tmp_path)
     read = json.loads((tmp_path / table.JSON).read_text())
-    assert read == json.loads(json.dumps(found)) and read["machine"]["threads"] == 2 and read["versions"]["torch"]
+    assert (
+        read == json.loads(json.dumps(found))
+        and read["machine"]["threads"] == 2
+        and read["versions"]["torch"]
+    )
     page = (tmp_path / table.PAGE).read_text()
     assert "| step, x | 10 ms | 40 ms | 4.00× | 3× | yes |" in page
     assert "| generation | 300,000 examples/s | – | – | at least 200,000 examples/s | yes |" in page
@@ -108,7 +152,9 @@ def test_rows_of_a_gpu_say_that_there_is_none():
         rows = list(gpu.rows(bench))
     finally:
         bench.close()
-    assert [row["note"] for row in rows] == ["no GPU"] * 3 and all(row["met"] is None for row in rows)
+    assert [row["note"] for row in rows] == ["no GPU"] * 3 and all(
+        row["met"] is None for row in rows
+    )
 
 
 def test_peer_answers_lines_with_lines(tmp_path):
@@ -116,13 +162,19 @@ def test_peer_answers_lines_with_lines(tmp_path):
     (tmp_path / "transformer_lens.py").write_text(
         "import torch\n"
         "def HookedTransformerConfig(**shape): return shape\n"
-        "def HookedTransformer(shape): return torch.nn.Embedding(shape['d_vocab'], shape['d_vocab_out'])\n"
+        "def HookedTransformer(shape): return torch.nn.Embedding(shape['d_vocab'], "
+        "shape['d_vocab_out'])\n"
     )
     script = Path(table.ROOT) / "benchmarks" / "peers" / "hooked_transformer.py"
     shape = {"d_vocab": 5, "d_vocab_out": 4, "n_ctx": 3, "batch": 2, "read": "last"}
     requests = [{"build": "x", "shape": shape}, {"run": "x", "steps": 2}, {"drop": "x"}]
     text = "".join(json.dumps(request) + "\n" for request in requests)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
-    answers = subprocess.run([sys.executable, "-P", "-c", code], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import runpy; "
+        f"runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    answers = subprocess.run(
+        [sys.executable, "-P", "-c", code], input=text, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     built, ran, dropped = map(json.loads, answers)
     assert built == {"parameters": 20} and ran["seconds"] > 0 and dropped == {}

@@ -1,4 +1,6 @@
-"""The calibration table: its arithmetic on a probe whose outcome is known, what is written, and the probes at size smoke."""
+"""The calibration table: its arithmetic on a probe whose outcome is known, what is written, and the
+probes at size smoke.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def test_a_refusal_detects_nothing() -> None:
     def refuse(seed: int) -> Any:
         raise NotApplicableError("no")
 
-    plants, controls = rows(entry(controls={"refused": refuse}, plant=lambda noise, seed: refuse(seed)), engine.Size((0.0,), 2, 2))
+    plants, controls = rows(
+        entry(controls={"refused": refuse}, plant=lambda noise, seed: refuse(seed)),
+        engine.Size((0.0,), 2, 2),
+    )
     assert plants["detected"] == controls["detected"] == 0
     assert plants["error"] == math.inf
 
@@ -94,7 +99,9 @@ def test_every_probe_has_an_entry_and_every_entry_a_probe() -> None:
 @pytest.mark.parametrize("name", CHEAP)
 def test_a_probe_finds_its_plant_and_is_silent_on_its_control(name: str) -> None:
     table = calibrate([name], "smoke").columns
-    for subject, detected, wrong in zip(table["subject"], table["detected"], table["wrong"], strict=True):
+    for subject, detected, wrong in zip(
+        table["subject"], table["detected"], table["wrong"], strict=True
+    ):
         assert detected == (1.0 if subject.startswith("planted") else 0.0)
         assert wrong in (0.0, None)
 
@@ -108,7 +115,9 @@ def test_the_other_probes_do_too(name: str) -> None:
 def test_angles_are_principal_angles() -> None:
     plane = np.eye(4)[:, :2]
     assert entries.angle(np.array([[1.0], [0.0], [1.0], [0.0]]), plane) == pytest.approx(45)
-    assert entries.angle(plane[:, ::-1] @ np.array([[2.0, 1.0], [0.0, 1.0]]), plane) == pytest.approx(0, abs=1e-5)
+    assert entries.angle(
+        plane[:, ::-1] @ np.array([[2.0, 1.0], [0.0, 1.0]]), plane
+    ) == pytest.approx(0, abs=1e-5)
 
 
 def test_misses_counts_both_kinds_of_error() -> None:
@@ -117,9 +126,16 @@ def test_misses_counts_both_kinds_of_error() -> None:
 
 
 def test_the_table_in_the_documentation_meets_the_target() -> None:
-    """Power at least 0.99 without noise, at most 0.01 false positives over at least 200 controls, planted truth recovered."""
-    data = json.loads((Path(__file__).parents[1] / "docs" / "calibration.json").read_text(encoding="utf-8"))
-    found = [dict(zip(data["columns"], row, strict=True)) for row in zip(*data["columns"].values(), strict=True)]
+    """Power at least 0.99 without noise, at most 0.01 false positives over at least 200 controls,
+    planted truth recovered.
+    """
+    data = json.loads(
+        (Path(__file__).parents[1] / "docs" / "calibration.json").read_text(encoding="utf-8")
+    )
+    found = [
+        dict(zip(data["columns"], row, strict=True))
+        for row in zip(*data["columns"].values(), strict=True)
+    ]
     names = {row["probe"] for row in found}
     assert names == set(PROBES.names())
     for row in found:
@@ -128,4 +144,6 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
     for name in names:
         controls = [row for row in found if row["probe"] == name and row["noise"] is None]
         runs = sum(row["runs"] for row in controls)
-        assert runs >= 200 and sum(row["detected"] * row["runs"] for row in controls) / runs <= 0.01, name
+        assert (
+            runs >= 200 and sum(row["detected"] * row["runs"] for row in controls) / runs <= 0.01
+        ), name

@@ -76,7 +76,9 @@ def test_json_round_trip(made: Example) -> None:
 
 
 def test_an_unknown_field_gets_the_nearest_one() -> None:
-    with pytest.raises(UnknownNameError, match="unknown Example parameter 'rates'; did you mean 'rate'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown Example parameter 'rates'; did you mean 'rate'"
+    ):
         Example.from_dict({"rates": 1})
 
 
@@ -89,21 +91,43 @@ def test_describe_gives_every_field_its_range() -> None:
 
 
 def test_assign_sorts_by_owner() -> None:
-    values = assign(["n_layers=2", "lr=2e-3", "model.act_fn=gelu", "task.n=4"], {"task": Example, "model": ModelConfig, "train": TrainConfig})
-    assert values == {"task": {"n": 4}, "model": {"n_layers": 2, "act_fn": "gelu"}, "train": {"lr": 2e-3}}
+    values = assign(
+        ["n_layers=2", "lr=2e-3", "model.act_fn=gelu", "task.n=4"],
+        {"task": Example, "model": ModelConfig, "train": TrainConfig},
+    )
+    assert values == {
+        "task": {"n": 4},
+        "model": {"n_layers": 2, "act_fn": "gelu"},
+        "train": {"lr": 2e-3},
+    }
 
 
 def test_assign_refuses_what_two_share_and_what_none_has() -> None:
     targets = {"model": ModelConfig, "train": TrainConfig}
-    with pytest.raises(ParameterError, match=r"^--set eps: several have it; write model\.eps or train\.eps$"):
+    with pytest.raises(
+        ParameterError, match=r"^--set eps: several have it; write model\.eps or train\.eps$"
+    ):
         assign(["eps=1"], targets)
-    with pytest.raises(UnknownNameError, match="unknown parameter 'n_layer'; did you mean 'n_layers'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown parameter 'n_layer'; did you mean 'n_layers'"
+    ):
         assign(["n_layer=1"], targets)
     with pytest.raises(UnknownNameError, match="unknown train parameter 'd_model'"):
         assign(["train.d_model=1"], targets)
 
 
-@pytest.mark.parametrize(("text", "value"), [("x=none", None), ("x=true", True), ("x=1", 1), ("x=1e3", 1000.0), ("x=a=b", "a=b"), ("x=NaN", "NaN"), ("x=", "")])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x=none", None),
+        ("x=true", True),
+        ("x=1", 1),
+        ("x=1e3", 1000.0),
+        ("x=a=b", "a=b"),
+        ("x=NaN", "NaN"),
+        ("x=", ""),
+    ],
+)
 def test_assignments_are_read_as_json_or_text(text: str, value: object) -> None:
     assert parse_assignment(text) == ("x", value)
 

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-PUBLISHED = EXAMPLES.parents[1] / "shared" / "checkpoints" / "progress-measures" / "wd_10-1_mod_addition_loss_curve.pth"
+PUBLISHED = (
+    EXAMPLES.parents[1]
+    / "shared"
+    / "checkpoints"
+    / "progress-measures"
+    / "wd_10-1_mod_addition_loss_curve.pth"
+)
 
 LEARNED = {
     "modular_arithmetic": 0.9,
@@ -27,7 +33,9 @@ ABOVE_CHANCE = 0.08
 """Accuracy by which a control may exceed chance: what few held-out examples scatter."""
 
 
-def run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> dict[str, Any]:
+def run(
+    name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str
+) -> dict[str, Any]:
     """The names that the script leaves, run in `folder`."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SIZE", "smoke")
@@ -37,15 +45,21 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: st
 
 
 @pytest.mark.parametrize("name", LEARNED)
-def test_task_beats_chance_and_its_control_does_not(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_task_beats_chance_and_its_control_does_not(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     left = run(name, monkeypatch, tmp_path)
-    for part, outcome in left["outcomes"].items() if "outcomes" in left else [(name, left["outcome"])]:
+    for part, outcome in (
+        left["outcomes"].items() if "outcomes" in left else [(name, left["outcome"])]
+    ):
         assert outcome["task"] >= LEARNED[name], part
         assert outcome["task"] > outcome["chance"] + 2 * ABOVE_CHANCE, part
         assert outcome["control"] < outcome["chance"] + ABOVE_CHANCE, part
 
 
-def test_regression_reaches_the_closed_form_and_its_control_answers_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_regression_reaches_the_closed_form_and_its_control_answers_zero(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     outcome = run("regression_mixture", monkeypatch, tmp_path)["outcome"]
     assert outcome["task"] == pytest.approx(outcome["theory"], rel=0.05)
     assert outcome["exact"] == pytest.approx(outcome["theory"], rel=0.01)
@@ -53,7 +67,9 @@ def test_regression_reaches_the_closed_form_and_its_control_answers_zero(monkeyp
     assert outcome["theory"] < 0.5 * outcome["chance"]
 
 
-def test_single_index_directions_are_found_and_its_control_finds_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_single_index_directions_are_found_and_its_control_finds_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     left = run("single_index", monkeypatch, tmp_path)
     outcome = left["outcome"]
     assert outcome["task"] < 0.1 * outcome["chance"]
@@ -61,10 +77,17 @@ def test_single_index_directions_are_found_and_its_control_finds_none(monkeypatc
     assert left["emerged"] == pytest.approx(left["times"].tolist(), rel=0.25)
 
 
-def test_probe_finds_what_was_planted_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_probe_finds_what_was_planted_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     left = run("planted_and_calibrated", monkeypatch, tmp_path)
     planted = left["FREQUENCIES"]
-    assert left["outcome"] == {"planted": planted, "noisy": planted, "untrained": (), "by heart": ()}
+    assert left["outcome"] == {
+        "planted": planted,
+        "noisy": planted,
+        "untrained": (),
+        "by heart": (),
+    }
 
 
 def test_das_finds_the_planted_direction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,21 +97,37 @@ def test_das_finds_the_planted_direction(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert outcome["cosine with the planted direction"] > 0.9
 
 
-def test_checkpoint_is_opened_without_an_argument(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_checkpoint_is_opened_without_an_argument(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     outcome = run("open_published_checkpoint", monkeypatch, tmp_path)["outcome"]
     assert outcome["accuracy"]["answer"] > 0.99
     assert outcome["frequencies"] == (3, 7, 12)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published checkpoint is not beside the repository, in ../shared/checkpoints")
-def test_published_checkpoint_adds_by_its_published_frequencies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    outcome = run("open_published_checkpoint", monkeypatch, tmp_path, str(PUBLISHED), "modular-arithmetic", "p=113")["outcome"]
+@pytest.mark.skipif(
+    not PUBLISHED.exists(),
+    reason="the published checkpoint is not beside the repository, in ../shared/checkpoints",
+)
+def test_published_checkpoint_adds_by_its_published_frequencies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    outcome = run(
+        "open_published_checkpoint",
+        monkeypatch,
+        tmp_path,
+        str(PUBLISHED),
+        "modular-arithmetic",
+        "p=113",
+    )["outcome"]
     assert outcome["accuracy"]["answer"] == 1.0
     assert {6, 23, 37, 39, 41} >= set(outcome["frequencies"]) >= {23, 37, 41}
 
 
-def test_report_is_a_page_and_goes_into_the_gallery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_report_is_a_page_and_goes_into_the_gallery(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from mechint.report import build_gallery, find_pages
 
     left = run("report", monkeypatch, tmp_path)
@@ -101,7 +140,9 @@ def test_report_is_a_page_and_goes_into_the_gallery(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(script.stem for script in EXAMPLES.glob("study_*.py")))
-def test_study_walks_its_whole_path(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_study_walks_its_whole_path(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     done = run(name, monkeypatch, tmp_path)["done"]
     assert done.claims
     assert Path(done.report).exists()
@@ -109,7 +150,11 @@ def test_study_walks_its_whole_path(name: str, monkeypatch: pytest.MonkeyPatch, 
 
 def test_every_example_is_run_here() -> None:
     tests = Path(__file__).read_text(encoding="utf-8")
-    unrun = [script.stem for script in EXAMPLES.glob("*.py") if f'"{script.stem}"' not in tests and not script.stem.startswith("study_")]
+    unrun = [
+        script.stem
+        for script in EXAMPLES.glob("*.py")
+        if f'"{script.stem}"' not in tests and not script.stem.startswith("study_")
+    ]
     assert unrun == []
 
 

@@ -23,7 +23,9 @@ def test_an_error_leaves_the_old_content_and_nothing_beside(tmp_path):
     with pytest.raises(ZeroDivisionError), replacing(place) as beside:
         beside.write_text("half")
         raise ZeroDivisionError
-    assert place.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+    assert place.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == [
+        "run.json"
+    ]
 
 
 def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path):
@@ -44,7 +46,10 @@ def test_a_link_stays_a_link(tmp_path):
 
 @pytest.mark.parametrize(
     ("place", "text"),
-    [("directory", r"directory: cannot be written: it is a directory, expected a file"), ("file/below", r"cannot be written: .*a file, not a directory")],
+    [
+        ("directory", r"directory: cannot be written: it is a directory, expected a file"),
+        ("file/below", r"cannot be written: .*a file, not a directory"),
+    ],
 )
 def test_refusals_are_one_line(tmp_path, place, text):
     (tmp_path / "directory").mkdir()

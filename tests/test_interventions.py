@@ -29,10 +29,18 @@ CONFIGS = st.builds(
 )
 
 
-def hooked(model: HookedTransformer, tokens: torch.Tensor, reads: torch.Tensor, edit: Edit) -> torch.Tensor:
+def hooked(
+    model: HookedTransformer, tokens: torch.Tensor, reads: torch.Tensor, edit: Edit
+) -> torch.Tensor:
     """The same edit by a plain hooked forward."""
     block = edit.point.block
-    name = f"blocks.{block}.hook_attn_out" if edit.point.half else f"blocks.{block - 1}.hook_resid_post" if block else "blocks.0.hook_resid_pre"
+    name = (
+        f"blocks.{block}.hook_attn_out"
+        if edit.point.half
+        else f"blocks.{block - 1}.hook_resid_post"
+        if block
+        else "blocks.0.hook_resid_pre"
+    )
 
     def add(x: torch.Tensor, hook: object) -> torch.Tensor:
         x = x.clone()
@@ -43,7 +51,9 @@ def hooked(model: HookedTransformer, tokens: torch.Tensor, reads: torch.Tensor, 
         return at(model.run_with_hooks(tokens, fwd_hooks=[(name, add)]), reads)
 
 
-def model_and_tokens(config: ModelConfig, seed: int) -> tuple[HookedTransformer, torch.Tensor, torch.Tensor, torch.Generator]:
+def model_and_tokens(
+    config: ModelConfig, seed: int
+) -> tuple[HookedTransformer, torch.Tensor, torch.Tensor, torch.Generator]:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, config.d_vocab, (5, config.n_ctx), generator=generator)
     reads = torch.randint(0, config.n_ctx, (5,), generator=generator)
@@ -55,11 +65,16 @@ def model_and_tokens(config: ModelConfig, seed: int) -> tuple[HookedTransformer,
 def test_edited_equals_hooked(config: ModelConfig, seed: int, memory: int) -> None:
     model, tokens, reads, generator = model_and_tokens(config, seed)
     stream = Stream(model, tokens, reads, memory=memory)
-    points = [Point(block, half) for block in range(config.depth) for half in (0, 1)] + [Point(config.depth)]
+    points = [Point(block, half) for block in range(config.depth) for half in (0, 1)] + [
+        Point(config.depth)
+    ]
     edits = []
     for point in points:
         edits.append(Edit(point, torch.randn(5, 4, 8, generator=generator, dtype=torch.float64)))
-        edits += [Edit(point, torch.randn(5, 8, generator=generator, dtype=torch.float64), pos) for pos in (0, 3)]
+        edits += [
+            Edit(point, torch.randn(5, 8, generator=generator, dtype=torch.float64), pos)
+            for pos in (0, 3)
+        ]
     logits = stream.edited(edits)
     assert torch.allclose(stream.logits, at(model(tokens), reads), atol=1e-10)
     for edit, branched in zip(edits, logits, strict=True):
@@ -67,9 +82,21 @@ def test_edited_equals_hooked(config: ModelConfig, seed: int, memory: int) -> No
 
 
 def test_output_groups_that_left_early_keep_their_answer() -> None:
-    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4, output_sizes=(2, 3), read_layers=(1, 2))
+    config = ModelConfig(
+        n_layers=2,
+        d_model=8,
+        n_heads=2,
+        d_vocab=7,
+        d_vocab_out=5,
+        n_ctx=4,
+        output_sizes=(2, 3),
+        read_layers=(1, 2),
+    )
     model, tokens, reads, generator = model_and_tokens(config, 0)
-    edits = [Edit(point, torch.randn(5, 4, 8, generator=generator, dtype=torch.float64)) for point in (Point(0, 1), Point(1), Point(1, 1), Point(2))]
+    edits = [
+        Edit(point, torch.randn(5, 4, 8, generator=generator, dtype=torch.float64))
+        for point in (Point(0, 1), Point(1), Point(1, 1), Point(2))
+    ]
     stream = Stream(model, tokens, reads)
     for edit, branched in zip(edits, stream.edited(edits), strict=True):
         assert torch.allclose(branched, hooked(model, tokens, reads, edit), atol=1e-10)
@@ -80,7 +107,9 @@ def test_resume_is_differentiable() -> None:
     config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
     model, tokens, reads, _ = model_and_tokens(config, 1)
     x = Stream(model, tokens, reads).residual(Point(1)).requires_grad_()
-    (gradient,) = torch.autograd.grad(resume(frozen(model), config, x, Point(1), reads)[:, 2].sum(), x)
+    (gradient,) = torch.autograd.grad(
+        resume(frozen(model), config, x, Point(1), reads)[:, 2].sum(), x
+    )
     y = x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(at(model(y, start_at_layer=1), reads)[:, 2].sum(), y)
     assert torch.allclose(gradient, expected, atol=1e-10)

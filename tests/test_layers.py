@@ -1,4 +1,6 @@
-"""The import layers: who may import whom, read from the source, and what the light commands load."""
+"""The import layers: who may import whom, read from the source, and what the light commands
+load.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def modules(package: str) -> list[Path]:
 
 
 def imported(path: Path, *, at_import: bool = False) -> set[str]:
-    """Dotted names that `path` imports outside ``if TYPE_CHECKING``; `at_import`: those outside functions too only."""
+    """Dotted names that `path` imports outside ``if TYPE_CHECKING``; `at_import`: those outside
+    functions too only.
+    """
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
@@ -67,12 +71,16 @@ def test_imports_go_down(path: Path) -> None:
     for name in imported(path):
         parts = name.split(".")
         if parts[0] == "mechint" and len(parts) > 1 and (other := parts[1]) in FLOOR:
-            assert FLOOR[other] <= FLOOR[own], f"{path.relative_to(ROOT)} imports {name}, which lies above it"
+            assert FLOOR[other] <= FLOOR[own], (
+                f"{path.relative_to(ROOT)} imports {name}, which lies above it"
+            )
 
 
 @pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_mechint_knows_no_task_and_no_probe(path: Path) -> None:
-    assert not {name for name in imported(path) if name.split(".")[0] in ("tasks", "probes")}, "reach tasks and probes through the registry"
+    assert not {name for name in imported(path) if name.split(".")[0] in ("tasks", "probes")}, (
+        "reach tasks and probes through the registry"
+    )
 
 
 @pytest.mark.parametrize("path", modules("tasks"), ids=lambda path: path.name)
@@ -98,26 +106,43 @@ HOMES = {"transformer_lens": ("mechint/models/", "mechint/checkpoints/"), "pyven
 INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
 
 
-@pytest.mark.parametrize("path", modules("mechint") + modules("tasks") + modules("probes"), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    modules("mechint") + modules("tasks") + modules("probes"),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_heavy_imports_stay_at_home(path: Path) -> None:
     place = path.relative_to(ROOT).as_posix()
     for library, homes in HOMES.items():
         if not place.startswith(homes):
-            assert library not in {name.split(".")[0] for name in imported(path)}, f"{library} belongs in {homes}"
+            assert library not in {name.split(".")[0] for name in imported(path)}, (
+                f"{library} belongs in {homes}"
+            )
     eager = {name.split(".")[0] for name in imported(path, at_import=True)}
     assert not eager & INSIDE_FUNCTIONS, "import it inside the function that needs it"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["tasks"], ["probes"], ["train", "--help"], ["analyze", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["tasks"], ["probes"], ["train", "--help"], ["analyze", "--help"]],
+    ids=" ".join,
+)
 def test_light_commands_load_no_heavy_library(arguments: list[str]) -> None:
     script = (
         "import json, sys\n"
         "from mechint.cli import main\n"
         "try:\n    main(json.loads(sys.argv[1]))\n"
         "except SystemExit as end:\n    assert not end.code, end.code\n"
-        "heavy = {'torch', 'transformer_lens', 'pyvene', 'numpy', 'scipy', 'pandas', 'plotly', 'jinja2'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformer_lens', 'pyvene', 'numpy', 'scipy', 'pandas', "
+        "'plotly', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'loaded {sorted(heavy)}' if heavy else 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, json.dumps(arguments)], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -1,4 +1,6 @@
-"""Every written model does what its truth says: accuracy, closed forms, invariance under rotation, graceful noise."""
+"""Every written model does what its truth says: accuracy, closed forms, invariance under rotation,
+graceful noise.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def everywhere(plant: planted.Planted) -> float:
     subject = plant.subject
     assert subject.task is not None
     logits = subject.all_logits()
-    answers = torch.stack([logits[..., part].argmax(-1) for part in subject.task.output_slices.values()], -1)
+    answers = torch.stack(
+        [logits[..., part].argmax(-1) for part in subject.task.output_slices.values()], -1
+    )
     read = subject.data.targets >= 0
     return float((answers == subject.data.targets)[read].double().mean())
 
@@ -31,9 +35,22 @@ def ideal(p: int, frequencies: tuple[int, ...]) -> np.ndarray:
     return sum(np.cos(2 * np.pi * k * (a + b - c) / p) for k in frequencies)
 
 
-# --- modular addition -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("p", "frequencies"), [(113, (16, 30, 56)), (53, (1,)), (53, (5, 17)), (12, (1,)), (12, (2, 3)), (3, (1,)), (31, tuple(range(1, 16)))])
-def test_modular_addition_is_right_and_near_the_ideal_logits(p: int, frequencies: tuple[int, ...]) -> None:
+# --- modular addition -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("p", "frequencies"),
+    [
+        (113, (16, 30, 56)),
+        (53, (1,)),
+        (53, (5, 17)),
+        (12, (1,)),
+        (12, (2, 3)),
+        (3, (1,)),
+        (31, tuple(range(1, 16))),
+    ],
+)
+def test_modular_addition_is_right_and_near_the_ideal_logits(
+    p: int, frequencies: tuple[int, ...]
+) -> None:
     plant = planted.modular_addition(p, frequencies)
     assert everywhere(plant) == 1.0
     assert plant.truth["frequencies"] == frequencies
@@ -43,13 +60,18 @@ def test_modular_addition_is_right_and_near_the_ideal_logits(p: int, frequencies
 
 
 @pytest.mark.parametrize(("p", "frequencies"), [(53, (5, 17)), (31, (4,)), (3, (1,))])
-def test_constant_attention_gives_the_factor_of_half_the_difference(p: int, frequencies: tuple[int, ...]) -> None:
+def test_constant_attention_gives_the_factor_of_half_the_difference(
+    p: int, frequencies: tuple[int, ...]
+) -> None:
     plant = planted.modular_addition(p, frequencies, constant_attention=True)
     assert everywhere(plant) == 1.0
     assert plant.subject.model.config.attention_rate == 0
     logits = plant.subject.grid(plant.subject.logits()).double().numpy()
     a, b, c = np.ogrid[:p, :p, :p]
-    expected = sum(np.abs(np.cos(np.pi * k * (a - b) / p)) * np.cos(2 * np.pi * k * (a + b - c) / p) for k in frequencies)
+    expected = sum(
+        np.abs(np.cos(np.pi * k * (a - b) / p)) * np.cos(2 * np.pi * k * (a + b - c) / p)
+        for k in frequencies
+    )
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.999
 
 
@@ -57,7 +79,9 @@ def test_constant_attention_gives_the_factor_of_half_the_difference(p: int, freq
 @given(st.data())
 def test_any_set_of_frequencies_that_determines_the_answer_works(data: st.DataObject) -> None:
     p = data.draw(st.integers(3, 40))
-    frequencies = data.draw(st.lists(st.integers(1, (p - 1) // 2), min_size=1, max_size=4, unique=True))
+    frequencies = data.draw(
+        st.lists(st.integers(1, (p - 1) // 2), min_size=1, max_size=4, unique=True)
+    )
     if math.gcd(p, *frequencies) > 1:
         with pytest.raises(ParameterError, match="share the factor"):
             planted.modular_addition(p, frequencies)
@@ -83,8 +107,13 @@ def test_bad_frequencies_are_refused() -> None:
         planted.modular_addition(12, (1,), constant_attention=True)
 
 
-@pytest.mark.parametrize(("group", "irreps"), [("S3", ("standard",)), ("S4", ("standard⊗sign",)), ("C7", ("1", "3")), ("S3xC4", None)])
-def test_group_product_is_right_and_its_logits_are_characters(group: str, irreps: tuple[str, ...] | None) -> None:
+@pytest.mark.parametrize(
+    ("group", "irreps"),
+    [("S3", ("standard",)), ("S4", ("standard⊗sign",)), ("C7", ("1", "3")), ("S3xC4", None)],
+)
+def test_group_product_is_right_and_its_logits_are_characters(
+    group: str, irreps: tuple[str, ...] | None
+) -> None:
     known = TASKS["groups"](group=group).symmetry.group
     if irreps is None:  # a direct product needs what is faithful on both factors: take all
         irreps = tuple(irrep.name for irrep in known.irreps[1:])
@@ -99,12 +128,14 @@ def test_group_product_is_right_and_its_logits_are_characters(group: str, irreps
         planted.group_product(group, ["0" if group == "C7" else "trivial"])
 
 
-# --- the other mechanisms ---------------------------------------------------------------------------------------------
+# --- the other mechanisms -------------------------------------------------------------------------
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (6, 4), (5, 8)])
 def test_composition_doubles_the_hop_in_every_layer(n: int, k: int) -> None:
     plant = planted.composition(n, k)
     assert everywhere(plant) == 1.0
-    assert plant.truth["heads"] == {f"hop {2**layer}": (layer, 0) for layer in range(k.bit_length())}
+    assert plant.truth["heads"] == {
+        f"hop {2**layer}": (layer, 0) for layer in range(k.bit_length())
+    }
     subject = plant.subject
     assert subject.task is not None
     hidden = torch.as_tensor(subject.task.tables()["permutations"])
@@ -142,7 +173,10 @@ def test_comparison_reads_the_planted_direction_alone(angle: float) -> None:
 def test_induction_head_attends_to_the_token_after_the_last_occurrence() -> None:
     plant = planted.induction_head(n=12, length=6, seed=3)
     assert everywhere(plant) == 1.0
-    (_, previous), (_, induction) = plant.truth["heads"]["previous token"], plant.truth["heads"]["induction"]
+    (_, previous), (_, induction) = (
+        plant.truth["heads"]["previous token"],
+        plant.truth["heads"]["induction"],
+    )
     first = plant.subject.activation("blocks.0.attn.hook_pattern")[:, previous]
     assert first.diagonal(-1, 1, 2).min() > 0.999
     second = plant.subject.activation("blocks.1.attn.hook_pattern")[:, induction]
@@ -159,10 +193,12 @@ def test_lookup_table_fires_one_neuron_an_input() -> None:
         planted.lookup_table(TASKS["modular-arithmetic"](p=113))
 
 
-# --- blur -------------------------------------------------------------------------------------------------------------
+# --- blur -----------------------------------------------------------------------------------------
 BUILDERS = {
     "modular addition": lambda **blur: planted.modular_addition(29, (3, 7, 11), **blur),
-    "constant attention": lambda **blur: planted.modular_addition(29, (3, 7, 11), constant_attention=True, **blur),
+    "constant attention": lambda **blur: planted.modular_addition(
+        29, (3, 7, 11), constant_attention=True, **blur
+    ),
     "group product": lambda **blur: planted.group_product("S3", **blur),
     "composition": lambda **blur: planted.composition(4, 4, **blur),
     "comparison": lambda **blur: planted.comparison(12, 0.7, **blur),
@@ -178,7 +214,11 @@ def test_a_rotation_changes_the_basis_and_nothing_else(name: str) -> None:
     assert not torch.allclose(plain.subject.model.W_E, turned.subject.model.W_E, atol=0.1)
     for hook, basis in turned.truth["subspaces"].items():
         seen = turned.subject.activation(hook).double() @ basis
-        assert torch.allclose(seen, plain.subject.activation(hook).double() @ plain.truth["subspaces"][hook], atol=1e-3)
+        assert torch.allclose(
+            seen,
+            plain.subject.activation(hook).double() @ plain.truth["subspaces"][hook],
+            atol=1e-3,
+        )
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -190,14 +230,23 @@ def test_small_noise_and_an_orthogonal_decoy_leave_the_answers(name: str) -> Non
 
 
 def test_the_size_of_the_noise_is_relative_to_the_weights() -> None:
-    plain, noisy = (BUILDERS["modular addition"](noise=noise).subject.model.weights() for noise in (0.0, 0.1))
+    plain, noisy = (
+        BUILDERS["modular addition"](noise=noise).subject.model.weights() for noise in (0.0, 0.1)
+    )
     for name in ("embed.W_E", "blocks.0.mlp.W_in", "unembed.W_U"):
-        ratio = (noisy[name] - plain[name]).detach().square().mean().sqrt() / plain[name].detach().square().mean().sqrt()
+        ratio = (noisy[name] - plain[name]).detach().square().mean().sqrt() / plain[
+            name
+        ].detach().square().mean().sqrt()
         assert float(ratio) == pytest.approx(0.1, rel=0.15)
 
 
 def test_the_same_seed_gives_the_same_plant_and_bad_blur_is_refused() -> None:
-    a, b, other = (BUILDERS["comparison"](noise=0.1, decoy=0.2, rotation_seed=1, seed=seed).subject.model.weights() for seed in (1, 1, 2))
+    a, b, other = (
+        BUILDERS["comparison"](
+            noise=0.1, decoy=0.2, rotation_seed=1, seed=seed
+        ).subject.model.weights()
+        for seed in (1, 1, 2)
+    )
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["embed.W_E"], other["embed.W_E"])
     with pytest.raises(ParameterError, match="noise=-1"):

@@ -1,4 +1,6 @@
-"""The registry: names without imports, plug-ins that break or collide, and packages that hide ours."""
+"""The registry: names without imports, plug-ins that break or collide, and packages that hide
+ours.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ ROOT = Path(__file__).parents[1]
 
 def entry_points(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
     made = [EntryPoint(name, value, "mechint.tests") for name, value in points]
-    monkeypatch.setattr(module, "entry_points", lambda group: made if group == "mechint.tests" else [])
+    monkeypatch.setattr(
+        module, "entry_points", lambda group: made if group == "mechint.tests" else []
+    )
 
 
-@pytest.mark.parametrize("registry", [TASKS, PROBES, CHECKPOINT_FORMATS, STUDIES], ids=lambda registry: registry.kind)
+@pytest.mark.parametrize(
+    "registry", [TASKS, PROBES, CHECKPOINT_FORMATS, STUDIES], ids=lambda registry: registry.kind
+)
 def test_every_built_in_can_be_loaded(registry: Registry) -> None:
     for name in registry.builtins:
         assert callable(registry[name]), name
@@ -34,12 +40,16 @@ def test_every_built_in_carries_its_name_its_line_and_its_source(registry: Regis
         assert kind.name == name
         assert kind.source
         line = registry.describe(name)
-        assert line and kind.__doc__.startswith(line)
-    assert all(PROBES.describe(name).endswith("?") for name in PROBES.builtins), "a probe's first line is its question"
+        assert line and " ".join(kind.__doc__.split()).startswith(line)
+    assert all(PROBES.describe(name).endswith("?") for name in PROBES.builtins), (
+        "a probe's first line is its question"
+    )
 
 
 def test_a_wrong_name_gets_the_nearest_one() -> None:
-    with pytest.raises(UnknownNameError, match=r"^unknown probe 'furier'; did you mean 'fourier'\? \(probes: "):
+    with pytest.raises(
+        UnknownNameError, match=r"^unknown probe 'furier'; did you mean 'fourier'\? \(probes: "
+    ):
         PROBES["furier"]
 
 
@@ -47,7 +57,13 @@ def test_listing_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     entry_points(monkeypatch, ("theirs", "no_such_package.module:Thing"))
     registry = Registry("task", {"ours": "json:JSONDecoder"}, group="mechint.tests")
     assert registry.names() == ["ours", "theirs"]
-    with pytest.raises(MechintError, match="task 'theirs' of an unknown distribution cannot be loaded: No module named 'no_such_package'"):
+    with pytest.raises(
+        MechintError,
+        match=(
+            "task 'theirs' of an unknown distribution cannot be loaded: No module named "
+            "'no_such_package'"
+        ),
+    ):
         registry["theirs"]
     with pytest.warns(UserWarning, match="task 'theirs' of an unknown distribution cannot be read"):
         assert registry.describe("theirs") == ""
@@ -63,7 +79,9 @@ def test_a_broken_plug_in_warns_and_breaks_nothing(monkeypatch: pytest.MonkeyPat
 
 def test_a_collision_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     entry_points(monkeypatch, ("ours", "theirs:Thing"))
-    with pytest.raises(MechintError, match=r"two tasks are named 'ours': mechint's and an unknown distribution's"):
+    with pytest.raises(
+        MechintError, match=r"two tasks are named 'ours': mechint's and an unknown distribution's"
+    ):
         Registry("task", {"ours": "json:JSONDecoder"}, group="mechint.tests").names()
 
 
@@ -82,7 +100,17 @@ def test_a_package_that_hides_ours_is_named(tmp_path: Path) -> None:
 
     def imported_in(place: Path) -> str:
         environment = {"PYTHONPATH": f"{place}:{ROOT}"}
-        return subprocess.run([sys.executable, "-c", "import mechint"], cwd=place, env=environment, capture_output=True, text=True, check=True).stderr
+        return subprocess.run(
+            [sys.executable, "-c", "import mechint"],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
 
-    assert f"package 'tasks' is taken from {tmp_path / 'tasks.py'}, which hides mechint's own in {ROOT / 'tasks'}" in imported_in(tmp_path)
+    assert (
+        f"package 'tasks' is taken from {tmp_path / 'tasks.py'}, which hides mechint's own in "
+        f"{ROOT / 'tasks'}"
+    ) in imported_in(tmp_path)
     assert not imported_in(ROOT)

@@ -22,7 +22,9 @@ def example() -> ProbeResult:
         metrics={"key": [16, 30], "share": {"16": 0.348}, "weird <b>": math.inf},
         finding="Two.",
         null={"share": Null("share", 0.3, 0.1, 0.0, 0.005, "untrained <weights>", 199)},
-        tables={"t": Table({"k": [1, 2], "s": [0.1, 0.2]}, "one row a frequency", {"k": "cycles per p"})},
+        tables={
+            "t": Table({"k": [1, 2], "s": [0.1, 0.2]}, "one row a frequency", {"k": "cycles per p"})
+        },
         arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
         figures={"f": Figure({"data": [], "layout": {}}, "Nothing.")},
         provenance={"seed": 0},

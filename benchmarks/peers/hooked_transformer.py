@@ -1,15 +1,16 @@
 """Steps of TransformerLens's HookedTransformer, on request: the peer of `benchmarks.steps`.
 
-Runs in an environment of its own (transformer-lens 3.9), and imports nothing of mechint. One JSON object a line on stdin,
-one on stdout in answer:
+Runs in an environment of its own (transformer-lens 3.9), and imports nothing of mechint. One JSON
+object a line on stdin, one on stdout in answer:
 
-    {"threads": 2}                               -> {"versions": {"transformer-lens": "3.9.0", "torch": "2.13.0"}}
-    {"build": NAME, "shape": {…}}                -> {"parameters": 226816}
+    {"threads": 2}                               -> {"versions": {"transformer-lens": "3.9.0",
+    "torch": "2.13.0"}} {"build": NAME, "shape": {…}}                -> {"parameters": 226816}
     {"run": NAME, "steps": 4}                    -> {"seconds": 0.71}
     {"drop": NAME}                               -> {}
 
-A shape is what HookedTransformerConfig takes, besides "batch", and "read": "last" or "all" positions. A step is forward,
-mean cross-entropy, backward and AdamW on random tokens: what it costs does not depend on the tokens.
+A shape is what HookedTransformerConfig takes, besides "batch", and "read": "last" or "all"
+positions. A step is forward, mean cross-entropy, backward and AdamW on random tokens: what it costs
+does not depend on the tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def stepper(shape: dict[str, Any]) -> tuple[Callable[[], None], int]:
     import transformer_lens
 
     batch, read, device = shape.pop("batch"), shape.pop("read"), shape.get("device", "cpu")
-    model = transformer_lens.HookedTransformer(transformer_lens.HookedTransformerConfig(**shape, seed=0))
+    model = transformer_lens.HookedTransformer(
+        transformer_lens.HookedTransformerConfig(**shape, seed=0)
+    )
     tokens = torch.randint(shape["d_vocab"], (batch, shape["n_ctx"]), device=device)
     places = slice(-1, None) if read == "last" else slice(None)
     targets = torch.randint(shape["d_vocab_out"], tokens[:, places].shape, device=device).flatten()

@@ -1,4 +1,6 @@
-"""A peer as a process of its own environment that answers one JSON line a request, so that it and ours can take turns."""
+"""A peer as a process of its own environment that answers one JSON line a request, so that it and
+ours can take turns.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ class Peer:
     def __init__(self, python: Path, threads: int) -> None:
         # -P: the folder of the script is not where its imports come from
         command = [str(python), "-P", str(Path(__file__).with_name("hooked_transformer.py"))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
         self.versions: dict[str, str] = self.ask(threads=threads)["versions"]
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -32,7 +40,9 @@ class Peer:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise MechintError(f"the peer {self.process.args!r} ended at {request}: what it wrote before says why")
+            raise MechintError(
+                f"the peer {self.process.args!r} ended at {request}: what it wrote before says why"
+            )
         return json.loads(line)
 
     def close(self) -> None:
@@ -47,6 +57,9 @@ def find_peer(threads: int) -> Peer | None:
     """
     named = os.environ.get(VARIABLE)
     if named and not Path(named).exists():
-        raise MechintError(f"{VARIABLE}={named}: there is no such file; expected a Python with transformer-lens 3.9")
+        raise MechintError(
+            f"{VARIABLE}={named}: there is no such file; expected a Python with "
+            "transformer-lens 3.9"
+        )
     python = Path(named) if named else OWN
     return Peer(python, threads) if python.exists() else None

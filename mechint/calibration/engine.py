@@ -1,4 +1,6 @@
-"""Runs the entries: plants at several noise levels, controls by the hundred, one row of the table each."""
+"""Runs the entries: plants at several noise levels, controls by the hundred, one row of the table
+each.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +20,65 @@ from mechint.probe import Probe
 from mechint.registry import PROBES
 from mechint.results import Table, plain
 
-COLUMNS = ("probe", "subject", "noise", "runs", "detected", "wrong", "error", "worst_error", "estimate", "seconds")
+COLUMNS = (
+    "probe",
+    "subject",
+    "noise",
+    "runs",
+    "detected",
+    "wrong",
+    "error",
+    "worst_error",
+    "estimate",
+    "seconds",
+)
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Size:
-    """noises: relative to the weights (see `mechint.planted`); plants: a noise level; controls: an entry, all kinds together."""
+    """noises: relative to the weights (see `mechint.planted`); plants: a noise level; controls: an
+    entry, all kinds together.
+    """
 
     noises: tuple[float, ...]
     plants: int
     controls: int
 
 
-SIZES = {"smoke": Size((0.0,), 1, 2), "laptop": Size((0.0, 0.03), 5, 20), "full": Size((0.0, 0.01, 0.03, 0.1, 0.3), 10, 200)}
+SIZES = {
+    "smoke": Size((0.0,), 1, 2),
+    "laptop": Size((0.0, 0.03), 5, 20),
+    "full": Size((0.0, 0.01, 0.03, 0.1, 0.3), 10, 200),
+}
 
 
-def calibrate(probes: Sequence[str] | None = None, size: str = "smoke", out: str | Path | None = None, progress: Progress | None = None) -> Table:
+def calibrate(
+    probes: Sequence[str] | None = None,
+    size: str = "smoke",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Table:
     """Measure power, false positives and errors of `probes` (all that have an entry when None).
 
     Args:
         probes: names of the registry; those without an entry of their own are passed over.
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
-        out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that are there already stay.
+        out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that
+            are there already stay.
         progress: called with a text before each row.
 
     Returns:
-        One row a probe's entry and noise level, and one an entry and kind of control. `detected` is the share of runs in
-        which the probe detects: the power on plants, the rate of false positives on controls; `wrong` the share of plants whose
-        estimate is not the planted truth to within the entry's tolerance; `error` the median error of the estimate.
+        One row a probe's entry and noise level, and one an entry and kind of control. `detected` is
+        the share of runs in
+        which the probe detects: the power on plants, the rate of false positives on controls;
+            `wrong` the share of plants whose
+        estimate is not the planted truth to within the entry's tolerance; `error` the median error
+        of the estimate.
 
     Raises:
-        UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be written.
+        UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be
+            written.
     """
     for name in probes or ():
         if name not in PROBES:
@@ -57,14 +86,25 @@ def calibrate(probes: Sequence[str] | None = None, size: str = "smoke", out: str
     if size not in SIZES:
         raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
     chosen = [entry for entry in ENTRIES if not probes or entry.probe in probes]
-    rows = [row for entry in chosen for row in _rows(entry, SIZES[size], progress or (lambda text: None))]
-    table = Table({column: [row[column] for row in rows] for column in COLUMNS}, CAPTION, {"seconds": "a run, mean"})
+    rows = [
+        row
+        for entry in chosen
+        for row in _rows(entry, SIZES[size], progress or (lambda text: None))
+    ]
+    table = Table(
+        {column: [row[column] for row in rows] for column in COLUMNS},
+        CAPTION,
+        {"seconds": "a run, mean"},
+    )
     if out is not None:
         write(table, size, Path(out))
     return table
 
 
-CAPTION = "Power on planted mechanisms and rate of false positives on controls, at every probe's default threshold."
+CAPTION = (
+    "Power on planted mechanisms and rate of false positives on controls, at every probe's "
+    "default threshold."
+)
 
 
 def _rows(entry: Entry, size: Size, progress: Progress) -> Iterator[dict[str, Any]]:
@@ -78,11 +118,21 @@ def _rows(entry: Entry, size: Size, progress: Progress) -> Iterator[dict[str, An
     each = math.ceil(size.controls / max(1, len(entry.controls)))
     for name, build in entry.controls.items():
         progress(f"{entry.probe}: control {name}")
-        runs = [_timed(lambda seed=seed, build=build: (entry.detects(control, control.run(build(seed), seed=seed)), None)) for seed in range(each)]
+        runs = [
+            _timed(
+                lambda seed=seed, build=build: (
+                    entry.detects(control, control.run(build(seed), seed=seed)),
+                    None,
+                )
+            )
+            for seed in range(each)
+        ]
         yield _row(entry, f"control: {name}", None, runs)
 
 
-def _on_plant(entry: Entry, probe: Probe, noise: float, seed: int) -> tuple[bool, float | None, float]:
+def _on_plant(
+    entry: Entry, probe: Probe, noise: float, seed: int
+) -> tuple[bool, float | None, float]:
     def measure() -> tuple[bool, float | None]:
         planted = entry.plant(noise, seed)
         result = probe.run(planted.subject, seed=seed)
@@ -92,7 +142,9 @@ def _on_plant(entry: Entry, probe: Probe, noise: float, seed: int) -> tuple[bool
 
 
 def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, float | None, float]:
-    """(detected, error of the estimate, seconds); a probe that refuses its subject detects nothing."""
+    """(detected, error of the estimate, seconds); a probe that refuses its subject detects
+    nothing.
+    """
     start = time.perf_counter()
     try:
         detected, error = measure()
@@ -101,7 +153,12 @@ def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, floa
     return bool(detected), error, time.perf_counter() - start
 
 
-def _row(entry: Entry, subject: str, noise: float | None, runs: Sequence[tuple[bool, float | None, float]]) -> dict[str, Any]:
+def _row(
+    entry: Entry,
+    subject: str,
+    noise: float | None,
+    runs: Sequence[tuple[bool, float | None, float]],
+) -> dict[str, Any]:
     errors = [error for _, error, _ in runs if error is not None] if noise is not None else []
     return {
         "probe": entry.probe,
@@ -117,7 +174,7 @@ def _row(entry: Entry, subject: str, noise: float | None, runs: Sequence[tuple[b
     }
 
 
-# --- the table on disk ------------------------------------------------------------------------------------------------
+# --- the table on disk ----------------------------------------------------------------------------
 def write(table: Table, size: str, out: Path) -> None:
     """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
 
@@ -126,27 +183,45 @@ def write(table: Table, size: str, out: Path) -> None:
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
     table = _beside(table, out / "calibration.json")
-    data = {"command": command, "mechint": __version__, "size": plain(vars(SIZES[size])), "columns": plain(table.columns), "caption": table.caption}
+    data = {
+        "command": command,
+        "mechint": __version__,
+        "size": plain(vars(SIZES[size])),
+        "columns": plain(table.columns),
+        "caption": table.caption,
+    }
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
     except OSError as error:
-        raise RunError(f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written") from error
+        raise RunError(
+            f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written"
+        ) from error
 
 
 def _beside(table: Table, path: Path) -> Table:
-    """The table with the rows of the file at `path` for probes that it lacks, in the order of the entries."""
+    """The table with the rows of the file at `path` for probes that it lacks, in the order of the
+    entries.
+    """
     rows = list(zip(*table.columns.values(), strict=True))
     if path.is_file():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
-            rows += [row for row in zip(*(kept[column] for column in COLUMNS), strict=True) if row[0] not in table.columns["probe"]]
+            rows += [
+                row
+                for row in zip(*(kept[column] for column in COLUMNS), strict=True)
+                if row[0] not in table.columns["probe"]
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"calibrate: {path} is no calibration table; move it away") from error
     order = list(dict.fromkeys(entry.probe for entry in ENTRIES))
     rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
-    return Table(dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)), table.caption, table.units)
+    return Table(
+        dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)),
+        table.caption,
+        table.units,
+    )
 
 
 def markdown(table: Table, command: str) -> str:
@@ -157,15 +232,29 @@ def markdown(table: Table, command: str) -> str:
         "",
         f"{CAPTION} Made by `{command}`.",
         "",
-        "`detected` is the power on a plant and the rate of false positives on a control; noise is relative to the root mean square of every weight;",
-        "`wrong` is the share of plants whose estimate misses the planted truth; `error` and `worst_error` are the median and the largest error of",
-        "what stands under `estimate`. A control has no truth to miss; a probe that refuses a subject detects nothing.",
+        (
+            "`detected` is the power on a plant and the rate of false positives on a control; "
+            "noise is relative to the root mean square of every weight;"
+        ),
+        (
+            "`wrong` is the share of plants whose estimate misses the planted truth; `error` and "
+            "`worst_error` are the median and the largest error of"
+        ),
+        (
+            "what stands under `estimate`. A control has no truth to miss; a probe that refuses a "
+            "subject detects nothing."
+        ),
         "",
         "| " + " | ".join(shown) + " |",
         "|" + " --- |" * len(shown),
     ]
     rows = zip(*(table.columns[column] for column in shown), strict=True)
-    return "\n".join([*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]) + "\n"
+    return (
+        "\n".join(
+            [*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]
+        )
+        + "\n"
+    )
 
 
 def _cell(value: Any) -> str:

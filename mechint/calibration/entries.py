@@ -1,4 +1,6 @@
-"""What is planted for each probe, on which controls it must stay silent, and how far its estimate is from the truth."""
+"""What is planted for each probe, on which controls it must stay silent, and how far its estimate
+is from the truth.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ def found(probe: Probe, result: ProbeResult) -> bool:
 class Entry:
     """One calibration of one probe.
 
-    plant(noise, seed) -> Planted; controls: name → subject of a seed; error(result, plant): distance of the estimate
-    from the truth, described by `estimate`, right up to `tolerance`; settings: of the probe, small enough to run hundreds of
-    times; control_settings: what differs on controls, such as not asking for pairs that are answered correctly.
+    plant(noise, seed) -> Planted; controls: name → subject of a seed; error(result, plant):
+    distance of the estimate from the truth, described by `estimate`, right up to `tolerance`;
+    settings: of the probe, small enough to run hundreds of times; control_settings: what differs on
+    controls, such as not asking for pairs that are answered correctly.
     """
 
     probe: str
@@ -44,18 +47,22 @@ class Entry:
     detects: Callable[[Probe, ProbeResult], bool] = found
 
 
-# --- plants -----------------------------------------------------------------------------------------------------------
+# --- plants ---------------------------------------------------------------------------------------
 P = 31
 
 
 def addition(noise: float, seed: int) -> Planted:
     """Addition mod 31 by three frequencies that the seed draws, in a basis that it draws, too."""
     frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
-    return planted.modular_addition(P, tuple(int(k) for k in frequencies), noise=noise, rotation_seed=seed, seed=seed)
+    return planted.modular_addition(
+        P, tuple(int(k) for k in frequencies), noise=noise, rotation_seed=seed, seed=seed
+    )
 
 
 def order(noise: float, seed: int) -> Planted:
-    return planted.comparison(40, angle=math.pi * seed / 7, noise=noise, rotation_seed=seed, seed=seed)
+    return planted.comparison(
+        40, angle=math.pi * seed / 7, noise=noise, rotation_seed=seed, seed=seed
+    )
 
 
 def doubling(noise: float, seed: int) -> Planted:
@@ -73,18 +80,22 @@ def product(noise: float, seed: int) -> Planted:
 
 
 def bottleneck(noise: float, seed: int) -> Planted:
-    return planted.bottleneck(width=9, noise=noise, rotation_seed=seed, seed=seed, n=24, n_tasks=4, rank=6, rotation=seed)
+    return planted.bottleneck(
+        width=9, noise=noise, rotation_seed=seed, seed=seed, n=24, n_tasks=4, rank=6, rotation=seed
+    )
 
 
 def hesitant(noise: float, seed: int) -> Planted:
-    """Addition with logits twenty times too small: every example asks for the same, larger logits."""
+    """Addition with logits twenty times too small: every example asks for the same, larger
+    logits.
+    """
     plant = addition(noise, seed)
     with torch.no_grad():
         plant.subject.model.W_U.mul_(0.05)
     return plant
 
 
-# --- controls ---------------------------------------------------------------------------------------------------------
+# --- controls -------------------------------------------------------------------------------------
 def untrained(plant: Callable[[float, int], Planted]) -> dict[str, Callable[[int], Subject]]:
     """The plant's architecture with initial weights."""
     return {"untrained": lambda seed: plant(0.0, seed).subject.untrained(seed)}
@@ -92,14 +103,22 @@ def untrained(plant: Callable[[float, int], Planted]) -> dict[str, Callable[[int
 
 def lookup(task: str, **parameters: Any) -> dict[str, Callable[[int], Subject]]:
     """All answers of the task memorised, each by a neuron of its own."""
-    return {"lookup": lambda seed: planted.lookup_table(TASKS[task](**parameters), rotation_seed=seed, seed=seed).subject}
+    return {
+        "lookup": lambda seed: (
+            planted.lookup_table(TASKS[task](**parameters), rotation_seed=seed, seed=seed).subject
+        )
+    }
 
 
 def shuffled(task: str, **parameters: Any) -> dict[str, Callable[[int], Subject]]:
     """Shuffled answers memorised."""
 
     def build(seed: int) -> Subject:
-        return planted.lookup_table(TASKS[task](**parameters, labels="shuffled", label_seed=seed), rotation_seed=seed, seed=seed).subject
+        return planted.lookup_table(
+            TASKS[task](**parameters, labels="shuffled", label_seed=seed),
+            rotation_seed=seed,
+            seed=seed,
+        ).subject
 
     return {"shuffled labels": build}
 
@@ -113,14 +132,18 @@ def unlearnable(seed: int) -> Subject:
     return Subject(model, TASKS["modular-arithmetic"](p=P, labels="shuffled", label_seed=seed))
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
-def misses(estimate: Callable[[ProbeResult], Any], truth: Callable[[Planted], Any]) -> Callable[[ProbeResult, Planted], float]:
+# --- errors ---------------------------------------------------------------------------------------
+def misses(
+    estimate: Callable[[ProbeResult], Any], truth: Callable[[Planted], Any]
+) -> Callable[[ProbeResult, Planted], float]:
     """How many elements are in one of two sets and not in the other."""
     return lambda result, plant: float(len(set(estimate(result)) ^ set(truth(plant))))
 
 
 def angle(a: np.ndarray, b: np.ndarray) -> float:
-    """Largest principal angle, in degrees, between the column spaces of a (d, k) and b (d, m ≥ k)."""
+    """Largest principal angle, in degrees, between the column spaces of a (d, k) and b (d, m ≥
+    k).
+    """
     a, b = np.linalg.qr(np.atleast_2d(a.T).T)[0], np.linalg.qr(b)[0]
     return math.degrees(math.acos(min(1.0, float(np.linalg.svd(a.T @ b)[1].min()))))
 
@@ -130,7 +153,10 @@ def head(role: str) -> Callable[[Planted], str]:
 
 
 def _order_angle(result: ProbeResult, plant: Planted) -> float:
-    return angle(result.arrays["direction of rank of a"][:, None], plant.truth["subspaces"]["hook_embed"].numpy())
+    return angle(
+        result.arrays["direction of rank of a"][:, None],
+        plant.truth["subspaces"]["hook_embed"].numpy(),
+    )
 
 
 def _das_angle(result: ProbeResult, plant: Planted) -> float:
@@ -150,15 +176,25 @@ def _unembedding_gradient(result: ProbeResult, plant: Planted) -> float:
 def _strong(result: ProbeResult) -> list[str]:
     """Components inside the model whose patch recovers most of the answer."""
     columns = result.tables["components"].columns
-    kinds, heads, layers, recovered = (columns[name] for name in ("kind", "head", "layer", "recovered"))
-    return [f"L{layer}H{head}" for kind, layer, head, share in zip(kinds, layers, heads, recovered, strict=True) if kind == "head" and share > 0.5]
+    kinds, heads, layers, recovered = (
+        columns[name] for name in ("kind", "head", "layer", "recovered")
+    )
+    return [
+        f"L{layer}H{head}"
+        for kind, layer, head, share in zip(kinds, layers, heads, recovered, strict=True)
+        if kind == "head" and share > 0.5
+    ]
 
 
 def _needed(result: ProbeResult) -> list[str]:
     """Heads without which the loss grows by more than half a nat."""
     columns = result.tables["effects"].columns
     rows = zip(columns["component"], columns["loss_change"], strict=True)
-    return ["L{}H{}".format(*name.removeprefix("head ").split(".")) for name, change in rows if name.startswith("head ") and change > 0.5]
+    return [
+        "L{}H{}".format(*name.removeprefix("head ").split("."))
+        for name, change in rows
+        if name.startswith("head ") and change > 0.5
+    ]
 
 
 KEYS_PLANTED = "frequencies missed or made up"
@@ -166,82 +202,199 @@ NO_WAVES = lookup("modular-arithmetic", **SMALL) | shuffled("modular-arithmetic"
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
-        "fourier", "modular addition", addition, untrained(addition) | NO_WAVES,
-        misses(lambda result: result.metrics["logits.key_frequencies"], lambda plant: plant.truth["frequencies"]), KEYS_PLANTED,
+        "fourier",
+        "modular addition",
+        addition,
+        untrained(addition) | NO_WAVES,
+        misses(
+            lambda result: result.metrics["logits.key_frequencies"],
+            lambda plant: plant.truth["frequencies"],
+        ),
+        KEYS_PLANTED,
         settings={"permutations": 499, "operand_permutations": 19, "steps": 0},
         detects=lambda probe, result: bool(result.metrics["logits.key_frequencies"]),
     ),
     Entry(
-        "progress", "modular addition", addition, untrained(addition) | NO_WAVES,
-        misses(lambda result: result.metrics["key_frequencies"], lambda plant: plant.truth["frequencies"]), KEYS_PLANTED,
-        settings={"steps": 0}, detects=lambda probe, result: bool(result.metrics["key_frequencies"]),
-    ),
-    Entry(
-        "irreps", "group product", product, untrained(product) | lookup("groups", group="S4") | shuffled("groups", group="S4"),
-        misses(lambda result: result.metrics["logits.key_irreps"], lambda plant: plant.truth["irreps"]), "representations missed or made up",
-        settings={"permutations": 499}, detects=lambda probe, result: bool(result.metrics["logits.key_irreps"]),
-    ),
-    Entry(
-        "embedding", "modular addition", addition, untrained(addition) | lookup("modular-arithmetic", **SMALL),
-        lambda result, plant: float(abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))), "dimensions missed or made up",
-        settings={"permutations": 399}, detects=lambda probe, result: result.null["cyclic.share"].p_value <= 0.005,
-    ),
-    Entry(
-        "attention", "induction head", induction, untrained(induction),
+        "progress",
+        "modular addition",
+        addition,
+        untrained(addition) | NO_WAVES,
         misses(
-            lambda result: [(role, one) for role in ("previous_token", "induction") for one in result.metrics[f"{role}.heads"]],
-            lambda plant: [("previous_token", head("previous token")(plant)), ("induction", head("induction")(plant))],
+            lambda result: result.metrics["key_frequencies"],
+            lambda plant: plant.truth["frequencies"],
         ),
-        "heads missed or made up", settings={"samples": 199},
-        detects=lambda probe, result: bool(result.metrics["previous_token.heads"] and result.metrics["induction.heads"]),
+        KEYS_PLANTED,
+        settings={"steps": 0},
+        detects=lambda probe, result: bool(result.metrics["key_frequencies"]),
     ),
     Entry(
-        "das", "order direction", order, untrained(order) | lookup("comparison", n=20), _das_angle, "degrees between direction found and planted",
-        tolerance=5.0, settings={"variable": "rank of a", "hook": "hook_embed", "steps": 400, "pairs": 1024, "held_out": 256, "null_samples": 99},
-        control_settings={"only_correct": False, "steps": 60, "batch_size": 64, "pairs": 128, "held_out": 128},
+        "irreps",
+        "group product",
+        product,
+        untrained(product) | lookup("groups", group="S4") | shuffled("groups", group="S4"),
+        misses(
+            lambda result: result.metrics["logits.key_irreps"], lambda plant: plant.truth["irreps"]
+        ),
+        "representations missed or made up",
+        settings={"permutations": 499},
+        detects=lambda probe, result: bool(result.metrics["logits.key_irreps"]),
+    ),
+    Entry(
+        "embedding",
+        "modular addition",
+        addition,
+        untrained(addition) | lookup("modular-arithmetic", **SMALL),
+        lambda result, plant: float(
+            abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))
+        ),
+        "dimensions missed or made up",
+        settings={"permutations": 399},
+        detects=lambda probe, result: result.null["cyclic.share"].p_value <= 0.005,
+    ),
+    Entry(
+        "attention",
+        "induction head",
+        induction,
+        untrained(induction),
+        misses(
+            lambda result: [
+                (role, one)
+                for role in ("previous_token", "induction")
+                for one in result.metrics[f"{role}.heads"]
+            ],
+            lambda plant: [
+                ("previous_token", head("previous token")(plant)),
+                ("induction", head("induction")(plant)),
+            ],
+        ),
+        "heads missed or made up",
+        settings={"samples": 199},
+        detects=lambda probe, result: bool(
+            result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
+        ),
+    ),
+    Entry(
+        "das",
+        "order direction",
+        order,
+        untrained(order) | lookup("comparison", n=20),
+        _das_angle,
+        "degrees between direction found and planted",
+        tolerance=5.0,
+        settings={
+            "variable": "rank of a",
+            "hook": "hook_embed",
+            "steps": 400,
+            "pairs": 1024,
+            "held_out": 256,
+            "null_samples": 99,
+        },
+        control_settings={
+            "only_correct": False,
+            "steps": 60,
+            "batch_size": 64,
+            "pairs": 128,
+            "held_out": 128,
+        },
     ),
     Entry(
         # where no pair is answered correctly it refuses
-        "patching", "modular addition", addition, untrained(addition), misses(_strong, lambda plant: [head("a")(plant)]), "heads missed or made up",
+        "patching",
+        "modular addition",
+        addition,
+        untrained(addition),
+        misses(_strong, lambda plant: [head("a")(plant)]),
+        "heads missed or made up",
         settings={"variable": "x", "pairs": 64},
     ),
     Entry(
-        "ablation", "induction head", induction, untrained(induction),
-        misses(_needed, lambda plant: [head(role)(plant) for role in ("previous token", "induction")]), "heads missed or made up",
+        "ablation",
+        "induction head",
+        induction,
+        untrained(induction),
+        misses(
+            _needed, lambda plant: [head(role)(plant) for role in ("previous token", "induction")]
+        ),
+        "heads missed or made up",
         settings={"examples": 256, "null_examples": 64},
     ),
     Entry(
-        "interference", "hesitant addition", hesitant, {"untrained, shuffled labels": unlearnable},
-        lambda result, plant: float(result.metrics["cosine.batch"] <= 0), "sign of the cosine (0 right, 1 wrong)",
+        "interference",
+        "hesitant addition",
+        hesitant,
+        {"untrained, shuffled labels": unlearnable},
+        lambda result, plant: float(result.metrics["cosine.batch"] <= 0),
+        "sign of the cosine (0 right, 1 wrong)",
         settings={"examples": 128, "batches": 4},
     ),
     Entry(
-        "norms", "composition by doubling", doubling, untrained(doubling),
+        "norms",
+        "composition by doubling",
+        doubling,
+        untrained(doubling),
         # the written head adds one unit vector to the sum of four orthogonal ones
-        lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5), "error of the first layer's ratio, 1/2 by construction",
-        tolerance=0.01, settings={"null_examples": 32},
+        lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5),
+        "error of the first layer's ratio, 1/2 by construction",
+        tolerance=0.01,
+        settings={"null_examples": 32},
     ),
     Entry(
-        "lens", "induction head", induction, untrained(induction),
-        misses(lambda result: [result.metrics["attribution.top_component"]], lambda plant: [head("induction")(plant)]), "heads missed or made up",
+        "lens",
+        "induction head",
+        induction,
+        untrained(induction),
+        misses(
+            lambda result: [result.metrics["attribution.top_component"]],
+            lambda plant: [head("induction")(plant)],
+        ),
+        "heads missed or made up",
     ),
     Entry(
-        "linear", "composition by doubling", doubling, untrained(doubling),
-        misses(lambda result: [result.metrics["linear.2-hop of 0.best_at"]], lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"]),
-        "depths missed or made up", settings={"variable": "2-hop of 0", "pos": 0},
+        "linear",
+        "composition by doubling",
+        doubling,
+        untrained(doubling),
+        misses(
+            lambda result: [result.metrics["linear.2-hop of 0.best_at"]],
+            lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"],
+        ),
+        "depths missed or made up",
+        settings={"variable": "2-hop of 0", "pos": 0},
     ),
     Entry(
-        "linear", "order direction", order, untrained(order) | lookup("comparison", n=20), _order_angle, "degrees between direction found and planted",
-        tolerance=1.0, settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
+        "linear",
+        "order direction",
+        order,
+        untrained(order) | lookup("comparison", n=20),
+        _order_angle,
+        "degrees between direction found and planted",
+        tolerance=1.0,
+        settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
     ),
     Entry(
-        "gradients", "modular addition", addition, untrained(addition), _unembedding_gradient, "relative error of the unembedding's gradient norm",
-        tolerance=1e-3, settings={"permutations": 3, "split": "all"},
+        "gradients",
+        "modular addition",
+        addition,
+        untrained(addition),
+        _unembedding_gradient,
+        "relative error of the unembedding's gradient norm",
+        tolerance=1e-3,
+        settings={"permutations": 3, "split": "all"},
     ),
     Entry(
-        "subspace", "bottleneck", bottleneck, untrained(bottleneck),
-        lambda result, plant: float(np.abs(np.array(result.metrics["subspace.features_held"]) - plant.truth["features"]).max()),
-        "features held, largest error", tolerance=0.01,
+        "subspace",
+        "bottleneck",
+        bottleneck,
+        untrained(bottleneck),
+        lambda result, plant: float(
+            np.abs(
+                np.array(result.metrics["subspace.features_held"]) - plant.truth["features"]
+            ).max()
+        ),
+        "features held, largest error",
+        tolerance=0.01,
     ),
-)  # fmt: skip
-"""One entry a planted mechanism; a probe may have several. Third parties calibrate theirs with entries of their own."""
+)
+"""One entry a planted mechanism; a probe may have several. Third parties calibrate theirs with
+entries of their own.
+"""

@@ -14,4 +14,12 @@ from mechint.checkpoints.formats.native import save_checkpoint
 from mechint.checkpoints.open import load, load_checkpoint
 from mechint.checkpoints.reader import Found, SafeTensors
 
-__all__ = ["Checkpoint", "Found", "SafeTensors", "convert", "load", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "Found",
+    "SafeTensors",
+    "convert",
+    "load",
+    "load_checkpoint",
+    "save_checkpoint",
+]

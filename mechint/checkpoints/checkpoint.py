@@ -19,10 +19,11 @@ from mechint.task import Task
 class Checkpoint:
     """A model, its task and its history.
 
-    path: the file that was read; format: name of the reader that recognised it; model: HookedTransformer, student or
-    TransformerBridge, on its device, in evaluation mode; config: of the architecture; task: None where neither the file
-    nor the caller names it; step, metrics, seed, train: as recorded; extra: JSON values, "assumed" among them where the
-    reader took something for granted; series: step → function that reads the weights at that step, ascending.
+    path: the file that was read; format: name of the reader that recognised it; model:
+    HookedTransformer, student or TransformerBridge, on its device, in evaluation mode; config: of
+    the architecture; task: None where neither the file nor the caller names it; step, metrics,
+    seed, train: as recorded; extra: JSON values, "assumed" among them where the reader took
+    something for granted; series: step → function that reads the weights at that step, ascending.
     """
 
     path: Path
@@ -40,17 +41,39 @@ class Checkpoint:
     @property
     def provenance(self) -> dict[str, Any]:
         """path, format, step, metrics, seed and extra, as JSON values."""
-        known = {"path": str(self.path), "format": self.format, "step": self.step, "metrics": dict(self.metrics), "seed": self.seed}
+        known = {
+            "path": str(self.path),
+            "format": self.format,
+            "step": self.step,
+            "metrics": dict(self.metrics),
+            "seed": self.seed,
+        }
         return known | ({"extra": dict(self.extra)} if self.extra else {})
 
     @property
     def proposals(self) -> list[str]:
-        """Command-line texts that name a task this model fits, where none is known: ``--task … --set p=113``."""
-        return propose(self.config) if self.task is None and isinstance(self.config, ModelConfig) else []
+        """Command-line texts that name a task this model fits, where none is known:
+        ``--task … --set p=113``.
+        """
+        return (
+            propose(self.config)
+            if self.task is None and isinstance(self.config, ModelConfig)
+            else []
+        )
 
     def subject(self, **options: Any) -> Subject:
         """What probes are given; `options` are those of `mechint.subject.Subject`.
 
-        The split seed is the recorded one, so that train and test are those the model was trained with.
+        The split seed is the recorded one, so that train and test are those the model was trained
+        with.
         """
-        return Subject(self.model, self.task, **{"provenance": self.provenance, "series": self.series, "split_seed": self.seed, **options})
+        return Subject(
+            self.model,
+            self.task,
+            **{
+                "provenance": self.provenance,
+                "series": self.series,
+                "split_seed": self.seed,
+                **options,
+            },
+        )

@@ -1,7 +1,8 @@
 """Reading a checkpoint file without running what is in it.
 
-``torch.load(weights_only=True)`` alone, or safetensors. A file that would need more (pickled classes or functions) is
-refused by name; a missing, empty, truncated or foreign file gets one line that says so.
+``torch.load(weights_only=True)`` alone, or safetensors. A file that would need more (pickled
+classes or functions) is refused by name; a missing, empty, truncated or foreign file gets one line
+that says so.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def read_content(path: Path) -> Any:
     """What the file holds, on the CPU: the object that was saved, or `SafeTensors`.
 
     Raises:
-        CheckpointError: the file is missing, empty, truncated, no checkpoint, or would need pickled code to run.
+        CheckpointError: the file is missing, empty, truncated, no checkpoint, or would need pickled
+            code to run.
     """
     try:
         with path.open("rb") as file:
@@ -47,7 +49,9 @@ def _safetensors(path: Path) -> SafeTensors:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             names = file.keys()
-            return SafeTensors({name: file.get_tensor(name) for name in names}, file.metadata() or {})
+            return SafeTensors(
+                {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+            )
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a whole safetensors file: {_line(error)}") from error
 
@@ -60,23 +64,34 @@ def _torch(path: Path, head: bytes) -> Any:
         raise CheckpointError(f"{path}: the file is truncated or damaged")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch muses about pickle protocols; what matters comes as an error
+            warnings.simplefilter(
+                "ignore"
+            )  # torch muses about pickle protocols; what matters comes as an error
             return torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: {_refusal(str(error))}") from error
     except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:  # a damaged file breaks torch's reader in many ways (EOFError, KeyError, struct.error, …)
-        raise CheckpointError(f"{path}: the file is truncated, damaged or no PyTorch checkpoint: {_line(error)}") from error
+    # a damaged file breaks torch's reader in many ways (EOFError, KeyError, struct.error, …)
+    except Exception as error:
+        raise CheckpointError(
+            f"{path}: the file is truncated, damaged or no PyTorch checkpoint: {_line(error)}"
+        ) from error
 
 
 def _refusal(message: str) -> str:
     """Why a weights-only load was refused, in one line."""
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     if wanted:
-        return f"refused: loading it would run pickled code ({wanted[1]}); mechint reads tensors and plain values only, so save the state_dict alone"
+        return (
+            f"refused: loading it would run pickled code ({wanted[1]}); mechint reads tensors and "
+            "plain values only, so save the state_dict alone"
+        )
     if "Unsupported" in message:
-        return "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of tensors and plain values only"
+        return (
+            "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of "
+            "tensors and plain values only"
+        )
     return f"the file is truncated, damaged or no PyTorch checkpoint: {_line(message)}"
 
 

@@ -14,7 +14,9 @@ from mechint.registry import TASKS
 from mechint.task import Task
 
 
-def choose_task(path: Path, found: Found, name: str | None, parameters: Mapping[str, Any]) -> Task | None:
+def choose_task(
+    path: Path, found: Found, name: str | None, parameters: Mapping[str, Any]
+) -> Task | None:
     """The caller's task, or the file's with the caller's changes; None where nobody names one.
 
     Raises:
@@ -25,29 +27,48 @@ def choose_task(path: Path, found: Found, name: str | None, parameters: Mapping[
         return TASKS[name].from_dict(parameters)
     if found.task is None:
         if parameters:
-            raise CheckpointError(f"{path}: does not say which task it was trained on, so {', '.join(parameters)} belongs to none; name the task too")
+            raise CheckpointError(
+                f"{path}: does not say which task it was trained on, so "
+                f"{', '.join(parameters)} belongs to none; name the task too"
+            )
         return None
     try:
         made = TASKS[found.task].from_dict(found.parameters)
     except MechintError as error:
-        raise CheckpointError(f"{path}: the task it names cannot be made: {error}; name another one") from error
+        raise CheckpointError(
+            f"{path}: the task it names cannot be made: {error}; name another one"
+        ) from error
     return type(made).from_dict(made.to_dict() | dict(parameters)) if parameters else made
 
 
 def misfits(config: ModelConfig, task: Task) -> list[str]:
     """What of the model does not fit the task, in words; nothing when it fits."""
-    pairs = {"d_vocab": (config.d_vocab, task.d_vocab), "d_vocab_out": (config.d_vocab_out, task.d_vocab_out), "n_ctx": (config.n_ctx, task.n_ctx)}
+    pairs = {
+        "d_vocab": (config.d_vocab, task.d_vocab),
+        "d_vocab_out": (config.d_vocab_out, task.d_vocab_out),
+        "n_ctx": (config.n_ctx, task.n_ctx),
+    }
     fits = {"d_vocab_out": _has_surplus(config, task), "n_ctx": config.n_ctx >= task.n_ctx}
-    return [f"{name}={got} in the file, {expected} in the task" for name, (got, expected) in pairs.items() if got != expected and not fits.get(name)]
+    return [
+        f"{name}={got} in the file, {expected} in the task"
+        for name, (got, expected) in pairs.items()
+        if got != expected and not fits.get(name)
+    ]
 
 
 def _has_surplus(config: ModelConfig, task: Task) -> bool:
-    """Whether the model answers over its whole vocabulary, of which the task's classes are the first tokens."""
-    return config.d_vocab_out == config.d_vocab == task.d_vocab > task.d_vocab_out and len(task.outputs) == 1
+    """Whether the model answers over its whole vocabulary, of which the task's classes are the
+    first tokens.
+    """
+    return (
+        config.d_vocab_out == config.d_vocab == task.d_vocab > task.d_vocab_out
+        and len(task.outputs) == 1
+    )
 
 
 def fit(path: Path, found: Found, task: Task | None) -> Found:
-    """`found` as the task needs it; a surplus of answers ("=", which is never asked for) is left out.
+    """`found` as the task needs it; a surplus of answers ("=", which is never asked for) is left
+    out.
 
     Raises:
         CheckpointError: the model does not fit the task.
@@ -58,13 +79,25 @@ def fit(path: Path, found: Found, task: Task | None) -> Found:
     wrong = misfits(config, task)
     if wrong:
         fitting = propose(config)
-        hint = f"; {' or '.join(fitting)} would fit" if fitting else "; give the parameters it was trained with (--set)"
+        hint = (
+            f"; {' or '.join(fitting)} would fit"
+            if fitting
+            else "; give the parameters it was trained with (--set)"
+        )
         raise CheckpointError(f"{path}: does not fit {task.name}: {'; '.join(wrong)}{hint}")
     sizes = tuple(output.n_classes for output in task.outputs)
     if not _has_surplus(config, task):
-        return found if config.output_sizes == sizes else dataclasses.replace(found, config=dataclasses.replace(config, output_sizes=sizes))
+        return (
+            found
+            if config.output_sizes == sizes
+            else dataclasses.replace(found, config=dataclasses.replace(config, output_sizes=sizes))
+        )
     classes = task.d_vocab_out
-    unembed = {name: value[..., :classes] for name, value in found.weights.items() if name in ("unembed.W_U", "unembed.b_U")}
+    unembed = {
+        name: value[..., :classes]
+        for name, value in found.weights.items()
+        if name in ("unembed.W_U", "unembed.b_U")
+    }
     return dataclasses.replace(
         found,
         config=dataclasses.replace(config, d_vocab_out=classes, output_sizes=sizes),
@@ -74,7 +107,9 @@ def fit(path: Path, found: Found, task: Task | None) -> Found:
 
 
 def propose(config: ModelConfig) -> list[str]:
-    """Tasks with a modulus p under which the model's vocabulary, answers and positions fit, as command-line text."""
+    """Tasks with a modulus p under which the model's vocabulary, answers and positions fit, as
+    command-line text.
+    """
     found = []
     for name in TASKS:
         try:
@@ -82,11 +117,23 @@ def propose(config: ModelConfig) -> list[str]:
         except MechintError:  # a broken plug-in proposes nothing
             continue
         fields = {field.name for field in dataclasses.fields(family)}
-        moduli = dict.fromkeys((config.d_vocab_out, config.d_vocab - 1, config.d_vocab)) if "p" in fields else ()
-        trials = [{"p": p} | equals for p in moduli for equals in ({}, {"equals": False}) if set(equals) <= fields]
+        moduli = (
+            dict.fromkeys((config.d_vocab_out, config.d_vocab - 1, config.d_vocab))
+            if "p" in fields
+            else ()
+        )
+        trials = [
+            {"p": p} | equals
+            for p in moduli
+            for equals in ({}, {"equals": False})
+            if set(equals) <= fields
+        ]
         fitting = next((trial for trial in trials if _suits(config, family, trial)), None)
         if fitting is not None:
-            found.append(f"--task {name} " + " ".join(f"--set {key}={str(value).lower()}" for key, value in fitting.items()))
+            found.append(
+                f"--task {name} "
+                + " ".join(f"--set {key}={str(value).lower()}" for key, value in fitting.items())
+            )
     return found
 
 

@@ -1,7 +1,9 @@
-"""The command ``mechint``: thin commands over the public names, results to stdout, progress and warnings to stderr.
+"""The command ``mechint``: thin commands over the public names, results to stdout, progress and
+warnings to stderr.
 
-Exit status: 0; 1 when a study ran and one of its claims failed; 2 for what the user can mend, in one line; 130 after
-Ctrl-C. Heavy libraries are imported inside the commands, so that ``mechint --help`` answers at once.
+Exit status: 0; 1 when a study ran and one of its claims failed; 2 for what the user can mend, in
+one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so that
+``mechint --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from mechint.cli import analyze, checkpoint, list, studies, sweep, train
 from mechint.cli.common import Commands
 
 
-@click.group("mechint", cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    "mechint",
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(mechint.__version__, prog_name="mechint", message="%(prog)s %(version)s")
 def main() -> None:
     """Train small transformers on tasks whose algorithm is known, and open them up."""

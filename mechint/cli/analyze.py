@@ -19,17 +19,41 @@ if TYPE_CHECKING:
     from mechint.results import ProbeResult
 
 DEFAULT = ("fourier", "irreps", "attention", "embedding", "lens")
-"""The probes that answer in seconds on a small model; those that do not apply are left out unless they are named."""
+"""The probes that answer in seconds on a small model; those that do not apply are left out unless
+they are named.
+"""
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--probe", "names", multiple=True, metavar="NAME", help="A probe; may be repeated. All quick ones that apply when none is named.")
+@click.option(
+    "--probe",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A probe; may be repeated. All quick ones that apply when none is named.",
+)
 @foreign_options
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the report to this HTML file.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the report to this HTML file.",
+)
 @json_option
-def analyze(path: Path, names: tuple[str, ...], task: str | None, settings: tuple[str, ...], device: str, seed: int, out: Path | None, as_json: bool) -> int:
+def analyze(
+    path: Path,
+    names: tuple[str, ...],
+    task: str | None,
+    settings: tuple[str, ...],
+    device: str,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> int:
     """Run probes on a checkpoint of any known format, or on a run directory.
 
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE.
@@ -59,7 +83,12 @@ def analyze(path: Path, names: tuple[str, ...], task: str | None, settings: tupl
     if out is not None and results:
         problems += write(out, opened, results)
     if as_json:
-        print_json({"checkpoint": describe(opened), "results": {name: brief(result) for name, result in results.items()}})
+        print_json(
+            {
+                "checkpoint": describe(opened),
+                "results": {name: brief(result) for name, result in results.items()},
+            }
+        )
     else:
         show(opened, results)
     for problem in problems:
@@ -79,7 +108,9 @@ def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> 
     return []
 
 
-def sort_settings(settings: Sequence[str], task: str | None, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def sort_settings(
+    settings: Sequence[str], task: str | None, names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """``--set`` texts as parameters of the task and settings of each probe.
 
     Without a named task, what no probe has belongs to the task that the file names.
@@ -88,7 +119,9 @@ def sort_settings(settings: Sequence[str], task: str | None, names: Sequence[str
     if task is not None:
         sorted_ = assign(settings, targets | {"task": TASKS[task]})
         return sorted_.pop("task"), sorted_
-    fields = {field for probe in targets.values() for field in (row["name"] for row in probe.describe())}
+    fields = {
+        field for probe in targets.values() for field in (row["name"] for row in probe.describe())
+    }
     mine, others = [], {}
     for text in settings:
         name, value = parse_assignment(text)
@@ -100,9 +133,15 @@ def sort_settings(settings: Sequence[str], task: str | None, names: Sequence[str
 
 
 def run_probes(
-    opened: Checkpoint, names: Sequence[str], options: Mapping[str, Mapping[str, Any]], seed: int, update: Any
+    opened: Checkpoint,
+    names: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]],
+    seed: int,
+    update: Any,
 ) -> tuple[dict[str, ProbeResult], list[str]]:
-    """Results by probe, and a line for each probe that could not run; one that fails does not lose the others."""
+    """Results by probe, and a line for each probe that could not run; one that fails does not lose
+    the others.
+    """
     made = {name: PROBES[name].from_dict(dict(options.get(name, {}))) for name in names}
     subject = opened.subject()
     results: dict[str, ProbeResult] = {}
@@ -117,7 +156,9 @@ def run_probes(
 
 
 def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
-    """Keep whole results in the run's directory, and its page for the gallery; a directory that is read-only only warns."""
+    """Keep whole results in the run's directory, and its page for the gallery; a directory that is
+    read-only only warns.
+    """
     from mechint.files import write_text
     from mechint.report import PAGE, page_of
 
@@ -131,7 +172,12 @@ def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> N
 
 def describe(opened: Checkpoint) -> dict[str, Any]:
     """What a machine reads about the checkpoint."""
-    return {"path": str(opened.path), "format": opened.format, "task": opened.task.name if opened.task else None, "step": opened.step}
+    return {
+        "path": str(opened.path),
+        "format": opened.format,
+        "task": opened.task.name if opened.task else None,
+        "step": opened.step,
+    }
 
 
 def brief(result: ProbeResult) -> dict[str, Any]:
@@ -141,11 +187,17 @@ def brief(result: ProbeResult) -> dict[str, Any]:
 
 
 def title_of(opened: Checkpoint) -> str:
-    """The report's title: the task with the parameters that differ from its defaults, or the file's name."""
+    """The report's title: the task with the parameters that differ from its defaults, or the file's
+    name.
+    """
     if opened.task is None:
         return opened.path.name
     defaults = type(opened.task)().to_dict()
-    changed = ", ".join(f"{name} = {value}" for name, value in opened.task.to_dict().items() if value != defaults[name] and not isinstance(value, list | dict))
+    changed = ", ".join(
+        f"{name} = {value}"
+        for name, value in opened.task.to_dict().items()
+        if value != defaults[name] and not isinstance(value, list | dict)
+    )
     return f"{opened.task.name} ({changed})" if changed else opened.task.name
 
 
@@ -157,13 +209,25 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
 
     out = console()
     known = describe(opened)
-    out.print(f"[bold]{known['path']}[/bold]  " + "  ".join(f"{name} {value}" for name, value in known.items() if name != "path" and value is not None))
+    out.print(
+        f"[bold]{known['path']}[/bold]  "
+        + "  ".join(
+            f"{name} {value}"
+            for name, value in known.items()
+            if name != "path" and value is not None
+        )
+    )
     for name, result in results.items():
         out.print(f"\n[bold cyan]{name}[/bold cyan]  [dim]{result.question}[/dim]")
         out.print(result.finding, markup=False)
-        tested, others = Table(box=None, pad_edge=False, header_style="dim"), Table(box=None, pad_edge=False, show_header=False)
+        tested, others = (
+            Table(box=None, pad_edge=False, header_style="dim"),
+            Table(box=None, pad_edge=False, show_header=False),
+        )
         for column in ("metric", "observed", "null", "z", "p"):
-            tested.add_column(column, no_wrap=True, justify="left" if column == "metric" else "right")
+            tested.add_column(
+                column, no_wrap=True, justify="left" if column == "metric" else "right"
+            )
         others.add_column(no_wrap=True)
         others.add_column(overflow="fold")
         for metric, value in result.metrics.items():
@@ -171,7 +235,13 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
             if null is None:
                 others.add_row(metric, text(value, limit=6))
             else:
-                tested.add_row(metric, text(value), f"{text(null.mean)} ± {text(null.std)}", text(null.z), f"{null.p_value:.2g}")
+                tested.add_row(
+                    metric,
+                    text(value),
+                    f"{text(null.mean)} ± {text(null.std)}",
+                    text(null.z),
+                    f"{null.p_value:.2g}",
+                )
         for table in (tested, others):
             if table.row_count:
                 out.print(table, markup=False)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import Commands, complain, console, json_option, print_json, set_option, task_option, working
+from mechint.cli.common import (
+    Commands,
+    complain,
+    console,
+    json_option,
+    print_json,
+    set_option,
+    task_option,
+    working,
+)
 from mechint.config import parse_assignment
 
 
@@ -21,14 +30,22 @@ def checkpoint() -> None:
 @set_option
 @json_option
 def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """Say what PATH was taken for: format, architecture, task, step, metrics, and how well it answers."""
+    """Say what PATH was taken for: format, architecture, task, step, metrics, and how well it
+    answers.
+    """
     with working(f"opening {path}"):
         from mechint.checkpoints import load_checkpoint
 
         opened = load_checkpoint(path, task=task, parameters=_parameters(settings))
         known = opened.provenance
-        known["task"] = None if opened.task is None else {"name": opened.task.name, "parameters": opened.task.to_dict()}
-        known["model"] = opened.config.to_dict() if hasattr(opened.config, "to_dict") else str(opened.config)
+        known["task"] = (
+            None
+            if opened.task is None
+            else {"name": opened.task.name, "parameters": opened.task.to_dict()}
+        )
+        known["model"] = (
+            opened.config.to_dict() if hasattr(opened.config, "to_dict") else str(opened.config)
+        )
         known["weights"] = sum(parameter.numel() for parameter in opened.model.parameters())
         known["steps"] = list(opened.series)
     if as_json:
@@ -44,16 +61,25 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
     for name, value in rows:
         out.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
     if opened.task is None:
-        complain("the file does not name its task; give it with --task and --set when you analyze it")
+        complain(
+            "the file does not name its task; give it with --task and --set when you analyze it"
+        )
 
 
 @checkpoint.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--format", "target", type=click.Choice(["mechint", "safetensors", "transformer-lens"]), help="When not given, the ending of OUT decides.")
+@click.option(
+    "--format",
+    "target",
+    type=click.Choice(["mechint", "safetensors", "transformer-lens"]),
+    help="When not given, the ending of OUT decides.",
+)
 @task_option
 @set_option
-def convert(path: Path, out: Path, target: str | None, task: str | None, settings: tuple[str, ...]) -> None:
+def convert(
+    path: Path, out: Path, target: str | None, task: str | None, settings: tuple[str, ...]
+) -> None:
     """Write the checkpoint PATH to OUT in another format."""
     from mechint.report import check_writable
 
@@ -61,7 +87,9 @@ def convert(path: Path, out: Path, target: str | None, task: str | None, setting
     with working(f"converting {path}"):
         from mechint import checkpoints
 
-        written = checkpoints.convert(path, out, format=target, task=task, parameters=_parameters(settings))
+        written = checkpoints.convert(
+            path, out, format=target, task=task, parameters=_parameters(settings)
+        )
     click.echo(f"{out} ({written})")
 
 

@@ -1,4 +1,6 @@
-"""What every command stands in: errors as one line with exit status 2, streams that may break, the shared options."""
+"""What every command stands in: errors as one line with exit status 2, streams that may break, the
+shared options.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise UnknownNameError.of("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
@@ -82,7 +86,9 @@ def console(*, err: bool = False) -> Console:
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with `text` on stderr where that is a terminal; yields the function that changes the text."""
+    """A spinner with `text` on stderr where that is a terminal; yields the function that changes
+    the text.
+    """
     with console(err=True).status(text) as status:
         yield status.update
 
@@ -95,11 +101,19 @@ def seeds_of(text: str) -> tuple[int, ...]:
     """
     try:
         first, colon, last = text.partition(":")
-        seeds = tuple(range(int(first or 0), int(last))) if colon else tuple(int(part) for part in text.split(","))
+        seeds = (
+            tuple(range(int(first or 0), int(last)))
+            if colon
+            else tuple(int(part) for part in text.split(","))
+        )
     except ValueError as error:
-        raise ParameterError(f"--seeds {text}: expected first:end or a list such as 0,1,5") from error
+        raise ParameterError(
+            f"--seeds {text}: expected first:end or a list such as 0,1,5"
+        ) from error
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ParameterError(f"--seeds {text}: expected at least one seed, none below 0 and none twice")
+        raise ParameterError(
+            f"--seeds {text}: expected at least one seed, none below 0 and none twice"
+        )
     return seeds
 
 
@@ -114,8 +128,12 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 SET_HELP = "A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …"
 set_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=SET_HELP)
-task_option = click.option("--task", "task", metavar="NAME", help="The task, where the file does not name it.")
-device_option = click.option("--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N.")
+task_option = click.option(
+    "--task", "task", metavar="NAME", help="The task, where the file does not name it."
+)
+device_option = click.option(
+    "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 """The shared options, each as a decorator."""
 

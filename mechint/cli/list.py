@@ -19,12 +19,29 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--examples", type=click.IntRange(min=0), default=3, show_default=True, metavar="N", help="How many examples to show.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the examples.")
-@click.option("--split", default="train", show_default=True, type=click.Choice(["train", "validation", "test"]), help="Where the examples come from.")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How many examples to show.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the examples."
+)
+@click.option(
+    "--split",
+    default="train",
+    show_default=True,
+    type=click.Choice(["train", "validation", "test"]),
+    help="Where the examples come from.",
+)
 @set_option
 @json_option
-def tasks(name: str | None, examples: int, seed: int, split: str, settings: tuple[str, ...], as_json: bool) -> None:
+def tasks(
+    name: str | None, examples: int, seed: int, split: str, settings: tuple[str, ...], as_json: bool
+) -> None:
     """List the tasks, or show one: parameters, examples, variables, controls, source."""
     if name is None:
         _list(TASKS, as_json)
@@ -35,7 +52,9 @@ def tasks(name: str | None, examples: int, seed: int, split: str, settings: tupl
     task = kind.from_dict(assign(settings, {"task": kind})["task"])
     shown = _examples(task, examples, seed, split)
     if as_json:
-        print_json({"task": name, "parameters": task.to_dict(), "tables": task.tables(), "examples": shown})
+        print_json(
+            {"task": name, "parameters": task.to_dict(), "tables": task.tables(), "examples": shown}
+        )
     else:
         _show_task(name, task, shown)
 
@@ -44,13 +63,23 @@ def tasks(name: str | None, examples: int, seed: int, split: str, settings: tupl
 @click.argument("name", required=False)
 @json_option
 def probes(name: str | None, as_json: bool) -> None:
-    """List the probes with their questions, or show one: its settings, what it needs, its source."""
+    """List the probes with their questions, or show one: its settings, what it needs, its
+    source.
+    """
     if name is None:
         _list(PROBES, as_json)
         return
     probe = PROBES[name]
     if as_json:
-        print_json({"probe": name, "question": probe.question, "needs": probe.needs, "source": probe.source, "settings": probe.describe()})
+        print_json(
+            {
+                "probe": name,
+                "question": probe.question,
+                "needs": probe.needs,
+                "source": probe.source,
+                "settings": probe.describe(),
+            }
+        )
         return
     out = console()
     out.print(f"[bold]{name}[/bold]", soft_wrap=True)
@@ -78,7 +107,8 @@ def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]
         return []
     batch = task.sample(n, seed, split)
     return [
-        {"text": task.text(tokens), "tokens": plain(tokens), "targets": plain(targets)} for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
+        {"text": task.text(tokens), "tokens": plain(tokens), "targets": plain(targets)}
+        for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
     ]
 
 
@@ -92,7 +122,9 @@ def _answers(task: Task, targets: Any) -> str:
     rows = [row for row in values if (row >= 0).any()]
     names = [output.name for output in task.outputs]
     if len(rows) == 1 and len(names) > 1:
-        return ", ".join(f"{name}: {value}" for name, value in zip(names, rows[0], strict=True) if value >= 0)
+        return ", ".join(
+            f"{name}: {value}" for name, value in zip(names, rows[0], strict=True) if value >= 0
+        )
     return " ".join(str(value) for row in rows for value in row if value >= 0)
 
 
@@ -106,11 +138,20 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     if examples:
         out.print("\n[bold]examples[/bold]")
     for example in examples:
-        out.print(f"  {example['text']}  →  {_answers(task, example['targets'])}", markup=False, soft_wrap=True)
+        out.print(
+            f"  {example['text']}  →  {_answers(task, example['targets'])}",
+            markup=False,
+            soft_wrap=True,
+        )
     groups = {
-        "variables": {key: variable.description for key, variable in list(task.variables.items())[:8]},
+        "variables": {
+            key: variable.description for key, variable in list(task.variables.items())[:8]
+        },
         "controls": {control.name: control.description for control in task.controls},
-        "chance": {key: f"accuracy {chance.accuracy:.4g}, loss {chance.loss:.4g}" for key, chance in list(task.chance.items())[:8]},
+        "chance": {
+            key: f"accuracy {chance.accuracy:.4g}, loss {chance.loss:.4g}"
+            for key, chance in list(task.chance.items())[:8]
+        },
     }
     for title, entries in groups.items():
         if entries:
@@ -120,7 +161,11 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     defaults = {"model": task.model_defaults, "training": task.train_defaults}
     for title, values in defaults.items():
         if values:
-            out.print(f"\n{title} defaults  " + ", ".join(f"{key}={value}" for key, value in values.items()), markup=False)
+            out.print(
+                f"\n{title} defaults  "
+                + ", ".join(f"{key}={value}" for key, value in values.items()),
+                markup=False,
+            )
     out.print(f"\nsource  {task.source}", markup=False)
 
 
@@ -131,7 +176,10 @@ def prose(docstring: str | None) -> str:
     'What it is.\\n\\nMore of it, with x.'
     """
     text = (docstring or "").partition(">>>")[0].replace("``", "").replace("`", "")
-    paragraphs = [paragraph if "\n " in paragraph else " ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+    paragraphs = [
+        paragraph if "\n " in paragraph else " ".join(paragraph.split())
+        for paragraph in text.strip().split("\n\n")
+    ]
     return "\n\n".join(paragraphs)
 
 
@@ -152,7 +200,12 @@ def _show_settings(out: Console, rows: Iterable[Mapping[str, str]], title: str) 
     for column in ("name", "value" if "value" in rows[0] else "default", "expected", "meaning"):
         table.add_column(column, overflow="fold", no_wrap=column == "name")
     for row in rows:
-        table.add_row(row["name"], row.get("value") or _short(row["default"].strip('"').replace("null", "none")), row["range"] or row["type"], row["help"])
+        table.add_row(
+            row["name"],
+            row.get("value") or _short(row["default"].strip('"').replace("null", "none")),
+            row["range"] or row["type"],
+            row["help"],
+        )
     out.print(table, markup=False)
 
 

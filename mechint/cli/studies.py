@@ -1,4 +1,6 @@
-"""``mechint reproduce``, ``gallery``, ``calibrate`` and ``demo``: the papers, the pages, the instruments, the tour."""
+"""``mechint reproduce``, ``gallery``, ``calibrate`` and ``demo``: the papers, the pages, the
+instruments, the tour.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,25 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
 
 @click.command()
 @click.argument("study")
-@click.option("--size", type=SIZES, default="laptop", show_default=True, help="smoke: seconds, judges nothing; laptop: minutes; full: the paper's own.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where the runs go; a stopped study goes on there.  [default: runs/STUDY-SIZE]")
+@click.option(
+    "--size",
+    type=SIZES,
+    default="laptop",
+    show_default=True,
+    help="smoke: seconds, judges nothing; laptop: minutes; full: the paper's own.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the runs go; a stopped study goes on there.  [default: runs/STUDY-SIZE]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before what takes hours.")
 @device_option
 def reproduce(study: str, size: str, out: Path | None, yes: bool, device: str) -> int:
-    """Re-run the paper STUDY and hold its claims against what came out; status 1 when a claim fails."""
+    """Re-run the paper STUDY and hold its claims against what came out; status 1 when a claim
+    fails.
+    """
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
     from mechint.studies import reproduce as run
@@ -42,7 +57,14 @@ def _ask(study: str) -> None:
 
     with working(f"timing a few steps of {study}"):
         seconds = duration(find_study(study), "full")
-    click.confirm(f"{study} at size full takes about {in_words(seconds)} on this CPU (--device cuda is for a GPU). Go on?", abort=True, err=True)
+    click.confirm(
+        (
+            f"{study} at size full takes about {in_words(seconds)} on this CPU (--device cuda is "
+            "for a GPU). Go on?"
+        ),
+        abort=True,
+        err=True,
+    )
 
 
 @click.group(cls=Commands)
@@ -52,25 +74,48 @@ def gallery() -> None:
 
 @gallery.command()
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("gallery"), show_default=True, metavar="DIR", help="Where the gallery goes.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("gallery"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the gallery goes.",
+)
 def build(places: tuple[Path, ...], out: Path) -> None:
-    """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery that opens from the disk."""
+    """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
+    that opens from the disk.
+    """
     from mechint.errors import RunError
     from mechint.report import PAGE, build_gallery, find_pages
 
-    places = places or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir()) or (Path("runs"),)
+    places = (
+        places
+        or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir())
+        or (Path("runs"),)
+    )
     with working("drawing the gallery"):
         pages = find_pages(places)
         if not pages:
-            raise RunError(f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint reproduce first")
+            raise RunError(
+                f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint "
+                "reproduce first"
+            )
         index = build_gallery(pages, out)
     click.echo(f"{index} ({len(pages)} pages)")
 
 
 @click.command()
 @click.argument("names", metavar="[PROBE]...", nargs=-1)
-@click.option("--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write the calibration table there.")
+@click.option(
+    "--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the calibration table there.",
+)
 def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
     """Measure power, false positives and error of the probes on planted mechanisms and controls."""
     for name in names:
@@ -94,10 +139,26 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True, metavar="DIR", help="The run directory.")
-@click.option("--report", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True, metavar="FILE", help="The report.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/demo"),
+    show_default=True,
+    metavar="DIR",
+    help="The run directory.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    metavar="FILE",
+    help="The report.",
+)
 def demo(out: Path, report: Path) -> None:
-    """The two-minute tour: train addition mod 113 until it generalises, analyse it, write the report."""
+    """The two-minute tour: train addition mod 113 until it generalises, analyse it, write the
+    report.
+    """
     from mechint.cli.train import progress_bar
     from mechint.demo import run_demo
     from mechint.report import check_writable

@@ -1,12 +1,15 @@
-"""Figure builders that probes and studies share: numbers in, a `Figure` (Plotly dictionary and caption) out.
+"""Figure builders that probes and studies share: numbers in, a `Figure` (Plotly dictionary and
+caption) out.
 
     from mechint import figures
-    figures.bars(frequencies, {"share": share}, title="Embedding", x_title="frequency (cycles per p)",
-                 y_title="share of energy (0–1)", highlight=[16, 30, 56], caption="Three frequencies hold it.")
+    figures.bars(frequencies, {"share": share}, title="Embedding", x_title="frequency (cycles per
+    p)",
+                 y_title="share of energy (0–1)", highlight=[16, 30, 56], caption="Three frequencies
+                 hold it.")
 
-`lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`, `image_grid`, `arcs` show matrices.
-Every builder takes tensors, arrays or lists, wants a title, a caption that says what to see, and axis titles with
-units in brackets. Equal input gives equal JSON.
+`lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
+`image_grid`, `arcs` show matrices. Every builder takes tensors, arrays or lists, wants a title, a
+caption that says what to see, and axis titles with units in brackets. Equal input gives equal JSON.
 """
 
 from mechint.figures.curves import bars, histogram, lines, scatter
@@ -14,4 +17,15 @@ from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.theme import COLOURS, figure
 
-__all__ = ["COLOURS", "arcs", "bars", "figure", "fits", "heatmap", "histogram", "image_grid", "lines", "scatter"]
+__all__ = [
+    "COLOURS",
+    "arcs",
+    "bars",
+    "figure",
+    "fits",
+    "heatmap",
+    "histogram",
+    "image_grid",
+    "lines",
+    "scatter",
+]

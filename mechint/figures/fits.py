@@ -30,7 +30,8 @@ def fits(
         curves: name → (x, fit, low, high); a name without a curve shows its points alone.
         levels: label → y of a dashed horizontal line.
 
-    >>> shown = fits({"a": ([1, 2], [0.0, 1.0])}, {}, title="T", x_title="width", y_title="accuracy (0–1)", caption="C")
+    >>> shown = fits({"a": ([1, 2], [0.0, 1.0])}, {}, title="T", x_title="width",
+    ...     y_title="accuracy (0–1)", caption="C")
     >>> shown.spec["data"][0]["mode"]
     'markers'
     """
@@ -39,10 +40,33 @@ def fits(
         common = {"type": "scatter", "name": name, "legendgroup": name}
         if name in curves:
             at, fit, low, high = (numbers(values) for values in curves[name])
-            area = {"x": at + at[::-1], "y": high + low[::-1], "fill": "toself", "fillcolor": faint(colour, 0.18), "line": {"width": 0}}
+            area = {
+                "x": at + at[::-1],
+                "y": high + low[::-1],
+                "fill": "toself",
+                "fillcolor": faint(colour, 0.18),
+                "line": {"width": 0},
+            }
             data.append(common | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"} | area)
-            data.append(common | {"mode": "lines", "showlegend": False, "x": at, "y": fit, "line": {"color": colour, "width": 2}})
-        data.append(common | {"mode": "markers", "x": numbers(x), "y": numbers(y), "marker": {"color": colour, "size": 7, "opacity": 0.75}})
+            data.append(
+                common
+                | {
+                    "mode": "lines",
+                    "showlegend": False,
+                    "x": at,
+                    "y": fit,
+                    "line": {"color": colour, "width": 2},
+                }
+            )
+        data.append(
+            common
+            | {
+                "mode": "markers",
+                "x": numbers(x),
+                "y": numbers(y),
+                "marker": {"color": colour, "size": 7, "opacity": 0.75},
+            }
+        )
     marks = [level(value, name) for name, value in (levels or {}).items()]
     return figure(
         data,

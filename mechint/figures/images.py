@@ -1,4 +1,6 @@
-"""Figures of matrices: heat maps, small multiples of them, and attention drawn as arcs over its tokens."""
+"""Figures of matrices: heat maps, small multiples of them, and attention drawn as arcs over its
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,20 @@ def _scale(values: Any, diverging: bool, limits: tuple[float, float] | None) -> 
     """Colour scale of one or more matrices; a diverging one is symmetric about zero."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
-    low, high = limits or (float(finite.min(initial=0.0 if diverging else math.inf)), float(finite.max(initial=0.0 if diverging else -math.inf)))
+    low, high = limits or (
+        float(finite.min(initial=0.0 if diverging else math.inf)),
+        float(finite.max(initial=0.0 if diverging else -math.inf)),
+    )
     if diverging and limits is None:
         high = max(-low, high) or 1.0
         low = -high
     if not finite.size and limits is None:
         low, high = 0.0, 1.0
-    return {"zmin": numbers(low), "zmax": numbers(high), "colorscale": DIVERGING if diverging else SEQUENTIAL}
+    return {
+        "zmin": numbers(low),
+        "zmax": numbers(high),
+        "colorscale": DIVERGING if diverging else SEQUENTIAL,
+    }
 
 
 def _matrix(z: Any) -> np.ndarray:
@@ -58,29 +67,48 @@ def heatmap(
         annotate: write the numbers into the cells; when None, where there are at most 80.
         square: cells as high as wide.
 
-    >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)", caption="C").spec["data"][0]["zmax"]
+    >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)",
+    ...     caption="C").spec["data"][0]["zmax"]
     2.0
     """
     values = _matrix(z)
     rows, columns = values.shape
     bar = {"title": {"text": z_title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
-    trace: dict[str, Any] = {"type": "heatmap", "z": numbers(values, 4), "colorbar": bar, **_scale(values, diverging, limits)}
-    trace["hovertemplate"] = f"{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "z": numbers(values, 4),
+        "colorbar": bar,
+        **_scale(values, diverging, limits),
+    }
+    trace["hovertemplate"] = (
+        f"{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
+    )
     if x is not None:
         trace["x"] = numbers(list(x))
     if y is not None:
         trace["y"] = numbers(list(y))
     if annotate if annotate is not None else values.size <= 80:
         trace |= {"texttemplate": "%{z:.3~g}", "textfont": {"size": 11}}
-    named_x, named_y = (labels is not None and any(isinstance(label, str) for label in labels) for labels in (x, y))
+    named_x, named_y = (
+        labels is not None and any(isinstance(label, str) for label in labels) for labels in (x, y)
+    )
     shape = {"scaleanchor": "x", "scaleratio": 1, "constrain": "domain"} if square else {}
     return figure(
         [trace],
         title,
         caption,
         height=height or (520 if square else min(640, max(260, 150 + 26 * rows))),
-        xaxis=axis(x_title, labels=named_x, showgrid=False, constrain="domain", **_whole(columns, x)),
-        yaxis=axis(y_title, labels=named_y, showgrid=False, autorange="reversed", **shape, **_whole(rows, y)),
+        xaxis=axis(
+            x_title, labels=named_x, showgrid=False, constrain="domain", **_whole(columns, x)
+        ),
+        yaxis=axis(
+            y_title,
+            labels=named_y,
+            showgrid=False,
+            autorange="reversed",
+            **shape,
+            **_whole(rows, y),
+        ),
     )
 
 
@@ -116,27 +144,70 @@ def image_grid(
     size = size or min(260, round(660 / across))
     gap_x, gap_y = 0.05, 0.30 / max(down, 1.5)
     width, tall = (1 - gap_x * (across - 1)) / across, (1 - gap_y * (down - 1)) / down
-    scale = _scale(np.concatenate([matrix.ravel() for matrix in matrices.values()]), diverging, limits)
+    scale = _scale(
+        np.concatenate([matrix.ravel() for matrix in matrices.values()]), diverging, limits
+    )
     bar = {"title": {"text": z_title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     data, layout, notes = [], {}, []
     for i, (name, matrix) in enumerate(matrices.items()):
         row, column = divmod(i, across)
         left, top = column * (width + gap_x), 1 - row * (tall + gap_y)
         n = "" if i == 0 else str(i + 1)
-        hover = f"{name}<br>{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
+        hover = (
+            f"{name}<br>{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
+        )
         data.append(
-            {"type": "heatmap", "z": numbers(matrix, 4), "xaxis": f"x{n}", "yaxis": f"y{n}", "coloraxis": "coloraxis", "name": name} | {"hovertemplate": hover}
+            {
+                "type": "heatmap",
+                "z": numbers(matrix, 4),
+                "xaxis": f"x{n}",
+                "yaxis": f"y{n}",
+                "coloraxis": "coloraxis",
+                "name": name,
+            }
+            | {"hovertemplate": hover}
         )
         small = {"showgrid": False, "tickfont": {"size": 10}, "nticks": 4, "automargin": False}
         x_style = axis(x_title, **small, domain=numbers([left, left + width]), anchor=f"y{n}")
-        y_style = axis(y_title, **small, domain=numbers([max(0.0, top - tall), top]), anchor=f"x{n}", autorange="reversed")
+        y_style = axis(
+            y_title,
+            **small,
+            domain=numbers([max(0.0, top - tall), top]),
+            anchor=f"x{n}",
+            autorange="reversed",
+        )
         # names on the outer edge only: the panels share their axes
-        layout[f"xaxis{n}"] = x_style if row == down - 1 or i + across >= len(matrices) else x_style | {"title": {"text": ""}}
+        layout[f"xaxis{n}"] = (
+            x_style
+            if row == down - 1 or i + across >= len(matrices)
+            else x_style | {"title": {"text": ""}}
+        )
         layout[f"yaxis{n}"] = y_style if column == 0 else y_style | {"title": {"text": ""}}
-        place = {"xref": "paper", "yref": "paper", "x": numbers(left + width / 2), "y": numbers(top), "xanchor": "center", "yanchor": "bottom"}
+        place = {
+            "xref": "paper",
+            "yref": "paper",
+            "x": numbers(left + width / 2),
+            "y": numbers(top),
+            "xanchor": "center",
+            "yanchor": "bottom",
+        }
         notes.append({"text": name, "showarrow": False, "font": {"size": 12}} | place)
-    colour_axis = {"cmin": scale["zmin"], "cmax": scale["zmax"], "colorscale": scale["colorscale"], "colorbar": bar}
-    return figure(data, title, caption, height=110 + down * (size + 40), annotations=notes, coloraxis=colour_axis, showlegend=False, **layout)
+    colour_axis = {
+        "cmin": scale["zmin"],
+        "cmax": scale["zmax"],
+        "colorscale": scale["colorscale"],
+        "colorbar": bar,
+    }
+    return figure(
+        data,
+        title,
+        caption,
+        height=110 + down * (size + 40),
+        annotations=notes,
+        coloraxis=colour_axis,
+        showlegend=False,
+        **layout,
+    )
 
 
 def arcs(
@@ -150,11 +221,13 @@ def arcs(
     y_title: str = "distance (positions)",
     height: int = 380,
 ) -> Figure:
-    """Attention over a string: an arc from every query to each key that gets more than `threshold` of its attention.
+    """Attention over a string: an arc from every query to each key that gets more than `threshold`
+    of its attention.
 
     Args:
         tokens: text of each position (n,).
-        weights: name (a head) → attention (query n, key n), 0–1; strength is shown by opacity in four steps.
+        weights: name (a head) → attention (query n, key n), 0–1; strength is shown by opacity in
+            four steps.
     """
     steps = 24
     angle = np.linspace(0.0, math.pi, steps)
@@ -162,7 +235,10 @@ def arcs(
     for colour, (name, pattern) in zip(colours(len(weights)), weights.items(), strict=True):
         matrix = _matrix(pattern)
         shown = [(q, k) for q, k in np.argwhere(matrix > threshold).tolist() if q != k]
-        buckets = [[(q, k) for q, k in shown if min(3, int(matrix[q, k] * 4)) == bucket] for bucket in range(4)]
+        buckets = [
+            [(q, k) for q, k in shown if min(3, int(matrix[q, k] * 4)) == bucket]
+            for bucket in range(4)
+        ]
         kept = [bucket for bucket in range(4) if buckets[bucket]]
         for bucket in kept:
             opacity = (bucket + 1) / 4
@@ -172,7 +248,24 @@ def arcs(
                 y += [*(abs(q - k) * np.sin(angle)), math.nan]
             line = {"color": faint(colour, opacity), "width": 1 + 2 * opacity}
             legend = {"name": name, "legendgroup": name, "showlegend": bucket == kept[-1]}
-            data.append({"type": "scatter", "mode": "lines", "x": numbers(x, 4), "y": numbers(y, 4), "line": line, "hoverinfo": "skip", **legend})
-    ticks = {"tickmode": "array", "tickvals": list(range(len(tokens))), "ticktext": [str(token) for token in tokens], "tickangle": 0}
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": numbers(x, 4),
+                    "y": numbers(y, 4),
+                    "line": line,
+                    "hoverinfo": "skip",
+                    **legend,
+                }
+            )
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(range(len(tokens))),
+        "ticktext": [str(token) for token in tokens],
+        "tickangle": 0,
+    }
     x_axis = axis(x_title, showgrid=False, range=[-0.7, len(tokens) - 0.3], **ticks)
-    return figure(data, title, caption, height=height, xaxis=x_axis, yaxis=axis(y_title, rangemode="tozero"))
+    return figure(
+        data, title, caption, height=height, xaxis=x_axis, yaxis=axis(y_title, rangemode="tozero")
+    )

@@ -1,7 +1,9 @@
-"""The look of every figure: colours that colour-blind readers tell apart, one layout, numbers short enough to ship.
+"""The look of every figure: colours that colour-blind readers tell apart, one layout, numbers short
+enough to ship.
 
-A figure is the plain dictionary that plotly.js draws, so that making one imports no Plotly, and equal numbers give
-equal bytes. Backgrounds are transparent and text is a grey that reads on white and on black; a report refines it.
+A figure is the plain dictionary that plotly.js draws, so that making one imports no Plotly, and
+equal numbers give equal bytes. Backgrounds are transparent and text is a grey that reads on white
+and on black; a report refines it.
 """
 
 from __future__ import annotations
@@ -15,16 +17,40 @@ from mechint.results import Figure
 # Okabe & Ito (2008), the order changed so that the first three differ most in lightness too
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 SEQUENTIAL = "Viridis"
-DIVERGING = [[0.0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1.0, "#B2182B"]]
-CYCLIC = [[0.0, "#D55E00"], [0.2, "#E6C04B"], [0.4, "#4FA36B"], [0.6, "#2C7FB8"], [0.8, "#8C4FA3"], [1.0, "#D55E00"]]
-VIRIDIS = ("#440154", "#482878", "#3E4A89", "#31688E", "#26828E", "#1F9E89", "#35B779", "#6CCE59", "#B4DE2C")
+DIVERGING = [
+    [0.0, "#2166AC"],
+    [0.25, "#92C5DE"],
+    [0.5, "#F7F7F7"],
+    [0.75, "#F4A582"],
+    [1.0, "#B2182B"],
+]
+CYCLIC = [
+    [0.0, "#D55E00"],
+    [0.2, "#E6C04B"],
+    [0.4, "#4FA36B"],
+    [0.6, "#2C7FB8"],
+    [0.8, "#8C4FA3"],
+    [1.0, "#D55E00"],
+]
+VIRIDIS = (
+    "#440154",
+    "#482878",
+    "#3E4A89",
+    "#31688E",
+    "#26828E",
+    "#1F9E89",
+    "#35B779",
+    "#6CCE59",
+    "#B4DE2C",
+)
 INK, GRID = "#7A828E", "rgba(128,136,148,0.25)"
 MARGIN = {"l": 64, "r": 24, "t": 48, "b": 52}
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
 def numbers(values: Any, digits: int = 5) -> Any:
-    """Nested lists of `values` (tensor, array or sequence) with floats of `digits` significant digits; non-finite is a gap.
+    """Nested lists of `values` (tensor, array or sequence) with floats of `digits` significant
+    digits; non-finite is a gap.
 
     >>> numbers([1, 0.123456789, float("nan")])
     [1, 0.12346, None]
@@ -39,7 +65,9 @@ def numbers(values: Any, digits: int = 5) -> Any:
 
 
 def colours(n: int) -> list[str]:
-    """`n` line colours: the palette while it lasts, an ordered ramp for long families such as primes or layers."""
+    """`n` line colours: the palette while it lasts, an ordered ramp for long families such as
+    primes or layers.
+    """
     if n <= len(COLOURS):
         return list(COLOURS[:n])
     return [VIRIDIS[round(i * (len(VIRIDIS) - 1) / (n - 1))] for i in range(n)]
@@ -52,9 +80,18 @@ def faint(colour: str, alpha: float) -> str:
 
 
 def axis(title: str, *, log: bool = False, labels: bool = False, **more: Any) -> dict[str, Any]:
-    """One axis; `title` names the quantity, with its unit in brackets; `labels`: the values are names, not numbers."""
+    """One axis; `title` names the quantity, with its unit in brackets; `labels`: the values are
+    names, not numbers.
+    """
     assert title.strip(), "an axis without a name"
-    style = {"title": {"text": title, "standoff": 8}, "gridcolor": GRID, "zeroline": False, "linecolor": INK, "ticks": "outside", "ticklen": 4}
+    style = {
+        "title": {"text": title, "standoff": 8},
+        "gridcolor": GRID,
+        "zeroline": False,
+        "linecolor": INK,
+        "ticks": "outside",
+        "ticklen": 4,
+    }
     if log:
         style |= {"type": "log", "dtick": 1, "exponentformat": "power"}
     if labels:
@@ -62,12 +99,21 @@ def axis(title: str, *, log: bool = False, labels: bool = False, **more: Any) ->
     return style | {"tickcolor": INK, "automargin": True} | more
 
 
-def figure(data: Sequence[Mapping[str, Any]], title: str, caption: str, *, height: int = 380, **layout: Any) -> Figure:
+def figure(
+    data: Sequence[Mapping[str, Any]], title: str, caption: str, *, height: int = 380, **layout: Any
+) -> Figure:
     """The Figure of traces `data` under the common layout; `caption` says what to see in it."""
     assert title.strip(), "a figure without a title"
     named = sum(1 for trace in data if trace.get("showlegend", True) and trace.get("name"))
     base = {
-        "title": {"text": title, "x": 0, "xref": "container", "xanchor": "left", "font": {"size": 15}, "pad": {"l": 12, "t": 4}},
+        "title": {
+            "text": title,
+            "x": 0,
+            "xref": "container",
+            "xanchor": "left",
+            "font": {"size": 15},
+            "pad": {"l": 12, "t": 4},
+        },
         "font": {"family": FONT, "size": 12, "color": INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -76,16 +122,39 @@ def figure(data: Sequence[Mapping[str, Any]], title: str, caption: str, *, heigh
         "showlegend": named > 1,
         "legend": {"bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 2},
         "hoverlabel": {"font": {"family": FONT}},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,136,148,0.5)", "activecolor": INK},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "rgba(128,136,148,0.5)",
+            "activecolor": INK,
+        },
     }
     return Figure({"data": list(data), "layout": base | layout}, caption)
 
 
-def level(value: float, text: str, colour: str = INK, dash: str = "dash") -> tuple[dict[str, Any], dict[str, Any]]:
+def level(
+    value: float, text: str, colour: str = INK, dash: str = "dash"
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A horizontal line across the plot and its label, as a layout's shape and annotation."""
     y = numbers(float(value))
-    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": {"color": colour, "width": 1.2, "dash": dash}}
-    note = {"xref": "paper", "x": 1, "xanchor": "right", "y": y, "yanchor": "bottom", "text": text, "showarrow": False, "font": {"size": 11, "color": colour}}
+    shape = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": y,
+        "y1": y,
+        "line": {"color": colour, "width": 1.2, "dash": dash},
+    }
+    note = {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": y,
+        "yanchor": "bottom",
+        "text": text,
+        "showarrow": False,
+        "font": {"size": 11, "color": colour},
+    }
     return shape, note
 
 

@@ -1,7 +1,9 @@
-"""A finite group from its multiplication table: who its elements are, and the Fourier basis of functions on it.
+"""A finite group from its multiplication table: who its elements are, and the Fourier basis of
+functions on it.
 
-Everything follows from the table, so a table read off a trained model serves as well as one written down here.
-Only numpy is needed. Representations are computed when first asked for (``mechint/groups/representations.py``).
+Everything follows from the table, so a table read off a trained model serves as well as one written
+down here. Only numpy is needed. Representations are computed when first asked for
+(``mechint/groups/representations.py``).
 """
 
 from __future__ import annotations
@@ -27,14 +29,16 @@ MAX_ORDER = 1024
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteGroup:
-    """A finite group: ``table[a, b]`` is the index of the product a·b. Equal groups have equal tables.
+    """A finite group: ``table[a, b]`` is the index of the product a·b. Equal groups have equal
+    tables.
 
     Args:
         table: (n, n) integers 0 … n-1.
         names: one name an element, for texts and figures; the indices when none.
 
     Raises:
-        DataError: the table is not closed, has no identity, an element without inverse, or is not associative.
+        DataError: the table is not closed, has no identity, an element without inverse, or is not
+            associative.
 
     >>> FiniteGroup([[0, 1], [1, 0]])
     FiniteGroup(order=2)
@@ -59,18 +63,22 @@ class FiniteGroup:
         table.setflags(write=False)
         names = tuple(map(str, range(len(table)))) if names is None else tuple(names)
         if len(set(names)) != len(table):
-            raise DataError(f"group table: {len(set(names))} different names for {len(table)} elements")
+            raise DataError(
+                f"group table: {len(set(names))} different names for {len(table)} elements"
+            )
         object.__setattr__(self, "table", table)
         object.__setattr__(self, "names", names)
 
     @classmethod
     def _known(cls, table: NDArray, names: Sequence[str] | None = None) -> FiniteGroup:
-        """A group from a table that is one by construction; spares the O(n³) test of associativity."""
+        """A group from a table that is one by construction; spares the O(n³) test of
+        associativity.
+        """
         group = object.__new__(cls)
         group._fill(table, names)
         return group
 
-    # --- constructors ---------------------------------------------------------------------------------------------
+    # --- constructors -----------------------------------------------------------------------------
     @staticmethod
     @lru_cache(maxsize=64)
     def cyclic(n: int) -> FiniteGroup:
@@ -80,25 +88,40 @@ class FiniteGroup:
 
     @staticmethod
     def dihedral(n: int) -> FiniteGroup:
-        """The 2n symmetries of the n-gon: element i < n is the rotation rⁱ, element n + i the reflection rⁱs."""
-        _require(1 <= n <= MAX_ORDER // 2, f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}")
+        """The 2n symmetries of the n-gon: element i < n is the rotation rⁱ, element n + i the
+        reflection rⁱs.
+        """
+        _require(
+            1 <= n <= MAX_ORDER // 2,
+            f"dihedral group of the {n}-gon: expected 1 to {MAX_ORDER // 2}",
+        )
         flip, turn = np.divmod(np.arange(2 * n), n)
         # r^a s^e · r^b s^f = r^(a ± b) s^(e + f): a reflection turns what follows the other way
         turns = (turn[:, None] + np.where(flip[:, None], -turn, turn)) % n
-        return FiniteGroup._known(turns + n * (flip[:, None] ^ flip), [f"r{i}" for i in range(n)] + [f"r{i}s" for i in range(n)])
+        return FiniteGroup._known(
+            turns + n * (flip[:, None] ^ flip),
+            [f"r{i}" for i in range(n)] + [f"r{i}s" for i in range(n)],
+        )
 
     @staticmethod
     def symmetric(n: int) -> FiniteGroup:
-        """Permutations of 0 … n-1 in lexicographic order, named by their images; (a·b)(x) = a(b(x)), b acts first."""
+        """Permutations of 0 … n-1 in lexicographic order, named by their images; (a·b)(x) =
+        a(b(x)), b acts first.
+        """
         _require(1 <= n <= MAX_POINTS, f"symmetric group on {n} points: expected 1 to {MAX_POINTS}")
         return _of_permutations(np.array(list(itertools.permutations(range(n)))))
 
     @staticmethod
     def alternating(n: int) -> FiniteGroup:
         """Even permutations of 0 … n-1, in the order and with the product of `symmetric`."""
-        _require(1 <= n <= MAX_POINTS, f"alternating group on {n} points: expected 1 to {MAX_POINTS}")
+        _require(
+            1 <= n <= MAX_POINTS, f"alternating group on {n} points: expected 1 to {MAX_POINTS}"
+        )
         all_of_them = np.array(list(itertools.permutations(range(n))))
-        inversions = sum((all_of_them[:, i] > all_of_them[:, j] for i in range(n) for j in range(i + 1, n)), np.zeros(len(all_of_them), int))
+        inversions = sum(
+            (all_of_them[:, i] > all_of_them[:, j] for i in range(n) for j in range(i + 1, n)),
+            np.zeros(len(all_of_them), int),
+        )
         return _of_permutations(all_of_them[inversions % 2 == 0])
 
     @staticmethod
@@ -107,17 +130,22 @@ class FiniteGroup:
         n = a.order * b.order
         _require(n <= MAX_ORDER, f"direct product of order {n}: expected at most {MAX_ORDER}")
         table = a.table[:, None, :, None] * b.order + b.table[None, :, None, :]
-        return FiniteGroup._known(table.reshape(n, n), [f"{x},{y}" for x in a.names for y in b.names])
+        return FiniteGroup._known(
+            table.reshape(n, n), [f"{x},{y}" for x in a.names for y in b.names]
+        )
 
     @staticmethod
     def permutation_blocks() -> FiniteGroup:
-        """The 36 block-diagonal 6×6 permutation matrices of two 3×3 blocks: element ``6 * top + bottom``, each as in S3."""
+        """The 36 block-diagonal 6×6 permutation matrices of two 3×3 blocks: element
+        ``6 * top + bottom``, each as in S3.
+        """
         block = FiniteGroup.symmetric(3)
         return FiniteGroup.direct_product(block, block)
 
     @staticmethod
     def parse(spec: str) -> FiniteGroup:
-        """The group that `spec` names: C113, D7, S5, A5, blocks, or a direct product of such, S3xC4.
+        """The group that `spec` names: C113, D7, S5, A5, blocks, or a direct product of such,
+        S3xC4.
 
         >>> FiniteGroup.parse("S3xC4").order
         24
@@ -125,16 +153,26 @@ class FiniteGroup:
         Raises:
             ParameterError: `spec` is no such name.
         """
-        makers = {"C": FiniteGroup.cyclic, "D": FiniteGroup.dihedral, "S": FiniteGroup.symmetric, "A": FiniteGroup.alternating}
+        makers = {
+            "C": FiniteGroup.cyclic,
+            "D": FiniteGroup.dihedral,
+            "S": FiniteGroup.symmetric,
+            "A": FiniteGroup.alternating,
+        }
         factors = []
         for part in re.split("[x×]", spec):
             match = re.fullmatch(r"([CDSA])(\d{1,4})", part)
             if match is None and part != "blocks":
-                raise ParameterError(f"group {spec!r}: {part!r} is none of C<n>, D<n>, S<n>, A<n>, blocks; a product is written S3xC4")
-            factors.append(makers[match[1]](int(match[2])) if match else FiniteGroup.permutation_blocks())
+                raise ParameterError(
+                    f"group {spec!r}: {part!r} is none of C<n>, D<n>, S<n>, A<n>, blocks; a "
+                    "product is written S3xC4"
+                )
+            factors.append(
+                makers[match[1]](int(match[2])) if match else FiniteGroup.permutation_blocks()
+            )
         return reduce(FiniteGroup.direct_product, factors)
 
-    # --- elements -------------------------------------------------------------------------------------------------
+    # --- elements ---------------------------------------------------------------------------------
     def __repr__(self) -> str:
         return f"FiniteGroup(order={self.order})"
 
@@ -187,13 +225,16 @@ class FiniteGroup:
 
     @cached_property
     def logarithms(self) -> NDArray[np.int64]:
-        """(n,) discrete logarithm of each element of a cyclic group, to the base of its first generator.
+        """(n,) discrete logarithm of each element of a cyclic group, to the base of its first
+        generator.
 
         Raises:
             DataError: the group is not cyclic.
         """
         if not self.is_cyclic:
-            raise DataError(f"group of order {self.order}: it is not cyclic, so it has no logarithms")
+            raise DataError(
+                f"group of order {self.order}: it is not cyclic, so it has no logarithms"
+            )
         generator = int(np.argmax(self.element_orders == self.order))
         logarithms, element = np.zeros(self.order, np.int64), self.identity
         for k in range(self.order):
@@ -201,14 +242,15 @@ class FiniteGroup:
             element = self.table[element, generator]
         return logarithms
 
-    # --- representations ------------------------------------------------------------------------------------------
+    # --- representations --------------------------------------------------------------------------
     @cached_property
     def _decomposition(self) -> tuple[tuple[Irrep, ...], NDArray[np.float64], NDArray[np.float64]]:
         return decompose(self)
 
     @property
     def irreps(self) -> tuple[Irrep, ...]:
-        """The real irreducible representations, the trivial one first; `Irrep` says how they are named and ordered.
+        """The real irreducible representations, the trivial one first; `Irrep` says how they are
+        named and ordered.
 
         >>> [irrep.name for irrep in FiniteGroup.symmetric(4).irreps]
         ['trivial', 'sign', '2a', 'standard', 'standard⊗sign']
@@ -219,28 +261,37 @@ class FiniteGroup:
     def fourier_basis(self) -> NDArray[np.float64]:
         """(n, n) orthonormal rows: functions on the group, grouped by irrep (``irreps[i].rows``).
 
-        A cyclic group has the constant, then cosine and sine of every frequency; even n ends with the alternating row.
+        A cyclic group has the constant, then cosine and sine of every frequency; even n ends with
+        the alternating row.
         """
         return self._decomposition[1]
 
     @property
     def characters(self) -> NDArray[np.float64]:
-        """(n_irreps, n) traces of the real irreducible representations: twice the real part where the kind is not real."""
+        """(n_irreps, n) traces of the real irreducible representations: twice the real part where
+        the kind is not real.
+        """
         return self._decomposition[2]
 
     def irrep(self, name: str) -> Irrep:
         """The irrep called `name`; DataError names those there are."""
         found = next((irrep for irrep in self.irreps if irrep.name == name), None)
         if found is None:
-            raise DataError(f"group of order {self.order}: no irrep {name!r} (irreps: {', '.join(irrep.name for irrep in self.irreps)})")
+            raise DataError(
+                f"group of order {self.order}: no irrep {name!r} (irreps: "
+                f"{', '.join(irrep.name for irrep in self.irreps)})"
+            )
         return found
 
     def matrices(self, name: str) -> NDArray[np.float64]:
-        """(n, d, d) orthogonal matrices ρ(g) of the irrep `name`, d its real dimension; ρ(g)ρ(h) = ρ(gh)."""
+        """(n, d, d) orthogonal matrices ρ(g) of the irrep `name`, d its real dimension; ρ(g)ρ(h) =
+        ρ(gh).
+        """
         return irrep_matrices(self, self.irrep(name))
 
     def energy(self, x: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
-        """Share of the squared norm of `x` in each irrep, (n_irreps,), summed over the other axes; zeros for x = 0.
+        """Share of the squared norm of `x` in each irrep, (n_irreps,), summed over the other axes;
+        zeros for x = 0.
 
         >>> FiniteGroup.cyclic(4).energy([1.0, -1.0, 1.0, -1.0]).round(12).tolist()
         [0.0, 0.0, 1.0]
@@ -285,4 +336,7 @@ def _check(table: NDArray) -> None:
         wrong = table[table[a]] != table[a][table]
         if wrong.any():
             b, c = np.argwhere(wrong)[0]
-            raise DataError(f"group table: not associative: ({a}·{b})·{c} = {table[table[a, b], c]}, {a}·({b}·{c}) = {table[a, table[b, c]]}")
+            raise DataError(
+                f"group table: not associative: ({a}·{b})·{c} = {table[table[a, b], c]}, "
+                f"{a}·({b}·{c}) = {table[a, table[b, c]]}"
+            )

@@ -1,4 +1,6 @@
-"""The architectures a checkpoint may hold, and the device they run on; nothing heavy is imported before it is used."""
+"""The architectures a checkpoint may hold, and the device they run on; nothing heavy is imported
+before it is used.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,14 @@ from mechint.errors import ParameterError, UnknownNameError
 
 ARCHITECTURES = {
     "transformer": ("mechint.config:ModelConfig", "mechint.models.transformer:HookedTransformer"),
-    "linear-bottleneck": ("mechint.models.linear_bottleneck:LinearBottleneckConfig", "mechint.models.students:LinearBottleneck"),
-    "two-layer": ("mechint.models.two_layer:TwoLayerConfig", "mechint.models.students:TwoLayerStudent"),
+    "linear-bottleneck": (
+        "mechint.models.linear_bottleneck:LinearBottleneckConfig",
+        "mechint.models.students:LinearBottleneck",
+    ),
+    "two-layer": (
+        "mechint.models.two_layer:TwoLayerConfig",
+        "mechint.models.students:TwoLayerStudent",
+    ),
 }
 """Kind → its configuration and its module, which is made as ``Module(config, seed=0)``."""
 
@@ -45,7 +53,8 @@ def build(config: Settings, seed: int = 0) -> Any:
 
 
 def find_device(name: str) -> Any:
-    """The torch.device called `name` ("cpu", "cuda", "cuda:1"); ParameterError when it is not there.
+    """The torch.device called `name` ("cpu", "cuda", "cuda:1"); ParameterError when it is not
+    there.
 
     >>> find_device("cpu")
     device(type='cpu')

@@ -1,12 +1,14 @@
 """The transformer's mathematics, once, for cached forwards, fast training and ensembles.
 
-Every function takes parameters by name (TransformerLens's names) in one of two shapes: plain, or stacked with a
-leading `model` axis; activations then carry the same leading axis. `...` in shape comments stands for that axis.
+Every function takes parameters by name (TransformerLens's names) in one of two shapes: plain, or
+stacked with a leading `model` axis; activations then carry the same leading axis. `...` in shape
+comments stands for that axis.
 
-What is computed is said by a `Layout`: `dense` computes every position of every example in TransformerLens's shapes
-(what hooks need); `compact` computes each distinct (token, position) row of the first block once, no padding, and in
-the last block only what is read. Both walk through the same functions below; `tests/models/test_forward.py` holds
-their losses and gradients against each other.
+What is computed is said by a `Layout`: `dense` computes every position of every example in
+TransformerLens's shapes (what hooks need); `compact` computes each distinct (token, position) row
+of the first block once, no padding, and in the last block only what is read. Both walk through the
+same functions below; `tests/models/test_forward.py` holds their losses and gradients against each
+other.
 
 Cost: one forward. Memory: the activations autograd keeps.
 """
@@ -33,13 +35,15 @@ def no_hook(name: str, tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Gather:
-    """How one block goes from the rows it is given to the rows it hands on. B batch, Q queries, T keys, N rows out.
+    """How one block goes from the rows it is given to the rows it hands on. B batch, Q queries, T
+    keys, N rows out.
 
-    keys (..., B, T): row of each key; queries (..., B, Q): which of `query_rows` each query is; query_rows
-    (..., U): the rows that ask (None: all); out (..., N): which of the B·Q queries go on (None: all); residual
-    (..., N): the row that each of them stands on (None: its own); mask (..., B | 1, Q, T): what is added to the scores, -inf
-    where a query may not look (None: nothing); table: scores are computed once for every pair of rows and looked up;
-    in_order: the rows are the keys, B after B, and need no look-up.
+    keys (..., B, T): row of each key; queries (..., B, Q): which of `query_rows` each query is;
+    query_rows (..., U): the rows that ask (None: all); out (..., N): which of the B·Q queries go on
+    (None: all); residual (..., N): the row that each of them stands on (None: its own); mask (...,
+    B | 1, Q, T): what is added to the scores, -inf where a query may not look (None: nothing);
+    table: scores are computed once for every pair of rows and looked up; in_order: the rows are the
+    keys, B after B, and need no look-up.
     """
 
     keys: Tensor
@@ -56,8 +60,8 @@ class Gather:
 class Layout:
     """What a forward computes: the first rows, how blocks pass rows on, and which rows are read.
 
-    tokens, positions (..., rows); blocks: one Gather a block, or None for dense (rows are (batch, pos)); reads:
-    (..., reads) rows of the last block's output to unembed, None for all.
+    tokens, positions (..., rows); blocks: one Gather a block, or None for dense (rows are (batch,
+    pos)); reads: (..., reads) rows of the last block's output to unembed, None for all.
     """
 
     tokens: Tensor
@@ -68,11 +72,13 @@ class Layout:
 
 def dense(tokens: Tensor, first_position: int = 0) -> Layout:
     """Every position of `tokens` (..., batch, pos)."""
-    positions = torch.arange(first_position, first_position + tokens.shape[-1], device=tokens.device)
+    positions = torch.arange(
+        first_position, first_position + tokens.shape[-1], device=tokens.device
+    )
     return Layout(tokens, positions.expand(tokens.shape))
 
 
-# --- pieces -----------------------------------------------------------------------------------------------------------
+# --- pieces ---------------------------------------------------------------------------------------
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
@@ -90,22 +96,46 @@ def rows_of(x: Tensor, index: Tensor, stacked: bool) -> Tensor:
         return x.flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
     models, rows = x.shape[:2]
     if models > 1:
-        index = index + (rows * torch.arange(models, device=index.device)).view(-1, *[1] * (index.dim() - 1))
-    return x.reshape(models * rows, -1).index_select(0, index.flatten()).view(*index.shape, *x.shape[2:])
+        index = index + (rows * torch.arange(models, device=index.device)).view(
+            -1, *[1] * (index.dim() - 1)
+        )
+    return (
+        x.reshape(models * rows, -1)
+        .index_select(0, index.flatten())
+        .view(*index.shape, *x.shape[2:])
+    )
 
 
-def norm(p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
-    """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model has none."""
+def norm(
+    p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook
+) -> Tensor:
+    """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model
+    has none.
+    """
     if config.normalization_type is None:
         return x
-    weight, bias = (p[f"{name}.w"], p.get(f"{name}.b")) if config.normalization_type == "LN" else (None, None)
+    weight, bias = (
+        (p[f"{name}.w"], p.get(f"{name}.b")) if config.normalization_type == "LN" else (None, None)
+    )
     if hook is no_hook:
         if weight is not None and weight.numel() == x.shape[-1]:  # one model: in one pass
-            return F.layer_norm(x, x.shape[-1:], weight.flatten(), None if bias is None else bias.flatten(), config.eps)
+            return F.layer_norm(
+                x,
+                x.shape[-1:],
+                weight.flatten(),
+                None if bias is None else bias.flatten(),
+                config.eps,
+            )
         y = F.layer_norm(x, x.shape[-1:], eps=config.eps)
     else:
         x = x - x.mean(-1, keepdim=True)
-        y = hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt()))
+        y = hook(
+            f"{hooked_as}.hook_normalized",
+            x
+            / hook(
+                f"{hooked_as}.hook_scale", (x.square().mean(-1, keepdim=True) + config.eps).sqrt()
+            ),
+        )
     if weight is None:
         return y
     if weight.dim() == 2:
@@ -122,9 +152,15 @@ def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _heads(p: Parameters, weights: str, names: str, x: Tensor) -> Tensor:
-    """Queries, keys and values, those in `names`, of x (..., *, d_model) in one product -> (..., *, len(names) * head, d_head)."""
+    """Queries, keys and values, those in `names`, of x (..., *, d_model) in one product -> (..., *,
+    len(names) * head, d_head).
+    """
     weight = torch.cat([p[f"{weights}.W_{name}"] for name in names], -3)
-    bias = torch.cat([p[f"{weights}.b_{name}"] for name in names], -2) if f"{weights}.b_Q" in p else None
+    bias = (
+        torch.cat([p[f"{weights}.b_{name}"] for name in names], -2)
+        if f"{weights}.b_Q" in p
+        else None
+    )
     return heads(x, weight, bias)
 
 
@@ -137,25 +173,32 @@ def activation(name: str, x: Tensor) -> Tensor:
 
 
 def _scores(q: Tensor, k: Tensor, gather: Gather | None, stacked: bool) -> Tensor:
-    """q (..., B, Q, head, d_head) with k (..., B, T, head, d_head) -> (..., B, head, Q, T), unscaled.
+    """q (..., B, Q, head, d_head) with k (..., B, T, head, d_head) -> (..., B, head, Q, T),
+    unscaled.
 
-    Under a `table` gather q is (..., U, head, d_head) and k (..., rows, head, d_head): the products of all pairs of
-    rows are made once and looked up.
+    Under a `table` gather q is (..., U, head, d_head) and k (..., rows, head, d_head): the products
+    of all pairs of rows are made once and looked up.
     """
     if gather is None or not gather.table:
         return torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))
     table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
-    pairs = gather.queries.unsqueeze(-1) * table.shape[-1] + gather.keys.unsqueeze(-2)  # (..., B, Q, T)
+    pairs = gather.queries.unsqueeze(-1) * table.shape[-1] + gather.keys.unsqueeze(
+        -2
+    )  # (..., B, Q, T)
     table = table.flatten(-2).transpose(-2, -1)  # (..., U * rows, head)
     return rows_of(table, pairs, stacked).movedim(-1, -3)
 
 
 FEW = 4
-"""Up to so many (query, key) pairs a head, sums of products beat a batch of tiny matrix products."""
+"""Up to so many (query, key) pairs a head, sums of products beat a batch of tiny matrix
+products.
+"""
 
 
 def _mix(pattern: Tensor, v: Tensor) -> Tensor:
-    """pattern (..., B, head, Q, T) with v (..., B, T, head, d_head) -> z (..., B, Q, head, d_head)."""
+    """pattern (..., B, head, Q, T) with v (..., B, T, head, d_head) -> z (..., B, Q, head,
+    d_head).
+    """
     queries, keys = pattern.shape[-2:]
     if queries * keys > FEW:
         return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
@@ -163,22 +206,32 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last axis; in the order in memory, where looked-up scores have the heads innermost."""
+    """Softmax over the last axis; in the order in memory, where looked-up scores have the heads
+    innermost.
+    """
     if scores.stride(-3) == 1 and scores.shape[-3] > 1:
         return scores.movedim(-3, -1).softmax(-2).movedim(-1, -3)
     return scores.softmax(-1)
 
 
 def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool) -> list[Tensor]:
-    """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all that share their rows."""
+    """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all
+    that share their rows.
+    """
 
     def as_keys(rows: Tensor) -> Tensor:
-        return rows.view(*gather.keys.shape, *rows.shape[-2:]) if gather.in_order else rows_of(rows, gather.keys, stacked)
+        return (
+            rows.view(*gather.keys.shape, *rows.shape[-2:])
+            if gather.in_order
+            else rows_of(rows, gather.keys, stacked)
+        )
 
     n_heads = p[f"{weights}.W_Q"].shape[-3]
     if gather.query_rows is None and gather.queries is gather.keys and not gather.table:
         return list(as_keys(_heads(p, weights, "QKV", x)).split(n_heads, -2))
-    q = _heads(p, weights, "Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked))
+    q = _heads(
+        p, weights, "Q", x if gather.query_rows is None else rows_of(x, gather.query_rows, stacked)
+    )
     both = _heads(p, weights, "KV", x)
     if gather.table:
         k, v = both.split(n_heads, -2)
@@ -186,22 +239,42 @@ def _asked(p: Parameters, weights: str, x: Tensor, gather: Gather, stacked: bool
     return [rows_of(q, gather.queries, stacked), *as_keys(both).split(n_heads, -2)]
 
 
-def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, gather: Gather | None, hook: Hook) -> Tensor:
-    """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact (..., N, d_model)."""
+def attention(
+    p: Parameters,
+    name: str,
+    weights: str,
+    config: ModelConfig,
+    x: Tensor,
+    gather: Gather | None,
+    hook: Hook,
+) -> Tensor:
+    """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model), compact
+    (..., N, d_model).
+    """
     stacked = p[f"{weights}.W_Q"].dim() == 4
     if gather is None and hook is no_hook:
         q, k, v = _heads(p, weights, "QKV", x).split(p[f"{weights}.W_Q"].shape[-3], -2)
     elif gather is None:
-        q, k, v = (hook(f"{name}.hook_{letter.lower()}", _heads(p, weights, letter, x)) for letter in "QKV")
+        q, k, v = (
+            hook(f"{name}.hook_{letter.lower()}", _heads(p, weights, letter, x)) for letter in "QKV"
+        )
     else:
         q, k, v = _asked(p, weights, x, gather, stacked)
     scores = _scores(q, k, gather, stacked)
     if gather is None:
-        mask = _causal(scores.shape[-2], scores.shape[-1], scores.device) if config.attention_dir == "causal" else None
+        mask = (
+            _causal(scores.shape[-2], scores.shape[-1], scores.device)
+            if config.attention_dir == "causal"
+            else None
+        )
     else:
         mask = None if gather.mask is None else gather.mask.unsqueeze(-3)
     # added, not filled in: its gradient is the scores' own
-    scores = scores / config.scale if mask is None else torch.add(mask.to(scores.dtype), scores, alpha=1 / config.scale)
+    scores = (
+        scores / config.scale
+        if mask is None
+        else torch.add(mask.to(scores.dtype), scores, alpha=1 / config.scale)
+    )
     pattern = _softmax(hook(f"{name}.hook_attn_scores", scores))
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
@@ -221,18 +294,30 @@ def attention(p: Parameters, name: str, weights: str, config: ModelConfig, x: Te
 
 @functools.lru_cache(maxsize=64)
 def _causal(queries: int, keys: int, device: torch.device) -> Tensor:
-    """(query, key) -inf where the key comes after the query, 0 elsewhere; the last query stands at the last key."""
+    """(query, key) -inf where the key comes after the query, 0 elsewhere; the last query stands at
+    the last key.
+    """
     return torch.full((queries, keys), -torch.inf, device=device).triu(keys - queries + 1)
 
 
-def mlp(p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
+def mlp(
+    p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, hook: Hook
+) -> Tensor:
     """Feed-forward layer for normed rows x (..., *, d_model)."""
     pre = hook(f"{name}.hook_pre", linear(x, p[f"{weights}.W_in"], p.get(f"{weights}.b_in")))
     post = hook(f"{name}.hook_post", activation(config.act_fn, pre))
     return linear(post, p[f"{weights}.W_out"], p.get(f"{weights}.b_out"))
 
 
-def attend(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
+def attend(
+    p: Parameters,
+    config: ModelConfig,
+    index: int,
+    x: Tensor,
+    gather: Gather | None,
+    hook: Hook,
+    drop: Hook,
+) -> Tensor:
     """First half of block `index`: the residual stream x with what attention adds."""
     name, weights = f"blocks.{index}", f"blocks.{index % config.n_layers}"
     x = hook(f"{name}.hook_resid_pre", x)
@@ -244,8 +329,12 @@ def attend(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Ga
     return x + out
 
 
-def feed_forward(p: Parameters, config: ModelConfig, index: int, x: Tensor, hook: Hook, drop: Hook) -> Tensor:
-    """Second half of block `index`: the residual stream x with what the feed-forward layer adds, if there is one."""
+def feed_forward(
+    p: Parameters, config: ModelConfig, index: int, x: Tensor, hook: Hook, drop: Hook
+) -> Tensor:
+    """Second half of block `index`: the residual stream x with what the feed-forward layer adds, if
+    there is one.
+    """
     name, weights = f"blocks.{index}", f"blocks.{index % config.n_layers}"
     if not config.attn_only:
         x = hook(f"{name}.hook_resid_mid", x)
@@ -255,9 +344,21 @@ def feed_forward(p: Parameters, config: ModelConfig, index: int, x: Tensor, hook
     return hook(f"{name}.hook_resid_post", x)
 
 
-def block(p: Parameters, config: ModelConfig, index: int, x: Tensor, gather: Gather | None, hook: Hook, drop: Hook) -> Tensor:
-    """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses the weights, not the hooks."""
-    return feed_forward(p, config, index, attend(p, config, index, x, gather, hook, drop), hook, drop)
+def block(
+    p: Parameters,
+    config: ModelConfig,
+    index: int,
+    x: Tensor,
+    gather: Gather | None,
+    hook: Hook,
+    drop: Hook,
+) -> Tensor:
+    """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses the
+    weights, not the hooks.
+    """
+    return feed_forward(
+        p, config, index, attend(p, config, index, x, gather, hook, drop), hook, drop
+    )
 
 
 def embed(p: Parameters, layout: Layout, hook: Hook = no_hook) -> Tensor:
@@ -268,7 +369,9 @@ def embed(p: Parameters, layout: Layout, hook: Hook = no_hook) -> Tensor:
     return tokens + hook("hook_pos_embed", rows_of(p["pos_embed.W_pos"], positions, stacked))
 
 
-def unembed(p: Parameters, config: ModelConfig, x: Tensor, hook: Hook = no_hook, group: int | None = None) -> Tensor:
+def unembed(
+    p: Parameters, config: ModelConfig, x: Tensor, hook: Hook = no_hook, group: int | None = None
+) -> Tensor:
     """Logits (..., rows, d_vocab_out) of rows x, or of one output group."""
     x = norm(p, "ln_final", "ln_final", config, x, hook)
     weight, bias = p["unembed.W_U"], p.get("unembed.b_U")
@@ -280,16 +383,35 @@ def unembed(p: Parameters, config: ModelConfig, x: Tensor, hook: Hook = no_hook,
 
 
 def blocks(
-    p: Parameters, config: ModelConfig, x: Tensor, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook, start: int = 0, stop: int | None = None
+    p: Parameters,
+    config: ModelConfig,
+    x: Tensor,
+    layout: Layout,
+    hook: Hook = no_hook,
+    drop: Hook = no_hook,
+    start: int = 0,
+    stop: int | None = None,
 ) -> Tensor:
     """Residual stream after blocks start … stop-1."""
     for index in range(start, config.depth if stop is None else stop):
-        x = block(p, config, index, x, None if layout.blocks is None else layout.blocks[index], hook, drop)
+        x = block(
+            p, config, index, x, None if layout.blocks is None else layout.blocks[index], hook, drop
+        )
     return x
 
 
-def read_out(p: Parameters, config: ModelConfig, x: Tensor, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook, start: int = 0) -> Tensor:
-    """Logits from the residual stream x before block `start`; output groups leave where `read_layers` says."""
+def read_out(
+    p: Parameters,
+    config: ModelConfig,
+    x: Tensor,
+    layout: Layout,
+    hook: Hook = no_hook,
+    drop: Hook = no_hook,
+    start: int = 0,
+) -> Tensor:
+    """Logits from the residual stream x before block `start`; output groups leave where
+    `read_layers` says.
+    """
     stacked = p["unembed.W_U"].dim() == 3
 
     def reads(rows: Tensor) -> Tensor:
@@ -301,11 +423,21 @@ def read_out(p: Parameters, config: ModelConfig, x: Tensor, layout: Layout, hook
     for depth in range(start, config.depth + 1):
         if depth > start:
             x = blocks(p, config, x, layout, hook, drop, depth - 1, depth)
-        for group in (group for group, after in enumerate(config.read_layers) if after == depth or (depth == start and after < start)):
-            logits[group] = unembed(p, config, reads(x), hook if depth == config.depth else no_hook, group)
+        for group in (
+            group
+            for group, after in enumerate(config.read_layers)
+            if after == depth or (depth == start and after < start)
+        ):
+            logits[group] = unembed(
+                p, config, reads(x), hook if depth == config.depth else no_hook, group
+            )
     return torch.cat([part for part in logits if part is not None], -1)
 
 
-def forward(p: Parameters, config: ModelConfig, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook) -> Tensor:
-    """Logits of what the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads, d_vocab_out)."""
+def forward(
+    p: Parameters, config: ModelConfig, layout: Layout, hook: Hook = no_hook, drop: Hook = no_hook
+) -> Tensor:
+    """Logits of what the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads,
+    d_vocab_out).
+    """
     return read_out(p, config, embed(p, layout, hook), layout, hook, drop)

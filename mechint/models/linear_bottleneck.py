@@ -1,10 +1,13 @@
-"""The linear bottleneck: one shared encoder of few columns, one linear decoder a task ("Why Larger Models Learn More", Sec. 3).
+"""The linear bottleneck: one shared encoder of few columns, one linear decoder a task ("Why Larger
+Models Learn More", Sec. 3).
 
-Parameters, plain or stacked with a leading `model` axis (written ``...``): W_enc (..., n, columns) and, where decoders
-are learned, W_dec (..., task, columns, n_out). What the encoder keeps is its column space, with projector P = QQᵀ.
+Parameters, plain or stacked with a leading `model` axis (written ``...``): W_enc (..., n, columns)
+and, where decoders are learned, W_dec (..., task, columns, n_out). What the encoder keeps is its
+column space, with projector P = QQᵀ.
 
-Widths share one stacked ensemble: with `columns` above `width` the spare columns are zero, and zero they stay, because
-a zero column gets a zero gradient in every loss below. So the projector is that of the used columns, exactly.
+Widths share one stacked ensemble: with `columns` above `width` the spare columns are zero, and zero
+they stay, because a zero column gets a zero gradient in every loss below. So the projector is that
+of the used columns, exactly.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from mechint.task import Batch
 
 
 class RegressionTruth(Protocol):
-    """What a mixture of regressions tells its student: task t's target is ``readouts[t] @ x``, C_t = readouts[t]ᵀ readouts[t]."""
+    """What a mixture of regressions tells its student: task t's target is ``readouts[t] @ x``, C_t
+    = readouts[t]ᵀ readouts[t].
+    """
 
     @property
     def priors(self) -> Tensor:
@@ -55,8 +60,19 @@ class LinearBottleneckConfig(Settings):
     width: int = setting(16, "columns of the encoder that are used", low=1)
     n_tasks: int = setting(8, "decoders", low=1)
     n_out: int = setting(8, "outputs of a decoder", low=1)
-    decoder: str = setting("learned", "learned beside the encoder, or at every step the best there is (population loss only)", choices=("learned", "optimal"))
-    columns: int | None = setting(None, "columns of the encoder, the spare ones zero, so that widths share an ensemble; width when none", low=1)
+    decoder: str = setting(
+        "learned",
+        "learned beside the encoder, or at every step the best there is (population loss only)",
+        choices=("learned", "optimal"),
+    )
+    columns: int | None = setting(
+        None,
+        (
+            "columns of the encoder, the spare ones zero, so that widths share an ensemble; width "
+            "when none"
+        ),
+        low=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,10 +95,14 @@ class LinearBottleneckConfig(Settings):
 
 
 def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
-    """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of linear gain."""
+    """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of
+    linear gain.
+    """
     generator = torch.Generator().manual_seed(seed)
     columns, width = config.columns or config.width, config.width
-    basis, r = torch.linalg.qr(torch.randn(config.n, width, generator=generator, dtype=torch.float64))
+    basis, r = torch.linalg.qr(
+        torch.randn(config.n, width, generator=generator, dtype=torch.float64)
+    )
     encoder = torch.zeros(config.n, columns)
     encoder[:, :width] = (basis * r.diagonal().sign()).float()
     if config.decoder == "optimal":
@@ -93,22 +113,32 @@ def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
     return {"W_enc": encoder, "W_dec": decoders}
 
 
-def forward(p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook) -> Tensor:
-    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task (..., batch)."""
+def forward(
+    p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook
+) -> Tensor:
+    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task
+    (..., batch).
+    """
     if "W_dec" not in p:
-        raise ParameterError("model: decoder='optimal' answers no batch; train on the population loss, or take the decoders of with_decoders")
+        raise ParameterError(
+            "model: decoder='optimal' answers no batch; train on the population loss, or take "
+            "the decoders of with_decoders"
+        )
     encoded = hook("hook_encoded", linear(x, p["W_enc"]))
-    every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2)).unflatten(-1, (config.n_tasks, config.n_out))
+    every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2)).unflatten(
+        -1, (config.n_tasks, config.n_out)
+    )
     every = hook("hook_decoded", every)  # (..., batch, task, n_out)
     chosen = task[..., None, None].expand(*task.shape, 1, config.n_out)
     return every.gather(-2, chosen).squeeze(-2)
 
 
 def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
-    """Squared error of every model, (...,): summed over outputs, mean over the batch; weights multiply, they do not renormalise.
+    """Squared error of every model, (...,): summed over outputs, mean over the batch; weights
+    multiply, they do not renormalise.
 
-    A batch that all models share (expanded along `model`, so of stride zero) enters by its moments alone, which is as
-    exact and costs what a few examples cost.
+    A batch that all models share (expanded along `model`, so of stride zero) enters by its moments
+    alone, which is as exact and costs what a few examples cost.
     """
     if p["W_enc"].dim() == 3 and batch.tokens.stride(0) == 0 and batch.masks["task"].stride(0) == 0:
         return _shared_losses(p, config, batch[0])
@@ -117,20 +147,34 @@ def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tenso
 
 
 def _shared_losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
-    """Σ_t ⟨V_t, S_t V_t⟩ - 2 ⟨V_t, R_t⟩ + mean |y|², with V_t = E W_t and the batch's moments S_t = x xᵀ, R_t = x yᵀ by task."""
-    weight = torch.full_like(batch.tokens[:, :1], 1 / len(batch)) if batch.weights is None else batch.weights.unsqueeze(-1) / len(batch)
+    """Σ_t ⟨V_t, S_t V_t⟩ - 2 ⟨V_t, R_t⟩ + mean |y|², with V_t = E W_t and the batch's moments S_t =
+    x xᵀ, R_t = x yᵀ by task.
+    """
+    weight = (
+        torch.full_like(batch.tokens[:, :1], 1 / len(batch))
+        if batch.weights is None
+        else batch.weights.unsqueeze(-1) / len(batch)
+    )
     of_task = F.one_hot(batch.masks["task"], config.n_tasks).to(batch.tokens) * weight
     by_task = torch.einsum("bt,bi->tib", of_task, batch.tokens)
     student = p["W_enc"] @ p["W_dec"].transpose(1, 2).flatten(2)  # (model, n, task * n_out)
-    by_model = student.unflatten(2, (config.n_tasks, config.n_out)).permute(2, 1, 0, 3)  # (task, n, model, n_out)
+    by_model = student.unflatten(2, (config.n_tasks, config.n_out)).permute(
+        2, 1, 0, 3
+    )  # (task, n, model, n_out)
     flat = by_model.flatten(2)
-    quadratic = ((by_task @ batch.tokens) @ flat * flat).sum((0, 1)).unflatten(0, (-1, config.n_out)).sum(-1)
+    quadratic = (
+        ((by_task @ batch.tokens) @ flat * flat)
+        .sum((0, 1))
+        .unflatten(0, (-1, config.n_out))
+        .sum(-1)
+    )
     cross = (by_model * (by_task @ batch.targets).unsqueeze(2)).sum((0, 1, 3))
     return quadratic - 2 * cross + (weight * batch.targets.square()).sum()
 
 
 class _Projector(torch.autograd.Function):
-    """P = E (EᵀE)⁻¹ Eᵀ with its gradient in closed form, (I - P)(Γ + Γᵀ) E (EᵀE)⁻¹: several times faster than through QR.
+    """P = E (EᵀE)⁻¹ Eᵀ with its gradient in closed form, (I - P)(Γ + Γᵀ) E (EᵀE)⁻¹: several times
+    faster than through QR.
 
     A zero column is given the unit diagonal, which decouples it.
     """
@@ -151,7 +195,9 @@ class _Projector(torch.autograd.Function):
 
 
 def projector(encoder: Tensor) -> Tensor:
-    """P (..., n, n) on the column space of the encoder (..., n, columns), whatever its zero columns."""
+    """P (..., n, n) on the column space of the encoder (..., n, columns), whatever its zero
+    columns.
+    """
     return _Projector.apply(encoder)  # type: ignore[return-value]
 
 
@@ -168,7 +214,8 @@ def captured(p: Parameters, task: RegressionTruth) -> Tensor:
 
 
 def task_losses(p: Parameters, task: RegressionTruth) -> Tensor:
-    """Exact loss of every task, (..., task): Tr(C_t (I - P)) under the best decoders, or that of the learned ones.
+    """Exact loss of every task, (..., task): Tr(C_t (I - P)) under the best decoders, or that of
+    the learned ones.
 
     The learned decoder W_t leaves ‖readout_t - W_tᵀ Eᵀ‖²_F, the inputs being isotropic.
     """
@@ -182,7 +229,9 @@ def task_losses(p: Parameters, task: RegressionTruth) -> Tensor:
 
 
 def population_loss(p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth) -> Tensor:
-    """Exact mixture loss Σ_t p_t L_t, (...,); its gradient is the one that stochastic training estimates."""
+    """Exact mixture loss Σ_t p_t L_t, (...,); its gradient is the one that stochastic training
+    estimates.
+    """
     priors, spectra, bases = _truth(task, p["W_enc"])
     if "W_dec" in p:
         return task_losses(p, task) @ priors
@@ -192,14 +241,20 @@ def population_loss(p: Parameters, config: LinearBottleneckConfig, task: Regress
 
 
 def features_held(p: Parameters, task: RegressionTruth) -> Tensor:
-    """Features of each task in the encoder's column space, a_t r = Tr(P Π_t), (..., task) in 0 … r; basis-free."""
+    """Features of each task in the encoder's column space, a_t r = Tr(P Π_t), (..., task) in 0 … r;
+    basis-free.
+    """
     return captured({"W_enc": p["W_enc"].double()}, task).sum(-1)
 
 
 def residual(p: Parameters, task: RegressionTruth, common: tuple[int, ...]) -> Tensor:
-    """ρ_C = Tr((I - P) M_C) of the tasks `common`, (...,): what is left of their signal (Theorem 4)."""
+    """ρ_C = Tr((I - P) M_C) of the tasks `common`, (...,): what is left of their signal (Theorem
+    4).
+    """
     exact = {"W_enc": p["W_enc"].double()}
-    return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[..., list(common)].sum(-1)
+    return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[
+        ..., list(common)
+    ].sum(-1)
 
 
 def measures(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
@@ -209,7 +264,9 @@ def measures(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
 
 
 def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
-    """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ, so that a forward answers with P."""
+    """The parameters with the best decoder of every task, W_t = E⁺ readout_tᵀ, so that a forward
+    answers with P.
+    """
     encoder = p["W_enc"]
     _, spectra, bases = _truth(task, encoder)
     readouts = spectra.sqrt().unsqueeze(-1) * bases

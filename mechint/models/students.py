@@ -1,6 +1,7 @@
 """The students as hooked modules, and the table that training finds them in by `Task.model_kind`.
 
-Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transformer's does in `functional`.
+Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transformer's does in
+`functional`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from mechint.models.two_layer import TwoLayerConfig
 class _Student(HookedRootModule):
     """Parameters of `initial` by name, one hook point a name of `hooks`."""
 
-    def __init__(self, config: LinearBottleneckConfig | TwoLayerConfig, initial: Mapping[str, Tensor], hooks: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        config: LinearBottleneckConfig | TwoLayerConfig,
+        initial: Mapping[str, Tensor],
+        hooks: tuple[str, ...],
+    ) -> None:
         super().__init__()
         self.config = config
         for name in hooks:
@@ -44,10 +50,14 @@ class _Student(HookedRootModule):
         """Take parameters by name; CheckpointError where a name or a shape does not fit."""
         own = self.weights()
         if set(own) != set(state):
-            raise CheckpointError(f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}")
+            raise CheckpointError(
+                f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
+            )
         for name, value in own.items():
             if tuple(state[name].shape) != tuple(value.shape):
-                raise CheckpointError(f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}")
+                raise CheckpointError(
+                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+                )
         with torch.no_grad():
             for name, value in own.items():
                 value.copy_(state[name])
@@ -59,22 +69,29 @@ class _Student(HookedRootModule):
 class LinearBottleneck(_Student):
     """One shared encoder and a linear decoder a task.
 
-    Hooks: hook_encoded (batch, columns), hook_decoded (batch, task, n_out): what every task's decoder answers.
+    Hooks: hook_encoded (batch, columns), hook_decoded (batch, task, n_out): what every task's
+    decoder answers.
 
     Example:
-        >>> model = LinearBottleneck(LinearBottleneckConfig(n=8, width=3, n_tasks=4, n_out=2), seed=0)
+        >>> model = LinearBottleneck(LinearBottleneckConfig(n=8, width=3, n_tasks=4, n_out=2),
+        ...     seed=0)
         >>> answers, cache = model.run_with_cache(torch.ones(5, 8), torch.tensor([0, 1, 2, 3, 0]))
-        >>> tuple(answers.shape), tuple(cache["hook_encoded"].shape), tuple(cache["hook_decoded"].shape)
+        >>> (tuple(answers.shape), tuple(cache["hook_encoded"].shape),
+        ...     tuple(cache["hook_decoded"].shape))
         ((5, 2), (5, 3), (5, 4, 2))
     """
 
     config: LinearBottleneckConfig
 
     def __init__(self, config: LinearBottleneckConfig, seed: int = 0) -> None:
-        super().__init__(config, linear_bottleneck.initialise(config, seed), ("hook_encoded", "hook_decoded"))
+        super().__init__(
+            config, linear_bottleneck.initialise(config, seed), ("hook_encoded", "hook_decoded")
+        )
 
     def forward(self, x: Tensor, task: Tensor) -> Tensor:
-        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,) int64."""
+        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,)
+        int64.
+        """
         return linear_bottleneck.forward(self.weights(), self.config, x, task, self._through)
 
 
@@ -102,11 +119,12 @@ class TwoLayerStudent(_Student):
 
 @dataclass(frozen=True)
 class Student:
-    """One architecture: its configuration and module, and the functions on plain or stacked parameters that training calls.
+    """One architecture: its configuration and module, and the functions on plain or stacked
+    parameters that training calls.
 
     initialise(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
-    population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name → (model,), what has
-    been learned so far, for the metrics log.
+    population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name
+    → (model,), what has been learned so far, for the metrics log.
     """
 
     config: Any
@@ -126,5 +144,12 @@ STUDENTS: Mapping[str, Student] = {
         linear_bottleneck.population_loss,
         linear_bottleneck.measures,
     ),
-    "two-layer": Student(TwoLayerConfig, TwoLayerStudent, two_layer.initialise, two_layer.losses, two_layer.population_loss, two_layer.measures),
+    "two-layer": Student(
+        TwoLayerConfig,
+        TwoLayerStudent,
+        two_layer.initialise,
+        two_layer.losses,
+        two_layer.population_loss,
+        two_layer.measures,
+    ),
 }

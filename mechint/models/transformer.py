@@ -1,8 +1,9 @@
-"""HookedTransformer: the functional transformer as a module with TransformerLens's names, shapes and hooks.
+"""HookedTransformer: the functional transformer as a module with TransformerLens's names, shapes
+and hooks.
 
-Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict goes both ways, and
-the same hook names in the same order. The mathematics lives in `mechint.models.forward`; this module holds the
-parameters, the hook points and the initialisation.
+Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict
+goes both ways, and the same hook names in the same order. The mathematics lives in
+`mechint.models.forward`; this module holds the parameters, the hook points and the initialisation.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of every parameter, in TransformerLens's order."""
     d, heads, d_head, d_mlp = config.d_model, config.n_heads, config.d_head, config.d_mlp
     assert d_head is not None and d_mlp is not None  # filled in by ModelConfig
-    shapes: dict[str, tuple[int, ...]] = {"embed.W_E": (config.d_vocab, d), "pos_embed.W_pos": (config.n_ctx, d)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed.W_E": (config.d_vocab, d),
+        "pos_embed.W_pos": (config.n_ctx, d),
+    }
     for layer in range(config.n_layers):
-        block: dict[str, tuple[int, ...]] = {f"attn.W_{which}": (heads, d, d_head) for which in "QKV"}
+        block: dict[str, tuple[int, ...]] = {
+            f"attn.W_{which}": (heads, d, d_head) for which in "QKV"
+        }
         block["attn.W_O"] = (heads, d_head, d)
         if config.use_bias:
             block |= {f"attn.b_{which}": (heads, d_head) for which in "QKV"} | {"attn.b_O": (d,)}
@@ -47,33 +53,49 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def _norm_shapes(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
     if config.normalization_type != "LN":
         return {}
-    return {f"{name}.w": (config.d_model,)} | ({f"{name}.b": (config.d_model,)} if config.use_bias else {})
+    return {f"{name}.w": (config.d_model,)} | (
+        {f"{name}.b": (config.d_model,)} if config.use_bias else {}
+    )
 
 
 def initialise(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     """Initial parameters, float32 on the CPU; a function of config and seed alone."""
     generator = torch.Generator().manual_seed(seed)
-    return {name: _initial(config, name, shape, generator) for name, shape in parameter_shapes(config).items()}
+    return {
+        name: _initial(config, name, shape, generator)
+        for name, shape in parameter_shapes(config).items()
+    }
 
 
-def _initial(config: ModelConfig, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def _initial(
+    config: ModelConfig, name: str, shape: tuple[int, ...], generator: torch.Generator
+) -> Tensor:
     kind = name.rpartition(".")[2]
     if kind == "w":
         return torch.ones(shape)
     if kind.startswith("b"):
         return torch.zeros(shape)
     embedding = kind in ("W_E", "W_pos")
-    fan_in = {"W_O": config.n_heads * (config.d_head or 0), "W_out": config.d_mlp}.get(kind, config.d_model)
+    fan_in = {"W_O": config.n_heads * (config.d_head or 0), "W_out": config.d_mlp}.get(
+        kind, config.d_model
+    )
     if embedding and config.embed_std is not None:
         std = config.embed_std
     elif config.initializer_range is not None:
         std = config.initializer_range
     elif config.init_mode == "torch" and not embedding:
-        return torch.empty(shape).uniform_(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), generator=generator)
+        return torch.empty(shape).uniform_(
+            -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), generator=generator
+        )
     elif config.init_mode == "he":
         std = math.sqrt((1 if embedding else 2) / fan_in)
     else:
-        std = {"gpt2": 0.8 / math.sqrt(config.d_model), "d_model": 1 / math.sqrt(config.d_model), "normal": 0.02, "torch": 1.0}[config.init_mode]
+        std = {
+            "gpt2": 0.8 / math.sqrt(config.d_model),
+            "d_model": 1 / math.sqrt(config.d_model),
+            "normal": 0.02,
+            "torch": 1.0,
+        }[config.init_mode]
     return torch.empty(shape).normal_(0, std, generator=generator)
 
 
@@ -94,7 +116,15 @@ class _Block(_Hooks):
         super().__init__("hook_resid_pre", "hook_attn_out", *mlp, "hook_resid_post")
         norm = ("hook_scale", "hook_normalized") if config.normalization_type else ()
         self.ln1 = _Hooks(*norm)
-        self.attn = _Hooks("hook_q", "hook_k", "hook_v", "hook_attn_scores", "hook_pattern", "hook_z", "hook_result")
+        self.attn = _Hooks(
+            "hook_q",
+            "hook_k",
+            "hook_v",
+            "hook_attn_scores",
+            "hook_pattern",
+            "hook_z",
+            "hook_result",
+        )
         if not config.attn_only:
             self.ln2 = _Hooks(*norm)
             self.mlp = _Hooks("hook_pre", "hook_post")
@@ -103,13 +133,14 @@ class _Block(_Hooks):
 class HookedTransformer(HookedRootModule):
     """A transformer with a hook at every activation.
 
-    Pass r of the weight-tied block l has the hooks of block ``r * n_layers + l``: ``model.blocks`` has `config.depth`
-    entries, of which the first `n_layers` hold the weights. `use_attn_result` makes ``attn.hook_result``
-    (batch, pos, head, d_model) run.
+    Pass r of the weight-tied block l has the hooks of block ``r * n_layers + l``: ``model.blocks``
+    has `config.depth` entries, of which the first `n_layers` hold the weights. `use_attn_result`
+    makes ``attn.hook_result`` (batch, pos, head, d_model) run.
 
     Example:
         >>> from mechint.config import ModelConfig
-        >>> model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4), seed=0)
+        >>> model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4),
+        ...     seed=0)
         >>> logits, cache = model.run_with_cache(torch.tensor([[1, 2, 4]]))
         >>> tuple(logits.shape), tuple(cache["blocks.0.mlp.hook_post"].shape)
         ((1, 3, 4), (1, 3, 32))
@@ -122,7 +153,9 @@ class HookedTransformer(HookedRootModule):
         self.hook_embed, self.hook_pos_embed = HookPoint(), HookPoint()
         self.embed, self.pos_embed, self.unembed = _Hooks(), _Hooks(), _Hooks()
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.depth))
-        self.ln_final = _Hooks(*(("hook_scale", "hook_normalized") if config.normalization_type else ()))
+        self.ln_final = _Hooks(
+            *(("hook_scale", "hook_normalized") if config.normalization_type else ())
+        )
         for name, value in initialise(config, seed).items():
             owner, _, kind = name.rpartition(".")
             self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
@@ -151,14 +184,17 @@ class HookedTransformer(HookedRootModule):
         """The parameters by name, as the functional transformer takes them."""
         return dict(self.named_parameters())
 
-    def forward(self, tokens: Tensor, start_at_layer: int | None = None, stop_at_layer: int | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, start_at_layer: int | None = None, stop_at_layer: int | None = None
+    ) -> Tensor:
         """Logits (batch, pos, d_vocab_out) of tokens (batch, pos).
 
         Args:
-            tokens: int64; with `start_at_layer` the residual stream (batch, pos, d_model) before that block may stand
-                in its place.
+            tokens: int64; with `start_at_layer` the residual stream (batch, pos, d_model) before
+                that block may stand in its place.
             start_at_layer: begin with this block.
-            stop_at_layer: return the residual stream (batch, pos, d_model) before this block instead of logits.
+            stop_at_layer: return the residual stream (batch, pos, d_model) before this block
+                instead of logits.
 
         Raises:
             ParameterError: more positions than n_ctx, or a token outside the vocabulary.
@@ -171,29 +207,49 @@ class HookedTransformer(HookedRootModule):
         else:
             x, first, layout = tokens, start_at_layer, forward.dense(tokens[..., 0].long())
         if stop_at_layer is not None:
-            return forward.blocks(self.weights(), self.config, x, layout, _Through(self), start=first, stop=stop_at_layer)
+            return forward.blocks(
+                self.weights(),
+                self.config,
+                x,
+                layout,
+                _Through(self),
+                start=first,
+                stop=stop_at_layer,
+            )
         return forward.read_out(self.weights(), self.config, x, layout, _Through(self), start=first)
 
     def _check(self, tokens: Tensor) -> None:
         if tokens.dim() != 2 or tokens.shape[1] > self.config.n_ctx:
-            raise ParameterError(f"model: tokens of shape {tuple(tokens.shape)}: expected (batch, pos) with at most n_ctx={self.config.n_ctx} positions")
-        if tokens.numel() and not (0 <= int(tokens.min()) and int(tokens.max()) < self.config.d_vocab):
-            raise ParameterError(f"model: token {int(tokens.max())} is outside the vocabulary of d_vocab={self.config.d_vocab}")
+            raise ParameterError(
+                f"model: tokens of shape {tuple(tokens.shape)}: expected (batch, pos) with at "
+                f"most n_ctx={self.config.n_ctx} positions"
+            )
+        if tokens.numel() and not (
+            0 <= int(tokens.min()) and int(tokens.max()) < self.config.d_vocab
+        ):
+            raise ParameterError(
+                f"model: token {int(tokens.max())} is outside the vocabulary of "
+                f"d_vocab={self.config.d_vocab}"
+            )
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
         """Take parameters from a TransformerLens state dict.
 
-        Buffers (``mask``, ``IGNORE``) are passed over; biases of a model without biases must be zero there.
+        Buffers (``mask``, ``IGNORE``) are passed over; biases of a model without biases must be
+        zero there.
 
         Raises:
-            CheckpointError: a parameter is missing, has another shape, or is one this model does not have.
+            CheckpointError: a parameter is missing, has another shape, or is one this model does
+                not have.
         """
         own = self.weights()
         for name, value in own.items():
             if name not in state:
                 raise CheckpointError(f"state dict lacks {name}, shape {tuple(value.shape)}")
             if tuple(state[name].shape) != tuple(value.shape):
-                raise CheckpointError(f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}")
+                raise CheckpointError(
+                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+                )
         for name, value in state.items():
             buffer = name.endswith((".mask", ".IGNORE"))
             zero_bias = name.rpartition(".")[2].startswith("b") and not bool(torch.any(value))
@@ -204,9 +260,13 @@ class HookedTransformer(HookedRootModule):
                 value.copy_(state[name])
 
     def transformer_lens_state(self) -> dict[str, Tensor]:
-        """The state dict TransformerLens's HookedTransformer loads: with zero biases where this model has none."""
+        """The state dict TransformerLens's HookedTransformer loads: with zero biases where this
+        model has none.
+        """
         state = {name: value.detach().clone() for name, value in self.weights().items()}
-        for name, shape in parameter_shapes(dataclasses.replace(self.config, use_bias=True)).items():
+        for name, shape in parameter_shapes(
+            dataclasses.replace(self.config, use_bias=True)
+        ).items():
             state.setdefault(name, torch.zeros(shape, device=self.device))
         return state
 

@@ -1,9 +1,12 @@
-"""The two-layer student of single-index sums: f(x) = Σ_i ‖w_i‖² σ(⟨x, w_i / ‖w_i‖⟩) (Ren et al. 2025, "Emergence and scaling laws").
+"""The two-layer student of single-index sums: f(x) = Σ_i ‖w_i‖² σ(⟨x, w_i / ‖w_i‖⟩) (Ren et al.
+2025, "Emergence and scaling laws").
 
-Parameters, plain or stacked with a leading `model` axis (written ``...``): W (..., neuron, d). The link σ is a series
-of normalised Hermite polynomials, so the population loss is a polynomial in cosines, exact and cheap.
+Parameters, plain or stacked with a leading `model` axis (written ``...``): W (..., neuron, d). The
+link σ is a series of normalised Hermite polynomials, so the population loss is a polynomial in
+cosines, exact and cheap.
 
-Widths share one stacked ensemble: with `neurons` above `width` the spare rows are zero, answer nothing and get no gradient.
+Widths share one stacked ensemble: with `neurons` above `width` the spare rows are zero, answer
+nothing and get no gradient.
 """
 
 from __future__ import annotations
@@ -52,9 +55,19 @@ class TwoLayerConfig(Settings):
 
     d: int = setting(64, "inputs", low=1)
     width: int = setting(144, "neurons that are used", low=1)
-    hermite: tuple[float, ...] = setting((0.0, 0.0, 0.0, 1.0), "coefficients of the link on the normalised Hermite polynomials, from degree 0")
+    hermite: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0, 1.0),
+        "coefficients of the link on the normalised Hermite polynomials, from degree 0",
+    )
     init_norm: float = setting(1e-3, "norm of every neuron at the start", low=1e-12)
-    neurons: int | None = setting(None, "rows of the weight, the spare ones zero, so that widths share an ensemble; width when none", low=1)
+    neurons: int | None = setting(
+        None,
+        (
+            "rows of the weight, the spare ones zero, so that widths share an ensemble; width "
+            "when none"
+        ),
+        low=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +102,9 @@ def initialise(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
 
 
 def polar(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms (..., neuron) and unit directions (..., neuron, d); a zero row has direction zero."""
+    """Squared norms (..., neuron) and unit directions (..., neuron, d); a zero row has direction
+    zero.
+    """
     square = weight.square().sum(-1)
     return square, weight / square.clamp_min(TINY).sqrt().unsqueeze(-1)
 
@@ -103,7 +118,9 @@ def forward(p: Parameters, config: TwoLayerConfig, x: Tensor, hook: Hook = no_ho
 
 
 def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Tensor:
-    """Mean squared error of every model over the batch, (...,); weights multiply, they do not renormalise."""
+    """Mean squared error of every model over the batch, (...,); weights multiply, they do not
+    renormalise.
+    """
     error = (forward(p, config, batch.tokens) - batch.targets.squeeze(-1)).square()
     return (error if batch.weights is None else error * batch.weights).mean(-1)
 
@@ -111,9 +128,9 @@ def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Tensor:
 def population_loss(p: Parameters, config: TwoLayerConfig, task: SingleIndexTruth) -> Tensor:
     """E (f - f*)² over x ~ N(0, I), exact, (...,).
 
-    Σ_{pq} a_p a_q κ(θ_p, θ_q) - 2 Σ_{ip} n_i² a_p κ(v_i, θ_p) + Σ_{ij} n_i² n_j² κ(v_i, v_j), where κ(u, v) is the
-    links' Gaussian correlation, ⟨u, v⟩^k for a single polynomial of degree k. The weights' dtype sets the precision:
-    below 1e-6 of the start's loss, take float64.
+    Σ_{pq} a_p a_q κ(θ_p, θ_q) - 2 Σ_{ip} n_i² a_p κ(v_i, θ_p) + Σ_{ij} n_i² n_j² κ(v_i, v_j), where
+    κ(u, v) is the links' Gaussian correlation, ⟨u, v⟩^k for a single polynomial of degree k. The
+    weights' dtype sets the precision: below 1e-6 of the start's loss, take float64.
     """
     square, unit = polar(p["W"])
     amplitudes, directions = task.amplitudes.to(unit), task.directions.to(unit)
@@ -121,14 +138,22 @@ def population_loss(p: Parameters, config: TwoLayerConfig, task: SingleIndexTrut
     cross = hermite.correlate(config.link, task.link, unit @ directions.mT)
     student = hermite.correlate(config.link, config.link, unit @ unit.mT)
     constant = amplitudes @ teacher @ amplitudes
-    return constant - 2 * (square * (cross @ amplitudes)).sum(-1) + (square * (student @ square.unsqueeze(-1)).squeeze(-1)).sum(-1)
+    return (
+        constant
+        - 2 * (square * (cross @ amplitudes)).sum(-1)
+        + (square * (student @ square.unsqueeze(-1)).squeeze(-1)).sum(-1)
+    )
 
 
 def alignment(p: Parameters, task: SingleIndexTruth) -> Tensor:
-    """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent: 0 at the start, 1 when p is learned."""
+    """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent: 0 at the start, 1
+    when p is learned.
+    """
     square, unit = polar(p["W"])
     cosine = unit @ task.directions.to(unit).mT
-    return (square.unsqueeze(-1) * cosine.pow(hermite.information_exponent(task.link))).sum(-2) / task.amplitudes.to(unit)
+    return (square.unsqueeze(-1) * cosine.pow(hermite.information_exponent(task.link))).sum(
+        -2
+    ) / task.amplitudes.to(unit)
 
 
 def measures(p: Parameters, task: SingleIndexTruth) -> dict[str, Tensor]:

@@ -4,8 +4,9 @@
     plant.subject                      # a Subject like any other: accuracy 1.0 on its task
     plant.truth["frequencies"]         # (5, 17), what a probe has to find
 
-A probe is calibrated on them (``mechint/calibration.py``): it must find what was planted, with the right numbers, under
-noise, in any basis of the residual stream and beside a decoy; and it must stay silent on `lookup_table`.
+A probe is calibrated on them (``mechint/calibration.py``): it must find what was planted, with the
+right numbers, under noise, in any basis of the residual stream and beside a decoy; and it must stay
+silent on `lookup_table`.
 """
 
 from mechint.planted.assembly import Planted
@@ -17,4 +18,14 @@ from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
 
-__all__ = ["Planted", "RepeatedTokens", "bottleneck", "comparison", "composition", "group_product", "induction_head", "lookup_table", "modular_addition"]
+__all__ = [
+    "Planted",
+    "RepeatedTokens",
+    "bottleneck",
+    "comparison",
+    "composition",
+    "group_product",
+    "induction_head",
+    "lookup_table",
+    "modular_addition",
+]

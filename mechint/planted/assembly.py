@@ -1,7 +1,8 @@
 """Puts written weights into a HookedTransformer, and blurs them on demand: decoy, rotation, noise.
 
-A builder writes its weights in named slots of the residual stream (`Slots`), in float64. `assemble` then, in this order,
-adds a decoy mechanism that shares the residual stream, rotates the residual stream, and adds noise to every weight.
+A builder writes its weights in named slots of the residual stream (`Slots`), in float64. `assemble`
+then, in this order, adds a decoy mechanism that shares the residual stream, rotates the residual
+stream, and adds noise to every weight.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ SHARP = 40.0
 """Attention score by which a written head prefers its key: what leaks elsewhere is exp(-40)."""
 
 _WRITES = ("W_E", "W_pos", "W_O", "b_O", "W_out", "b_out")
-"""Parameters whose last axis is the residual stream; the second-last axis of the others that touch it is."""
+"""Parameters whose last axis is the residual stream; the second-last axis of the others that touch
+it is.
+"""
 _READS = ("W_Q", "W_K", "W_V", "W_in", "W_U")
 
 DECOY_WIDTH, DECOY_NEURONS = 2, 8
@@ -35,8 +38,9 @@ DECOY_WIDTH, DECOY_NEURONS = 2, 8
 class Planted:
     """A written model and what it is known to do.
 
-    truth: "mechanism" (its name), then what the builder planted, e.g. "frequencies", "heads" {role: (layer, head)},
-    "subspaces" {hook: (d_model, k) orthonormal columns}, "unused" what is represented and not used.
+    truth: "mechanism" (its name), then what the builder planted, e.g. "frequencies", "heads" {role:
+    (layer, head)}, "subspaces" {hook: (d_model, k) orthonormal columns}, "unused" what is
+    represented and not used.
     """
 
     subject: Subject
@@ -47,10 +51,12 @@ class Planted:
 class Blur:
     """How far a plant is from the textbook.
 
-    noise: standard deviation of Gaussian noise on every weight, relative to the root mean square of the tensor it falls on.
-    rotation_seed: seed of a random rotation of the residual stream; None leaves the basis aligned.
-    decoy: None, or the cosine (0 to 0.5) between the residual directions of a second mechanism and those of the first: one more
-        head sums fixed random labels of the tokens, eight more neurons work on the sum, nothing reads the outcome.
+    noise: standard deviation of Gaussian noise on every weight, relative to the root mean square of
+    the tensor it falls on. rotation_seed: seed of a random rotation of the residual stream; None
+    leaves the basis aligned. decoy: None, or the cosine (0 to 0.5) between the residual directions
+    of a second mechanism and those of the first: one more
+        head sums fixed random labels of the tokens, eight more neurons work on the sum, nothing
+        reads the outcome.
     seed: of noise and decoy.
     """
 
@@ -90,18 +96,32 @@ class Slots:
 
 def blank(config: ModelConfig) -> dict[str, Tensor]:
     """All parameters as zeros in float64, for a builder to write into."""
-    return {name: torch.zeros(shape, dtype=torch.float64) for name, shape in parameter_shapes(config).items()}
+    return {
+        name: torch.zeros(shape, dtype=torch.float64)
+        for name, shape in parameter_shapes(config).items()
+    }
 
 
-def assemble(config: ModelConfig, weights: Mapping[str, Tensor], task: Task, truth: Mapping[str, Any], blur: Blur, **subject: Any) -> Planted:
-    """The plant of `weights` with its decoy, rotation and noise; `subject` are arguments of Subject.
+def assemble(
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    task: Task,
+    truth: Mapping[str, Any],
+    blur: Blur,
+    **subject: Any,
+) -> Planted:
+    """The plant of `weights` with its decoy, rotation and noise; `subject` are arguments of
+    Subject.
 
     ``truth["subspaces"]`` follow the residual stream into its new basis.
     """
     weights, subspaces = dict(weights), dict(truth.get("subspaces", {}))
     if blur.decoy is not None:
         config, weights = _with_decoy(config, weights, blur.decoy, rng("planted decoy", blur.seed))
-        subspaces = {hook: torch.cat([basis, basis.new_zeros(DECOY_WIDTH, basis.shape[1])]) for hook, basis in subspaces.items()}
+        subspaces = {
+            hook: torch.cat([basis, basis.new_zeros(DECOY_WIDTH, basis.shape[1])])
+            for hook, basis in subspaces.items()
+        }
     if blur.rotation_seed is not None:
         turn = random_rotation(config.d_model, blur.rotation_seed)
         weights = {name: _turned(name, weight, turn) for name, weight in weights.items()}
@@ -111,8 +131,14 @@ def assemble(config: ModelConfig, weights: Mapping[str, Tensor], task: Task, tru
         weights = {name: noised(weight, blur.noise, generator) for name, weight in weights.items()}
     model = HookedTransformer(config)
     model.load_weights({name: weight.float() for name, weight in weights.items()})
-    source = {"path": f"planted {truth['mechanism']}", "format": "planted", "blur": dataclasses.asdict(blur)}
-    return Planted(Subject(model, task, provenance=source, **subject), {**truth, "subspaces": subspaces})
+    source = {
+        "path": f"planted {truth['mechanism']}",
+        "format": "planted",
+        "blur": dataclasses.asdict(blur),
+    }
+    return Planted(
+        Subject(model, task, provenance=source, **subject), {**truth, "subspaces": subspaces}
+    )
 
 
 def random_rotation(n: int, seed: int) -> Tensor:
@@ -130,13 +156,24 @@ def _turned(name: str, weight: Tensor, turn: Tensor) -> Tensor:
 
 def noised(weight: Tensor, noise: float, generator: np.random.Generator) -> Tensor:
     """`weight` with Gaussian noise of `noise` times its root mean square."""
-    return weight + noise * weight.square().mean().sqrt() * torch.from_numpy(generator.standard_normal(tuple(weight.shape)))
+    return weight + noise * weight.square().mean().sqrt() * torch.from_numpy(
+        generator.standard_normal(tuple(weight.shape))
+    )
 
 
-def _with_decoy(config: ModelConfig, weights: dict[str, Tensor], overlap: float, generator: np.random.Generator) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """The weights with a second mechanism beside the first, whose directions tilt into the first's by `overlap`."""
+def _with_decoy(
+    config: ModelConfig, weights: dict[str, Tensor], overlap: float, generator: np.random.Generator
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The weights with a second mechanism beside the first, whose directions tilt into the first's
+    by `overlap`.
+    """
     d = config.d_model
-    wider = dataclasses.replace(config, d_model=d + DECOY_WIDTH, n_heads=config.n_heads + 1, d_mlp=(config.d_mlp or 0) + DECOY_NEURONS)
+    wider = dataclasses.replace(
+        config,
+        d_model=d + DECOY_WIDTH,
+        n_heads=config.n_heads + 1,
+        d_mlp=(config.d_mlp or 0) + DECOY_NEURONS,
+    )
     result = blank(wider)
     for name, weight in weights.items():
         result[name][tuple(slice(0, size) for size in weight.shape)] = weight
@@ -144,7 +181,9 @@ def _with_decoy(config: ModelConfig, weights: dict[str, Tensor], overlap: float,
     # unit directions that the decoy writes along: mostly its own, partly the first mechanism's
     tilt = torch.from_numpy(generator.standard_normal((DECOY_WIDTH, d)))
     tilt = overlap * tilt / tilt.norm(dim=1, keepdim=True)
-    along = torch.cat([tilt, (1 - overlap**2) ** 0.5 * torch.eye(DECOY_WIDTH, dtype=torch.float64)], 1)
+    along = torch.cat(
+        [tilt, (1 - overlap**2) ** 0.5 * torch.eye(DECOY_WIDTH, dtype=torch.float64)], 1
+    )
 
     labels = torch.from_numpy(generator.choice([-1.0, 1.0], (config.d_vocab, DECOY_WIDTH)))
     used = weights["embed.W_E"][weights["embed.W_E"] != 0]
@@ -155,6 +194,12 @@ def _with_decoy(config: ModelConfig, weights: dict[str, Tensor], overlap: float,
         result[f"{at}.attn.W_V"][-1, d : d + width, :width] = torch.eye(width, dtype=torch.float64)
         result[f"{at}.attn.W_O"][-1, :width] = along[:width]
         if not config.attn_only:
-            result[f"{at}.mlp.W_in"][d:, -DECOY_NEURONS:] = torch.from_numpy(generator.standard_normal((DECOY_WIDTH, DECOY_NEURONS)))
-            result[f"{at}.mlp.W_out"][-DECOY_NEURONS:] = torch.from_numpy(generator.standard_normal((DECOY_NEURONS, DECOY_WIDTH))) / DECOY_NEURONS @ along
+            result[f"{at}.mlp.W_in"][d:, -DECOY_NEURONS:] = torch.from_numpy(
+                generator.standard_normal((DECOY_WIDTH, DECOY_NEURONS))
+            )
+            result[f"{at}.mlp.W_out"][-DECOY_NEURONS:] = (
+                torch.from_numpy(generator.standard_normal((DECOY_NEURONS, DECOY_WIDTH)))
+                / DECOY_NEURONS
+                @ along
+            )
     return wider, result

@@ -16,14 +16,21 @@ from mechint.task import rng
 
 
 def bottleneck(
-    features: Sequence[int] | None = None, *, width: int = 8, noise: float = 0.0, rotation_seed: int | None = None, seed: int = 0, **task: Any
+    features: Sequence[int] | None = None,
+    *,
+    width: int = 8,
+    noise: float = 0.0,
+    rotation_seed: int | None = None,
+    seed: int = 0,
+    **task: Any,
 ) -> Planted:
     """An encoder whose column space holds the first ``features[t]`` features of every task t.
 
     Args:
-        features: one number a task; those of the largest utilities for `width` columns when None (capacity, Theorem 3).
-        noise, seed: see `Blur`; rotation_seed: of a random basis of the column space; `task` are parameters of the
-            regression mixture.
+        features: one number a task; those of the largest utilities for `width` columns when None
+            (capacity, Theorem 3).
+        noise, seed: see `Blur`; rotation_seed: of a random basis of the column space; `task` are
+            parameters of the regression mixture.
 
     Returns:
         truth: "features" one number a task, "subspaces" {"W_enc": (n, width) orthonormal columns}.
@@ -36,14 +43,29 @@ def bottleneck(
     """
     made = TASKS["regression-mixture"](**task)
     held = tuple(made.retained_features(width) if features is None else features)
-    if len(held) != made.n_tasks or not all(0 <= count <= made.rank for count in held) or not any(held):
-        raise ParameterError(f"planted: features={held}: expected {made.n_tasks} numbers from 0 to rank={made.rank}, not all 0")
+    if (
+        len(held) != made.n_tasks
+        or not all(0 <= count <= made.rank for count in held)
+        or not any(held)
+    ):
+        raise ParameterError(
+            f"planted: features={held}: expected {made.n_tasks} numbers from 0 to "
+            f"rank={made.rank}, not all 0"
+        )
     basis = torch.cat([made.bases[t, :count] for t, count in enumerate(held)]).T
     blur = Blur(noise, rotation_seed, None, seed)
-    encoder = basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
+    encoder = (
+        basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
+    )
     encoder = noised(encoder, noise, rng("planted noise", seed))
     student = STUDENTS["linear-bottleneck"]
     model = student.module(student.config.for_task(made, width=basis.shape[1], decoder="optimal"))
     model.load_weights({"W_enc": encoder.float()})
-    subject = Subject(model, made, provenance={"path": "planted bottleneck", "format": "planted", "blur": vars(blur)})
-    return Planted(subject, {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}})
+    subject = Subject(
+        model,
+        made,
+        provenance={"path": "planted bottleneck", "format": "planted", "blur": vars(blur)},
+    )
+    return Planted(
+        subject, {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}}
+    )

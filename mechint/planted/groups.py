@@ -1,8 +1,10 @@
-"""The product of any finite group by chosen irreducible representations: matrices, their product, character readout.
+"""The product of any finite group by chosen irreducible representations: matrices, their product,
+character readout.
 
-Embedding: element x ↦ the entries of ρ(x). Feed-forward: ρ(x)ρ(y), entry by entry. Unembedding: logit(z) ∝ Σ_ρ tr(ρ(x)ρ(y)ρ(z)ᵀ) =
-Σ_ρ χ_ρ(x·y·z⁻¹) (Chughtai et al. 2023, Sec. 4). A product of two numbers u, v in −1 … 1 is ((u + v)² − (u − v)²) / 4, and a
-square is interpolated by ReLUs at knots h apart, exact at the knots and at most h²/4 too large between them.
+Embedding: element x ↦ the entries of ρ(x). Feed-forward: ρ(x)ρ(y), entry by entry. Unembedding:
+logit(z) ∝ Σ_ρ tr(ρ(x)ρ(y)ρ(z)ᵀ) = Σ_ρ χ_ρ(x·y·z⁻¹) (Chughtai et al. 2023, Sec. 4). A product of two
+numbers u, v in −1 … 1 is ((u + v)² − (u − v)²) / 4, and a square is interpolated by ReLUs at knots
+h apart, exact at the knots and at most h²/4 too large between them.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ def group_product(
     """x·y in `group` by the representations `irreps`; accuracy 1.0 when noise is 0.
 
     Args:
-        group: as `FiniteGroup.parse` reads it. irreps: names whose characters together tell the identity from all else.
+        group: as `FiniteGroup.parse` reads it. irreps: names whose characters together tell the
+            identity from all else.
         noise, rotation_seed, decoy, seed: see `Blur`.
 
     Returns:
-        truth: "irreps", "heads" {"x": (0, 0), "y": (0, 1)}, "subspaces" of the embedding and of the answer.
+        truth: "irreps", "heads" {"x": (0, 0), "y": (0, 1)}, "subspaces" of the embedding and of the
+            answer.
 
     Raises:
         DataError: no such irrep. ParameterError: irreps that do not determine the product.
@@ -55,7 +59,14 @@ def group_product(
     width, products = table.shape[1], sum(rho.shape[1] ** 3 for rho in matrices)
     slots = Slots(x=width, y=width, answer=width, position=3)
     config = ModelConfig(
-        d_model=slots.width, n_heads=2, d_head=width, d_mlp=products * 4 * KNOTS, n_ctx=3, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, attn_scale=1.0
+        d_model=slots.width,
+        n_heads=2,
+        d_head=width,
+        d_mlp=products * 4 * KNOTS,
+        n_ctx=3,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        attn_scale=1.0,
     )
     weights = blank(config)
     weights["embed.W_E"][list(task.symmetry.tokens), slots["x"]] = table
@@ -72,18 +83,28 @@ def group_product(
         "mechanism": "group product by representations",
         "irreps": tuple(irreps),
         "heads": {"x": (0, 0), "y": (0, 1)},
-        "subspaces": {"hook_embed": slots.basis("x"), "blocks.0.hook_resid_post": slots.basis("answer")},
+        "subspaces": {
+            "hook_embed": slots.basis("x"),
+            "blocks.0.hook_resid_post": slots.basis("answer"),
+        },
     }
     return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
 
 
 def _margin(identity: int, matrices: Sequence[Tensor], irreps: Sequence[str]) -> float:
     """By how much Σ_ρ χ_ρ falls from the identity to the next best element."""
-    characters = torch.stack([rho.diagonal(dim1=1, dim2=2).sum(1) for rho in matrices]).sum(0) if matrices else torch.zeros(1)
+    characters = (
+        torch.stack([rho.diagonal(dim1=1, dim2=2).sum(1) for rho in matrices]).sum(0)
+        if matrices
+        else torch.zeros(1)
+    )
     rest = torch.cat([characters[:identity], characters[identity + 1 :]])
     margin = float((characters[identity] - rest).min()) if len(rest) else 0.0
     if margin < 1e-6:
-        raise ParameterError(f"planted: irreps={tuple(irreps)}: some element besides the identity acts as it in all of them; add a faithful one")
+        raise ParameterError(
+            f"planted: irreps={tuple(irreps)}: some element besides the identity acts as it "
+            "in all of them; add a faithful one"
+        )
     return margin
 
 
@@ -100,6 +121,8 @@ def _write_products(weights: dict[str, Tensor], slots: Slots, dimensions: Sequen
                         w_in[u, neuron], w_in[v, neuron] = side, side * sign
                         b_in[neuron] = -knot * h
                         # the interpolant's slope is h before the first knot and grows by 2h at each
-                        w_out[neuron, slots["answer"].start + start + i * d + j] = sign * (h if knot == 0 else 2 * h) / 4
+                        w_out[neuron, slots["answer"].start + start + i * d + j] = (
+                            sign * (h if knot == 0 else 2 * h) / 4
+                        )
                         neuron += 1
         start += d * d

@@ -1,8 +1,9 @@
 """An induction head: two layers of attention that continue a repeated sequence.
 
-Layer 0, previous-token head: position t attends to t − 1 and copies its token into a slot of its own. Layer 1, induction
-head: position t attends to the position whose previous token is the token at t, and copies the token there to the
-output (Olsson et al. 2022, In-context Learning and Induction Heads).
+Layer 0, previous-token head: position t attends to t − 1 and copies its token into a slot of its
+own. Layer 1, induction head: position t attends to the position whose previous token is the token
+at t, and copies the token there to the output (Olsson et al. 2022, In-context Learning and
+Induction Heads).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabular
 class RepeatedTokens(GeneratedTask):
     """A random sequence of different tokens, twice over: continue it in the second half.
 
-    Tokens are drawn without replacement, so that every token has one successor. The answer at position t ≥ length is
-    the token at t + 1.
+    Tokens are drawn without replacement, so that every token has one successor. The answer at
+    position t ≥ length is the token at t + 1.
 
     >>> task = RepeatedTokens(n=5, length=3)
     >>> task.brute_force([4, 0, 2, 4, 0, 2])
@@ -73,17 +74,27 @@ class RepeatedTokens(GeneratedTask):
 
 
 def induction_head(
-    n: int = 20, length: int = 10, n_heads: int = 3, *, noise: float = 0.0, rotation_seed: int | None = None, decoy: float | None = None, seed: int = 0
+    n: int = 20,
+    length: int = 10,
+    n_heads: int = 3,
+    *,
+    noise: float = 0.0,
+    rotation_seed: int | None = None,
+    decoy: float | None = None,
+    seed: int = 0,
 ) -> Planted:
-    """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on `RepeatedTokens`.
+    """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on
+    `RepeatedTokens`.
 
     Args:
         n, length: of the task.
-        n_heads: heads a layer; `seed` draws which one is planted, the others attend at random and write nothing.
+        n_heads: heads a layer; `seed` draws which one is planted, the others attend at random and
+            write nothing.
         noise, rotation_seed, decoy, seed: see `Blur`.
 
     Returns:
-        truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied tokens.
+        truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied
+            tokens.
 
     Raises:
         ParameterError: no head.
@@ -94,24 +105,38 @@ def induction_head(
     slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
     d_head = max(n, task.n_ctx)
     config = ModelConfig(
-        n_layers=2, d_model=slots.width, n_heads=n_heads, d_head=d_head, n_ctx=task.n_ctx, d_vocab=n, d_vocab_out=n, attn_scale=1.0,
-        attn_only=True, use_bias=False,
-    )  # fmt: skip
+        n_layers=2,
+        d_model=slots.width,
+        n_heads=n_heads,
+        d_head=d_head,
+        n_ctx=task.n_ctx,
+        d_vocab=n,
+        d_vocab_out=n,
+        attn_scale=1.0,
+        attn_only=True,
+        use_bias=False,
+    )
     weights, draw = blank(config), rng("planted heads", seed)
     eye = torch.eye(d_head, dtype=torch.float64)
     tokens, positions = eye[:n], eye[: task.n_ctx]
     weights["embed.W_E"][:, slots["token"]] = eye[:n, :n]
     weights["pos_embed.W_pos"][:, slots["position"]] = eye[: task.n_ctx, : task.n_ctx]
     for layer in range(2):
-        for which in "QK":  # the others attend somewhere, moderately; the planted head is written over below
-            idle = torch.from_numpy(draw.standard_normal((n_heads, slots.width, d_head))) / d_head**0.5
+        for which in (
+            "QK"
+        ):  # the others attend somewhere, moderately; the planted head is written over below
+            idle = (
+                torch.from_numpy(draw.standard_normal((n_heads, slots.width, d_head))) / d_head**0.5
+            )
             weights[f"blocks.{layer}.attn.W_{which}"] += idle
     first, second = (int(head) for head in draw.integers(0, n_heads, 2))
 
     layer0, layer1 = "blocks.0.attn", "blocks.1.attn"
     for at, head in ((layer0, first), (layer1, second)):
         weights[f"{at}.W_Q"][head] = weights[f"{at}.W_K"][head] = 0
-    weights[f"{layer0}.W_Q"][first, slots["position"]] = SHARP * positions.roll(-1, 1)  # position t asks for t - 1
+    weights[f"{layer0}.W_Q"][first, slots["position"]] = SHARP * positions.roll(
+        -1, 1
+    )  # position t asks for t - 1
     weights[f"{layer0}.W_K"][first, slots["position"]] = positions
     weights[f"{layer1}.W_Q"][second, slots["token"]] = SHARP * tokens
     weights[f"{layer1}.W_K"][second, slots["previous"]] = tokens
@@ -124,6 +149,9 @@ def induction_head(
     truth = {
         "mechanism": "induction head",
         "heads": {"previous token": (0, first), "induction": (1, second)},
-        "subspaces": {"blocks.0.hook_resid_post": slots.basis("previous"), "blocks.1.hook_resid_post": slots.basis("answer")},
+        "subspaces": {
+            "blocks.0.hook_resid_post": slots.basis("previous"),
+            "blocks.1.hook_resid_post": slots.basis("answer"),
+        },
     }
     return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))

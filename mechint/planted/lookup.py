@@ -1,7 +1,9 @@
-"""A lookup table: every input has its own neuron, which writes its own answer. The negative of all mechanisms.
+"""A lookup table: every input has its own neuron, which writes its own answer. The negative of all
+mechanisms.
 
-Tokens are embedded in random orthogonal directions of random length, one head a position carries them to where the
-answer is read, and neuron n is relu(Σ_i 1[token i is that of input n] − (n_ctx − ½)): it fires for input n alone.
+Tokens are embedded in random orthogonal directions of random length, one head a position carries
+them to where the answer is read, and neuron n is relu(Σ_i 1[token i is that of input n] − (n_ctx −
+½)): it fires for input n alone.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from mechint.task import FiniteTask, rng
 MAX_INPUTS = 4096
 
 
-def lookup_table(task: FiniteTask, *, noise: float = 0.0, rotation_seed: int | None = None, decoy: float | None = None, seed: int = 0) -> Planted:
+def lookup_table(
+    task: FiniteTask,
+    *,
+    noise: float = 0.0,
+    rotation_seed: int | None = None,
+    decoy: float | None = None,
+    seed: int = 0,
+) -> Planted:
     """Memorise all answers of `task`; accuracy 1.0 when noise is 0.
 
-    What structure the answers have, the logits have; the embedding and the neurons have none. Give it the task with
-    shuffled labels where the logits must have none either.
+    What structure the answers have, the logits have; the embedding and the neurons have none. Give
+    it the task with shuffled labels where the logits must have none either.
 
     Args:
         task: at most 4,096 inputs of few positions, the answer read at the last one.
@@ -34,14 +43,26 @@ def lookup_table(task: FiniteTask, *, noise: float = 0.0, rotation_seed: int | N
     """
     data = task.examples()
     if len(data) > MAX_INPUTS:
-        raise ParameterError(f"planted: a lookup table of {len(data)} inputs; expected at most {MAX_INPUTS}: choose a smaller {task.name}")
+        raise ParameterError(
+            f"planted: a lookup table of {len(data)} inputs; expected at most {MAX_INPUTS}: "
+            f"choose a smaller {task.name}"
+        )
     n, n_ctx = data.tokens.shape
     v, read = task.d_vocab, n_ctx - 1
-    slots = Slots(token=v, position=n_ctx, answer=task.d_vocab_out, **{f"at{i}": v for i in range(n_ctx)})
+    slots = Slots(
+        token=v, position=n_ctx, answer=task.d_vocab_out, **{f"at{i}": v for i in range(n_ctx)}
+    )
     config = ModelConfig(
-        d_model=slots.width, n_heads=n_ctx, d_head=v, d_mlp=n, n_ctx=n_ctx, d_vocab=v, d_vocab_out=task.d_vocab_out, attn_scale=1.0,
+        d_model=slots.width,
+        n_heads=n_ctx,
+        d_head=v,
+        d_mlp=n,
+        n_ctx=n_ctx,
+        d_vocab=v,
+        d_vocab_out=task.d_vocab_out,
+        attn_scale=1.0,
         output_sizes=tuple(output.n_classes for output in task.outputs),
-    )  # fmt: skip
+    )
     weights = blank(config)
     length = torch.from_numpy(rng("lookup lengths", seed).uniform(0.5, 1.5, v))
     embedding = length.unsqueeze(1) * random_rotation(v, seed)
@@ -57,7 +78,14 @@ def lookup_table(task: FiniteTask, *, noise: float = 0.0, rotation_seed: int | N
     weights["blocks.0.mlp.b_in"][:] = 0.5 - n_ctx
     directions = random_rotation(task.d_vocab_out, seed + 1)
     for i, part in enumerate(task.output_slices.values()):
-        weights["blocks.0.mlp.W_out"][:, slots["answer"]] += directions[part.start + data.targets[:, read, i]]
+        weights["blocks.0.mlp.W_out"][:, slots["answer"]] += directions[
+            part.start + data.targets[:, read, i]
+        ]
     weights["unembed.W_U"][slots["answer"]] = SHARP * directions.T
-    truth = {"mechanism": "lookup table", "heads": {f"position {i}": (0, i) for i in range(n_ctx)}, "frequencies": (), "subspaces": {}}
+    truth = {
+        "mechanism": "lookup table",
+        "heads": {f"position {i}": (0, i) for i in range(n_ctx)},
+        "frequencies": (),
+        "subspaces": {},
+    }
     return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))

@@ -1,8 +1,10 @@
-"""Comparison by a one-dimensional order direction: tokens lie on a line, and the difference of two is read.
+"""Comparison by a one-dimensional order direction: tokens lie on a line, and the difference of two
+is read.
 
-The embedding of value v is (v − mean) · u + a random nuisance orthogonal to u, with u at a chosen angle in the plane of the
-first two coordinates. Two heads carry the coordinates along u, one operand each; the feed-forward layer turns their
-difference into the answer (capacity, Sec. on the injected comparison task).
+The embedding of value v is (v − mean) · u + a random nuisance orthogonal to u, with u at a chosen
+angle in the plane of the first two coordinates. Two heads carry the coordinates along u, one
+operand each; the feed-forward layer turns their difference into the answer (capacity, Sec. on the
+injected comparison task).
 """
 
 from __future__ import annotations
@@ -23,26 +25,43 @@ NUISANCE = 6
 
 
 def comparison(
-    n: int = 20, angle: float = 0.0, *, noise: float = 0.0, rotation_seed: int | None = None, decoy: float | None = None, seed: int = 0, **task: Any
+    n: int = 20,
+    angle: float = 0.0,
+    *,
+    noise: float = 0.0,
+    rotation_seed: int | None = None,
+    decoy: float | None = None,
+    seed: int = 0,
+    **task: Any,
 ) -> Planted:
     """a < b by a line at `angle`; accuracy 1.0 when noise is 0.
 
     Args:
         n: values; `task` are further parameters of the comparison task.
-        angle: radians, of the order direction in the plane of the first two coordinates before any rotation.
+        angle: radians, of the order direction in the plane of the first two coordinates before any
+            rotation.
         noise, rotation_seed, decoy, seed: see `Blur`; `seed` also draws the nuisance.
 
     Returns:
-        truth: "heads" {"a": (0, 0), "b": (0, 1)}, "direction" (d_model,) unit vector of the order in the embedding,
-        "subspaces" {"hook_embed": that direction, "blocks.0.hook_resid_mid": where the two operands arrive}.
+        truth: "heads" {"a": (0, 0), "b": (0, 1)}, "direction" (d_model,) unit vector of the order
+            in the embedding,
+        "subspaces" {"hook_embed": that direction, "blocks.0.hook_resid_mid": where the two operands
+        arrive}.
     """
     made = TASKS["comparison"](n=n, **task)
     data = made.examples()
     read, n_ctx = data.reads[-1], data.tokens.shape[1]
     slots = Slots(plane=2, nuisance=NUISANCE, a=1, b=1, position=n_ctx, answer=1)
     config = ModelConfig(
-        d_model=slots.width, n_heads=2, d_head=2, d_mlp=2, n_ctx=n_ctx, d_vocab=made.d_vocab, d_vocab_out=made.d_vocab_out, attn_scale=1.0
-    )  # fmt: skip
+        d_model=slots.width,
+        n_heads=2,
+        d_head=2,
+        d_mlp=2,
+        n_ctx=n_ctx,
+        d_vocab=made.d_vocab,
+        d_vocab_out=made.d_vocab_out,
+        attn_scale=1.0,
+    )
     weights = blank(config)
     u = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
     across = torch.tensor([-math.sin(angle), math.cos(angle)], dtype=torch.float64)
@@ -57,7 +76,9 @@ def comparison(
     step = (n - 1) / 2
     weights["blocks.0.mlp.W_in"][slots["a"]], weights["blocks.0.mlp.W_in"][slots["b"]] = -step, step
     weights["blocks.0.mlp.b_in"][1] = -1.0
-    weights["blocks.0.mlp.W_out"][:, slots["answer"]] = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    weights["blocks.0.mlp.W_out"][:, slots["answer"]] = torch.tensor(
+        [[1.0], [-1.0]], dtype=torch.float64
+    )
     # class 1 is "a < b"
     sign = torch.tensor([-1.0, 1.0], dtype=torch.float64)
     weights["unembed.W_U"][slots["answer"]] = SHARP * sign
@@ -66,7 +87,10 @@ def comparison(
     truth = {
         "mechanism": "comparison by an order direction",
         "heads": {"a": (0, 0), "b": (0, 1)},
-        "subspaces": {"hook_embed": direction, "blocks.0.hook_resid_mid": torch.cat([slots.basis("a"), slots.basis("b")], 1)},
+        "subspaces": {
+            "hook_embed": direction,
+            "blocks.0.hook_resid_mid": torch.cat([slots.basis("a"), slots.basis("b")], 1),
+        },
     }
     return assemble(config, weights, made, truth, Blur(noise, rotation_seed, decoy, seed))
 
@@ -77,9 +101,22 @@ def _values(task: FiniteTask, data: Batch) -> dict[int, int]:
     return dict(zip(data.tokens[:, 0].tolist(), first.read(data.tokens).tolist(), strict=True))
 
 
-def _write_embedding(weights: dict[str, Tensor], slots: Slots, values: Mapping[int, int], u: Tensor, across: Tensor, seed: int) -> None:
-    """Value v of n at 2v/(n−1) − 1 along u, and random coordinates in all directions orthogonal to it."""
+def _write_embedding(
+    weights: dict[str, Tensor],
+    slots: Slots,
+    values: Mapping[int, int],
+    u: Tensor,
+    across: Tensor,
+    seed: int,
+) -> None:
+    """Value v of n at 2v/(n−1) − 1 along u, and random coordinates in all directions orthogonal to
+    it.
+    """
     draw, n = rng("planted nuisance", seed), len(values)
     for token, value in values.items():
-        weights["embed.W_E"][token, slots["plane"]] = (2 * value / (n - 1) - 1) * u + float(draw.standard_normal()) / 2 * across
-        weights["embed.W_E"][token, slots["nuisance"]] = torch.from_numpy(draw.standard_normal(NUISANCE)) / 2
+        weights["embed.W_E"][token, slots["plane"]] = (2 * value / (n - 1) - 1) * u + float(
+            draw.standard_normal()
+        ) / 2 * across
+        weights["embed.W_E"][token, slots["nuisance"]] = (
+            torch.from_numpy(draw.standard_normal(NUISANCE)) / 2
+        )

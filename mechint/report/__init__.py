@@ -1,4 +1,5 @@
-"""Reports: probe results, or any page of sections, as one HTML file that opens offline, or as a gallery.
+"""Reports: probe results, or any page of sections, as one HTML file that opens offline, or as a
+gallery.
 
 write_report({"fourier": result}, "report.html", title="Addition mod 113")
 write_page(Page("A study", [Section("Claims", claims=claims)]), "study.html")
@@ -20,8 +21,11 @@ from mechint.report.render import render
 from mechint.results import ProbeResult
 
 
-def write_report(results: Mapping[str, ProbeResult], path: str | Path, title: str = "What the model computes") -> Path:
-    """Write the report of `results` (name of the probe → its result) to `path`; equal results give equal bytes.
+def write_report(
+    results: Mapping[str, ProbeResult], path: str | Path, title: str = "What the model computes"
+) -> Path:
+    """Write the report of `results` (name of the probe → its result) to `path`; equal results give
+    equal bytes.
 
     Raises:
         RunError: `path` cannot be written.
@@ -57,4 +61,16 @@ def check_writable(path: str | Path) -> None:
         raise write_error(path, error) from error
 
 
-__all__ = ["PAGE", "Page", "Section", "build_gallery", "check_writable", "find_pages", "page_of", "render", "section_of", "write_page", "write_report"]
+__all__ = [
+    "PAGE",
+    "Page",
+    "Section",
+    "build_gallery",
+    "check_writable",
+    "find_pages",
+    "page_of",
+    "render",
+    "section_of",
+    "write_page",
+    "write_report",
+]

@@ -1,4 +1,6 @@
-"""Many pages as one folder: an index with a picture a page, and one plotly.js that all share; opens without a server."""
+"""Many pages as one folder: an index with a picture a page, and one plotly.js that all share; opens
+without a server.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,26 @@ def build_gallery(pages: Iterable[Page], out: str | Path, title: str = "mechint 
     for name, page in named.items():
         write_text(out / f"{name}.html", render(page, plotly="plotly.js"))
     index = out / "index.html"
-    write_text(index, environment().get_template("gallery.html.j2").render(title=title, cards=[_card(name, page) for name, page in named.items()]))
+    write_text(
+        index,
+        environment()
+        .get_template("gallery.html.j2")
+        .render(title=title, cards=[_card(name, page) for name, page in named.items()]),
+    )
     return index
 
 
 def _card(name: str, page: Page) -> Mapping[str, str]:
-    figure = next((figure for section in page.sections for figure in section.figures.values()), None)
+    figure = next(
+        (figure for section in page.sections for figure in section.figures.values()), None
+    )
     text = page.abstract or next((section.lead for section in page.sections if section.lead), "")
-    return {"href": f"{name}.html", "title": page.title, "text": text, "picture": Markup(thumbnail(figure)) if figure else ""}
+    return {
+        "href": f"{name}.html",
+        "title": page.title,
+        "text": text,
+        "picture": Markup(thumbnail(figure)) if figure else "",
+    }
 
 
 def find_pages(places: Iterable[str | Path]) -> list[Page]:

@@ -1,6 +1,8 @@
-"""What a page says, before it looks like anything: sections of text, numbers with their null, claims, tables, figures.
+"""What a page says, before it looks like anything: sections of text, numbers with their null,
+claims, tables, figures.
 
-A `Page` is data (``to_dict``, ``from_dict``), so that a study can keep its page as JSON and a gallery can draw it later.
+A `Page` is data (``to_dict``, ``from_dict``), so that a study can keep its page as JSON and a
+gallery can draw it later.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from mechint.results import Claim, Figure, Null, ProbeResult, Table, plain
 class Section:
     """One part of a page; what is empty is not drawn.
 
-    question: what was asked; lead: the answer in a sentence; paragraphs: text; claims: statements with verdicts; nulls:
-    metrics that have a null; metrics: the other numbers; provenance: nested settings, shown folded.
+    question: what was asked; lead: the answer in a sentence; paragraphs: text; claims: statements
+    with verdicts; nulls: metrics that have a null; metrics: the other numbers; provenance: nested
+    settings, shown folded.
     """
 
     title: str
@@ -34,7 +37,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: `kicker` stands above the title, `abstract` below it; `facts` are short name → value pairs under both."""
+    """A page: `kicker` stands above the title, `abstract` below it; `facts` are short name → value
+    pairs under both.
+    """
 
     title: str
     sections: Sequence[Section]
@@ -69,12 +74,21 @@ def page_of(results: Mapping[str, ProbeResult], title: str) -> Page:
     """The report page of probe results: name of the probe → its result, all of one subject."""
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in plain(first).items() if name != "probe"}
-    return Page(title, [section_of(name, result) for name, result in results.items()], facts=_facts(shared), provenance=shared)
+    return Page(
+        title,
+        [section_of(name, result) for name, result in results.items()],
+        facts=_facts(shared),
+        provenance=shared,
+    )
 
 
 def section_of(name: str, result: ProbeResult) -> Section:
-    """One probe's section: its question, finding, numbers with their null, figures, tables and settings."""
-    others = {metric: value for metric, value in result.metrics.items() if metric not in result.null}
+    """One probe's section: its question, finding, numbers with their null, figures, tables and
+    settings.
+    """
+    others = {
+        metric: value for metric, value in result.metrics.items() if metric not in result.null
+    }
     return Section(
         title=name,
         lead=result.finding,
@@ -90,7 +104,20 @@ def section_of(name: str, result: ProbeResult) -> Section:
 def _facts(provenance: Mapping[str, Any]) -> dict[str, str]:
     """What a reader wants to know first: which checkpoint, which task, how long trained."""
     checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
-    facts = {"checkpoint": checkpoint.get("path"), "format": checkpoint.get("format"), "step": checkpoint.get("step")}
-    parameters = ", ".join(f"{name}={value}" for name, value in (task.get("parameters") or {}).items() if value is not None)
-    facts |= {"task": task.get("name"), "parameters": parameters or None, "mechint": provenance.get("mechint"), "torch": provenance.get("torch")}
+    facts = {
+        "checkpoint": checkpoint.get("path"),
+        "format": checkpoint.get("format"),
+        "step": checkpoint.get("step"),
+    }
+    parameters = ", ".join(
+        f"{name}={value}"
+        for name, value in (task.get("parameters") or {}).items()
+        if value is not None
+    )
+    facts |= {
+        "task": task.get("name"),
+        "parameters": parameters or None,
+        "mechint": provenance.get("mechint"),
+        "torch": provenance.get("torch"),
+    }
     return {name: str(value) for name, value in facts.items() if value is not None}

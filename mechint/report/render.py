@@ -33,18 +33,37 @@ def plotly_js() -> str:
 
 
 def render(page: Page, plotly: str | None = None) -> str:
-    """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the relative path `plotly`."""
+    """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the
+    relative path `plotly`.
+    """
     has_figures = any(section.figures for section in page.sections)
     inline = Markup(plotly_js()) if has_figures and plotly is None else None
-    return environment().get_template("page.html.j2").render(page=page, plotly_inline=inline, plotly_path=plotly if has_figures else None)
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(page=page, plotly_inline=inline, plotly_path=plotly if has_figures else None)
+    )
 
 
 @cache
 def environment() -> jinja2.Environment:
     """The templates, with the filters they use; a name that is not there is an error."""
     loader = jinja2.FileSystemLoader(TEMPLATES)
-    made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    made.filters |= {"show": show, "rows": _rows, "script": _script, "flat": flat, "slug": slug, "p_value": _p_value}
+    made = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters |= {
+        "show": show,
+        "rows": _rows,
+        "script": _script,
+        "flat": flat,
+        "slug": slug,
+        "p_value": _p_value,
+    }
     made.globals |= {"asset": _asset, "LONG": LONG}
     return made
 
@@ -57,11 +76,14 @@ def _asset(name: str) -> Markup:
 def _script(figure: Figure) -> Markup:
     """A figure as JSON that can stand inside a <script> element."""
     text = json.dumps(plain(figure.spec), separators=(",", ":"), ensure_ascii=False)
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    return Markup(
+        text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
 
 
 def show(value: Any, limit: int = LONG) -> str:
-    """A value as a reader wants it: four significant digits; of a long mapping its largest `limit` numbers, of a long list its first.
+    """A value as a reader wants it: four significant digits; of a long mapping its largest `limit`
+    numbers, of a long list its first.
 
     >>> show(0.123456), show([16, 30, 56]), show({"16": 0.348, "30": 0.314}), show(True)
     ('0.1235', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
@@ -72,13 +94,33 @@ def show(value: Any, limit: int = LONG) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return show(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
+        return (
+            show(int(value))
+            if value.is_integer() and abs(value) < 1e15
+            else f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e+")
+        )
     if isinstance(value, list | dict):
-        if isinstance(value, dict) and len(value) > limit and all(isinstance(item, int | float) for item in value.values()):
+        if (
+            isinstance(value, dict)
+            and len(value) > limit
+            and all(isinstance(item, int | float) for item in value.values())
+        ):
             value = dict(sorted(value.items(), key=lambda entry: -abs(entry[1])))
-        parts = [f"{key}: {show(item)}" for key, item in value.items()] if isinstance(value, dict) else [show(item) for item in value]
-        return ", ".join(parts[:limit]) + (f", … {len(parts) - limit} more" if len(parts) > limit else "") or "none"
-    return {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(value, value) if isinstance(value, str) else str(value)
+        parts = (
+            [f"{key}: {show(item)}" for key, item in value.items()]
+            if isinstance(value, dict)
+            else [show(item) for item in value]
+        )
+        return (
+            ", ".join(parts[:limit])
+            + (f", … {len(parts) - limit} more" if len(parts) > limit else "")
+            or "none"
+        )
+    return (
+        {"inf": "∞", "-inf": "−∞", "nan": "–"}.get(value, value)
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def _p_value(value: float) -> str:
@@ -97,7 +139,11 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """
     rows: list[tuple[str, str]] = []
     for name, item in value.items():
-        rows += flat(item, f"{prefix}{name}.") if isinstance(item, Mapping) else [(f"{prefix}{name}", show(item))]
+        rows += (
+            flat(item, f"{prefix}{name}.")
+            if isinstance(item, Mapping)
+            else [(f"{prefix}{name}", show(item))]
+        )
     return rows
 
 

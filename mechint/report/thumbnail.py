@@ -1,6 +1,7 @@
 """A small picture of a figure as SVG, made from its data, for the index of a gallery.
 
-Lines, bars, points and matrices keep their shape and colours; axes, text and small detail are left out.
+Lines, bars, points and matrices keep their shape and colours; axes, text and small detail are left
+out.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ RED_BLUE = ("#2166AC", "#92C5DE", "#F7F7F7", "#F4A582", "#B2182B")
 
 
 def thumbnail(figure: Figure) -> str:
-    """An <svg> element of 320 x 180; a plain frame when the figure holds nothing that can be drawn small."""
+    """An <svg> element of 320 x 180; a plain frame when the figure holds nothing that can be drawn
+    small.
+    """
     traces = list(figure.spec.get("data", []))
     layout = figure.spec.get("layout", {})
     maps = [trace for trace in traces if trace.get("type") == "heatmap"]
     marks = _matrices(maps[:4], layout) if maps else _curves(traces, layout)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="">{"".join(marks)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="">{"".join(marks)}</svg>'
+    )
 
 
 def _ramp(stops: Sequence[str], share: float) -> str:
@@ -33,7 +39,9 @@ def _ramp(stops: Sequence[str], share: float) -> str:
     place = min(max(share, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(place), len(stops) - 2)
     ends = [[int(stop[i : i + 2], 16) for i in (1, 3, 5)] for stop in stops[low : low + 2]]
-    return "#" + "".join(f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(*ends, strict=True))
+    return "#" + "".join(
+        f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(*ends, strict=True)
+    )
 
 
 def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[str]:
@@ -42,20 +50,36 @@ def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) ->
     width = (WIDTH - MARGIN * (len(traces) + 1)) / len(traces)
     side = min(width, HEIGHT - 2 * MARGIN) if len(traces) > 1 else width
     for i, trace in enumerate(traces):
-        z = np.array([[math.nan if value is None else value for value in row] for row in trace["z"]], dtype=np.float64)
-        scale = layout.get("coloraxis", {"cmin": trace.get("zmin"), "cmax": trace.get("zmax"), "colorscale": trace.get("colorscale")})
+        z = np.array(
+            [[math.nan if value is None else value for value in row] for row in trace["z"]],
+            dtype=np.float64,
+        )
+        scale = layout.get(
+            "coloraxis",
+            {
+                "cmin": trace.get("zmin"),
+                "cmax": trace.get("zmax"),
+                "colorscale": trace.get("colorscale"),
+            },
+        )
         low, high = scale["cmin"], scale["cmax"]
         stops = VIRIDIS if isinstance(scale["colorscale"], str) else RED_BLUE
         tall = min(side, HEIGHT - 2 * MARGIN)
         left, top = MARGIN + i * (width + MARGIN) + (width - side) / 2, (HEIGHT - tall) / 2
-        blocks = [np.array_split(rows, min(CELLS, z.shape[1]), axis=1) for rows in np.array_split(z, min(CELLS, z.shape[0]), axis=0)]
+        blocks = [
+            np.array_split(rows, min(CELLS, z.shape[1]), axis=1)
+            for rows in np.array_split(z, min(CELLS, z.shape[0]), axis=0)
+        ]
         w, h = side / len(blocks[0]), tall / len(blocks)
         for row, line in enumerate(blocks):
             for column, block in enumerate(line):
                 seen = block[np.isfinite(block)]
                 if seen.size:
                     fill = _ramp(stops, (float(seen.mean()) - low) / ((high - low) or 1.0))
-                    marks.append(f'<rect x="{left + column * w:.1f}" y="{top + row * h:.1f}" width="{w + 0.3:.1f}" height="{h + 0.3:.1f}" fill="{fill}"/>')
+                    marks.append(
+                        f'<rect x="{left + column * w:.1f}" y="{top + row * h:.1f}" '
+                        f'width="{w + 0.3:.1f}" height="{h + 0.3:.1f}" fill="{fill}"/>'
+                    )
     return marks
 
 
@@ -64,7 +88,13 @@ def _place(values: Sequence[Any], names: list[Any]) -> np.ndarray:
     for value in values:
         if isinstance(value, str) and value not in names:
             names.append(value)
-    return np.array([math.nan if value is None else names.index(value) if isinstance(value, str) else value for value in values], dtype=np.float64)
+    return np.array(
+        [
+            math.nan if value is None else names.index(value) if isinstance(value, str) else value
+            for value in values
+        ],
+        dtype=np.float64,
+    )
 
 
 def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[str]:
@@ -87,8 +117,16 @@ def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> l
     marks = []
     for i, (trace, x, y) in enumerate(zip(traces, across, up, strict=True)):
         u = MARGIN + (x - x_span[0]) / ((x_span[1] - x_span[0]) or 1.0) * (WIDTH - 2 * MARGIN)
-        v = HEIGHT - MARGIN - (y - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
-        floor = HEIGHT - MARGIN - (0.0 - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
+        v = (
+            HEIGHT
+            - MARGIN
+            - (y - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
+        )
+        floor = (
+            HEIGHT
+            - MARGIN
+            - (0.0 - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
+        )
         marks += _trace(trace, u, v, floor, COLOURS[i % len(COLOURS)])
     return marks
 
@@ -98,7 +136,9 @@ def _span(values: np.ndarray) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-def _trace(trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float, fallback: str) -> list[str]:
+def _trace(
+    trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float, fallback: str
+) -> list[str]:
     """One trace at pixel coordinates (u, v)."""
     keep = np.isfinite(u) & np.isfinite(v)
     if trace.get("type") == "bar":
@@ -106,12 +146,21 @@ def _trace(trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float,
         fills = fill if isinstance(fill, list) else [fill] * len(u)
         width = max(1.0, 0.8 * (WIDTH - 2 * MARGIN) / max(len(u), 1))
         shape = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>'
-        return [shape.format(a - width / 2, min(b, floor), width, abs(floor - b), c) for a, b, c, ok in zip(u, v, fills, keep, strict=True) if ok]
+        return [
+            shape.format(a - width / 2, min(b, floor), width, abs(floor - b), c)
+            for a, b, c, ok in zip(u, v, fills, keep, strict=True)
+            if ok
+        ]
     if "lines" in trace.get("mode", "lines"):
         colour = trace.get("line", {}).get("color", fallback)
         if trace.get("fill") == "toself":
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(u[keep], v[keep], strict=True))
-            return [f'<polygon points="{points}" fill="{trace.get("fillcolor", faint(fallback, 0.2))}"/>']
+            return [
+                (
+                    f'<polygon points="{points}" '
+                    f'fill="{trace.get("fillcolor", faint(fallback, 0.2))}"/>'
+                )
+            ]
         step = max(1, len(u) // POINTS)
         parts, open_path = [], False
         for a, b, ok in zip(u[::step], v[::step], keep[::step], strict=True):
@@ -121,8 +170,16 @@ def _trace(trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float,
     colour = trace.get("marker", {}).get("color", fallback)
     chosen = np.flatnonzero(keep)[:: max(1, int(keep.sum()) // POINTS)]
     if isinstance(colour, list):
-        low, high = _span(np.array([math.nan if value is None else value for value in colour], dtype=np.float64))
-        shades = {int(i): _ramp(VIRIDIS, ((colour[i] or 0.0) - low) / ((high - low) or 1.0)) for i in chosen}
+        low, high = _span(
+            np.array([math.nan if value is None else value for value in colour], dtype=np.float64)
+        )
+        shades = {
+            int(i): _ramp(VIRIDIS, ((colour[i] or 0.0) - low) / ((high - low) or 1.0))
+            for i in chosen
+        }
     else:
         shades = {int(i): colour for i in chosen}
-    return [f'<circle cx="{u[i]:.1f}" cy="{v[i]:.1f}" r="3" fill="{shade}"/>' for i, shade in numbers(list(shades.items()))]
+    return [
+        f'<circle cx="{u[i]:.1f}" cy="{v[i]:.1f}" r="3" fill="{shade}"/>'
+        for i, shade in numbers(list(shades.items()))
+    ]

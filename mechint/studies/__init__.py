@@ -4,11 +4,22 @@
     done = reproduce("composition", "smoke")
     done.claims, done.frame
 
-A study is one module: its claims with their criteria are constants at the top, written before the runs.
+A study is one module: its claims with their criteria are constants at the top, written before the
+runs.
 """
 
 from mechint.studies.core.runner import Reproduction, duration, find_study, in_words, reproduce
-from mechint.studies.core.study import SIZES, Analysis, Finding, Planned, Runs, Stated, Study, mean_and_spread, plan
+from mechint.studies.core.study import (
+    SIZES,
+    Analysis,
+    Finding,
+    Planned,
+    Runs,
+    Stated,
+    Study,
+    mean_and_spread,
+    plan,
+)
 
 __all__ = [
     "SIZES",

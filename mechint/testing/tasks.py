@@ -3,7 +3,8 @@
     from mechint.testing import check_task
     check_task(MyTask(n=7))          # AssertionError says which promise is broken
 
-Cost: a few hundred examples a seed, solved one at a time by `brute_force`, and `CHANCE_EXAMPLES` for the chance level.
+Cost: a few hundred examples a seed, solved one at a time by `brute_force`, and `CHANCE_EXAMPLES`
+for the chance level.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ import torch
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.registry import summary
 from mechint.task import IGNORE, SPLITS, Batch, FiniteTask, Task
 
 CHANCE_EXAMPLES = 2048
 """Examples of a generated task on which its chance level is checked."""
 
 TOLERANCE = 2.5 / CHANCE_EXAMPLES**0.5
-"""How far the chance level of a generated task may lie from that of a sample: five standard errors of a share of one half."""
+"""How far the chance level of a generated task may lie from that of a sample: five standard errors
+of a share of one half.
+"""
 
 
 def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> None:
     """Hold `task` to the contract, on `n` examples of each split for each seed.
 
-    Checked: description, JSON round trip of the parameters, errors for bad ones, controls, determinism, an honest split,
-    the global random states; and for tasks over tokens, labels against `brute_force`, counterfactual labels, the text's
-    round trip and the chance level.
+    Checked: description, JSON round trip of the parameters, errors for bad ones, controls,
+    determinism, an honest split, the global random states; and for tasks over tokens, labels
+    against `brute_force`, counterfactual labels, the text's round trip and the chance level.
 
     Raises:
         AssertionError: with the promise that is broken.
@@ -55,32 +59,56 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
 
 
 def check_description(task: Task) -> None:
-    """Name, source, first line of the docstring; distinct tokens, outputs and variables; tables that are JSON."""
+    """Name, source, first line of the docstring; distinct tokens, outputs and variables; tables
+    that are JSON.
+    """
     assert task.name and task.source, f"{type(task).__name__}: name and source must say something"
-    first = (type(task).__doc__ or "").partition("\n")[0]
-    assert first.strip() and not first.startswith(type(task).__name__ + "("), f"{task.name}: the docstring's first line says what the task is"
+    first = summary(type(task).__doc__)
+    assert first.strip() and not first.startswith(type(task).__name__ + "("), (
+        f"{task.name}: the docstring's first line says what the task is"
+    )
     for field in _fields(task):
-        assert field.metadata.get("help"), f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
-    for kind, names in (("token", task.vocabulary.tokens), ("output", [output.name for output in task.outputs])):
+        assert field.metadata.get("help"), (
+            f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
+        )
+    for kind, names in (
+        ("token", task.vocabulary.tokens),
+        ("output", [output.name for output in task.outputs]),
+    ):
         assert len(set(names)) == len(names), f"{task.name}: two {kind}s have one name"
     for output in task.outputs:
-        assert output.group is None or output.group.order == output.n_classes, f"{task.name}: the group of {output.name} is not as large as its classes"
+        assert output.group is None or output.group.order == output.n_classes, (
+            f"{task.name}: the group of {output.name} is not as large as its classes"
+        )
     symmetry = task.symmetry
     if symmetry is not None:
-        assert len(set(symmetry.tokens)) == symmetry.group.order, f"{task.name}: the symmetry needs one token an element"
-        assert all(0 <= token < task.d_vocab for token in symmetry.tokens), f"{task.name}: the symmetry names tokens that there are not"
-    assert set(task.chance) == set(task.output_slices), f"{task.name}: chance names {sorted(task.chance)}; the outputs are {sorted(task.output_slices)}"
+        assert len(set(symmetry.tokens)) == symmetry.group.order, (
+            f"{task.name}: the symmetry needs one token an element"
+        )
+        assert all(0 <= token < task.d_vocab for token in symmetry.tokens), (
+            f"{task.name}: the symmetry names tokens that there are not"
+        )
+    assert set(task.chance) == set(task.output_slices), (
+        f"{task.name}: chance names {sorted(task.chance)}; the outputs are "
+        f"{sorted(task.output_slices)}"
+    )
     assert json.loads(json.dumps(task.tables())) is not None
 
 
 def check_parameters(task: Task) -> None:
-    """The parameters survive JSON; an unknown one, one of the wrong type and one out of range are refused in one line."""
+    """The parameters survive JSON; an unknown one, one of the wrong type and one out of range are
+    refused in one line.
+    """
     again = type(task).from_dict(json.loads(json.dumps(task.to_dict())))
     assert again == task, f"{task.name}: {task.to_dict()} gives another task back"
     _refused(task, {"no_such_parameter": 1}, UnknownNameError)
     for field in _fields(task):
         _refused(task, {field.name: object()}, ParameterError)
-        value, low, high = getattr(task, field.name), field.metadata.get("low"), field.metadata.get("high")
+        value, low, high = (
+            getattr(task, field.name),
+            field.metadata.get("low"),
+            field.metadata.get("high"),
+        )
         if isinstance(value, int | float) and not isinstance(value, bool):
             for bound, step in ((low, -1), (high, 1)):
                 if bound is not None:
@@ -98,69 +126,107 @@ def _refused(task: Task, changed: dict[str, object], expected: type[MechintError
 
 
 def check_controls(task: Task) -> None:
-    """Every control can be made, and is another task over the same tokens, or this one with untrained weights."""
+    """Every control can be made, and is another task over the same tokens, or this one with
+    untrained weights.
+    """
     names = [control.name for control in task.controls]
     assert len(set(names)) == len(names), f"{task.name}: two controls have one name"
     for described in task.controls:
         control = task.control(described.name)
-        assert control.vocabulary.tokens == task.vocabulary.tokens, f"{task.name}: the control {described.name} has another vocabulary"
+        assert control.vocabulary.tokens == task.vocabulary.tokens, (
+            f"{task.name}: the control {described.name} has another vocabulary"
+        )
         untrained = described.untrained and not described.parameters
-        assert untrained or described.parameters, f"{task.name}: the control {described.name} changes nothing"
+        assert untrained or described.parameters, (
+            f"{task.name}: the control {described.name} changes nothing"
+        )
 
 
 def check_determinism(task: Task, seed: int, n: int) -> None:
-    """Samples and streams are functions of their arguments, a stream can be entered anywhere, and no global seed moves."""
+    """Samples and streams are functions of their arguments, a stream can be entered anywhere, and
+    no global seed moves.
+    """
     before = _global_randomness()
     fresh = type(task).from_dict(task.to_dict())  # nothing cached
     for split in SPLITS:
         if not _has(task, split, seed):
             continue
-        assert _same(task.sample(n, seed, split), fresh.sample(n, seed, split)), f"{task.name}: the same seed gives other {split} examples"
+        assert _same(task.sample(n, seed, split), fresh.sample(n, seed, split)), (
+            f"{task.name}: the same seed gives other {split} examples"
+        )
         first = list(islice(task.stream(split, seed, 8), 4))
         later = next(iter(fresh.stream(split, seed, 8, start=3)))
-        assert _same(first[3], later), f"{task.name}: the {split} stream entered at batch 3 differs from the one read from the start"
+        assert _same(first[3], later), (
+            f"{task.name}: the {split} stream entered at batch 3 differs from the one read "
+            "from the start"
+        )
     assert before == _global_randomness(), f"{task.name}: a global random state was touched"
 
 
 def check_split(task: Task, seed: int, n: int) -> None:
-    """A finite task's split is a partition, and each stream stays inside its part; a generated task's test is not in training."""
+    """A finite task's split is a partition, and each stream stays inside its part; a generated
+    task's test is not in training.
+    """
     if isinstance(task, FiniteTask):
         parts = task.split(seed)
         everything = torch.cat([parts[split] for split in SPLITS]).sort().values
-        assert torch.equal(everything, torch.arange(len(task.examples()))), f"{task.name}: the split is no partition of the inputs"
+        assert torch.equal(everything, torch.arange(len(task.examples()))), (
+            f"{task.name}: the split is no partition of the inputs"
+        )
         for split in (split for split in SPLITS if len(parts[split])):
             own = set(_rows(task.examples()[parts[split]]))
-            assert set(_rows(next(iter(task.stream(split, seed, n))))) <= own, f"{task.name}: the {split} stream leaves its part"
+            assert set(_rows(next(iter(task.stream(split, seed, n))))) <= own, (
+                f"{task.name}: the {split} stream leaves its part"
+            )
         return
     trained = {row for batch in islice(task.stream("train", seed, 64), 8) for row in _rows(batch)}
-    held_out = set(_rows(task.sample(n, seed, "test"))) | set(_rows(next(iter(task.stream("test", seed, n)))))
+    held_out = set(_rows(task.sample(n, seed, "test"))) | set(
+        _rows(next(iter(task.stream("test", seed, n))))
+    )
     assert not trained & held_out, f"{task.name}: a test example is in the training stream"
 
 
 def check_labels(task: Task, seed: int, n: int) -> None:
-    """Shapes, types and ranges of a batch; its targets are those of `brute_force`; every answer is an output's class."""
+    """Shapes, types and ranges of a batch; its targets are those of `brute_force`; every answer is
+    an output's class.
+    """
     for split in (split for split in SPLITS if _has(task, split, seed)):
         batch = task.sample(n, seed, split)
-        assert batch.tokens.shape == (n, task.n_ctx), f"{task.name}: tokens are {tuple(batch.tokens.shape)}; expected {(n, task.n_ctx)}"
-        assert batch.tokens.dtype == torch.int64 and 0 <= int(batch.tokens.min()) and int(batch.tokens.max()) < task.d_vocab, f"{task.name}: tokens outside"
+        assert batch.tokens.shape == (n, task.n_ctx), (
+            f"{task.name}: tokens are {tuple(batch.tokens.shape)}; expected {(n, task.n_ctx)}"
+        )
+        assert (
+            batch.tokens.dtype == torch.int64
+            and 0 <= int(batch.tokens.min())
+            and int(batch.tokens.max()) < task.d_vocab
+        ), f"{task.name}: tokens outside"
         _check_targets(task, batch.targets, n)
         for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
             solved = [list(row) for row in task.brute_force(tokens)]
-            assert solved == targets, f"{task.name}: {task.text(tokens)!r} is labelled {targets}; brute force gives {solved}"
+            assert solved == targets, (
+                f"{task.name}: {task.text(tokens)!r} is labelled {targets}; brute force gives "
+                f"{solved}"
+            )
 
 
 def _check_targets(task: Task, targets: Tensor, n: int) -> None:
     shape = (n, task.n_ctx, len(task.outputs))
-    assert targets.shape == shape and targets.dtype == torch.int64, f"{task.name}: targets {tuple(targets.shape)} {targets.dtype}; expected {shape} int64"
+    assert targets.shape == shape and targets.dtype == torch.int64, (
+        f"{task.name}: targets {tuple(targets.shape)} {targets.dtype}; expected {shape} int64"
+    )
     for index, output in enumerate(task.outputs):
         values = targets[..., index]
         inside = (values == IGNORE) | ((values >= 0) & (values < output.n_classes))
-        assert inside.all(), f"{task.name}: {output.name} is labelled outside 0 … {output.n_classes - 1}"
+        assert inside.all(), (
+            f"{task.name}: {output.name} is labelled outside 0 … {output.n_classes - 1}"
+        )
 
 
 def check_text(task: Task, seed: int, n: int) -> None:
     """Text gives the tokens back, on one line."""
-    for tokens in task.sample(n, seed, "test" if _has(task, "test", seed) else "train").tokens.tolist():
+    for tokens in task.sample(
+        n, seed, "test" if _has(task, "test", seed) else "train"
+    ).tokens.tolist():
         text = task.text(tokens)
         assert task.tokens_of(text) == tokens, f"{task.name}: {text!r} gives other tokens back"
 
@@ -168,42 +234,70 @@ def check_text(task: Task, seed: int, n: int) -> None:
 def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
     """A variable set to its own value changes nothing, to another input's it gives that label.
 
-    The label has the form of a target, is the base's own wherever the values agree, and does not depend on what else is
-    in the batch. Where the value is read off one token of a finite task, the label is that of the input with this token.
+    The label has the form of a target, is the base's own wherever the values agree, and does not
+    depend on what else is in the batch. Where the value is read off one token of a finite task, the
+    label is that of the input with this token.
     """
     pairs = task.counterfactuals(variable, n, seed)
     chosen, base = pairs.variable, pairs.base.tokens
     own = chosen.read(base)
     where = f"{task.name}: variable {variable!r}"
-    assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, f"{where} is outside 0 … {chosen.n_values - 1}"
-    assert torch.equal(pairs.values, chosen.read(pairs.source.tokens)), f"{where}: the values are not the sources'"
-    assert torch.equal(chosen.label(base, own), pairs.base.targets), f"{where} set to its own value changes the label"
-    assert pairs.labels.shape == pairs.base.targets.shape and pairs.labels.dtype == torch.int64, f"{where}: labels are not of the form of targets"
+    assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, (
+        f"{where} is outside 0 … {chosen.n_values - 1}"
+    )
+    assert torch.equal(pairs.values, chosen.read(pairs.source.tokens)), (
+        f"{where}: the values are not the sources'"
+    )
+    assert torch.equal(chosen.label(base, own), pairs.base.targets), (
+        f"{where} set to its own value changes the label"
+    )
+    assert pairs.labels.shape == pairs.base.targets.shape and pairs.labels.dtype == torch.int64, (
+        f"{where}: labels are not of the form of targets"
+    )
     same = own == pairs.values
-    assert torch.equal(pairs.labels[same], pairs.base.targets[same]), f"{where}: the label changes although the value does not"
-    alone = torch.cat([chosen.label(base[i : i + 1], pairs.values[i : i + 1]) for i in range(min(n, 4))])
-    assert torch.equal(alone, pairs.labels[:4]), f"{where}: a label depends on the rest of the batch"
+    assert torch.equal(pairs.labels[same], pairs.base.targets[same]), (
+        f"{where}: the label changes although the value does not"
+    )
+    alone = torch.cat(
+        [chosen.label(base[i : i + 1], pairs.values[i : i + 1]) for i in range(min(n, 4))]
+    )
+    assert torch.equal(alone, pairs.labels[:4]), (
+        f"{where}: a label depends on the rest of the batch"
+    )
     if isinstance(task, FiniteTask) and len(chosen.positions) == 1:
         read = chosen.positions[0]
         changed = base.clone()
         changed[:, read] = pairs.source.tokens[:, read]
         solved = torch.tensor([task.brute_force(tokens) for tokens in changed.tolist()])
         # a language model's target before `read` may be the changed token itself
-        assert torch.equal(solved[:, read:], pairs.labels[:, read:]), f"{where}: the label is not that of the input with the source's token"
+        assert torch.equal(solved[:, read:], pairs.labels[:, read:]), (
+            f"{where}: the label is not that of the input with the source's token"
+        )
 
 
 def check_chance(task: Task) -> None:
-    """Accuracy and loss of the best constant answer, as counted on all inputs of a finite task or on test examples."""
+    """Accuracy and loss of the best constant answer, as counted on all inputs of a finite task or
+    on test examples.
+    """
     sampled = task.sample(CHANCE_EXAMPLES, seed=17)
     counted = [(sampled, TOLERANCE)]
     if isinstance(task, FiniteTask):
         tested = task.examples()[task.split(0)["test"]]
-        counted = [(task.examples(), 1e-9)] + [(tested, 2.5 / len(tested) ** 0.5)] * (len(tested) > 0)
+        counted = [(task.examples(), 1e-9)] + [(tested, 2.5 / len(tested) ** 0.5)] * (
+            len(tested) > 0
+        )
     for index, output in enumerate(task.outputs):
         stated = task.chance[output.name]
         best = [(_best_constant(batch.targets[..., index]), slack) for batch, slack in counted]
-        agrees = [abs(stated.accuracy - accuracy) <= slack and abs(stated.loss - loss) <= slack * (1 + loss) for (accuracy, loss), slack in best]
-        assert any(agrees), f"{task.name}: chance of {output.name} is {stated}; the best constant has accuracy and loss {best[0][0]}"
+        agrees = [
+            abs(stated.accuracy - accuracy) <= slack
+            and abs(stated.loss - loss) <= slack * (1 + loss)
+            for (accuracy, loss), slack in best
+        ]
+        assert any(agrees), (
+            f"{task.name}: chance of {output.name} is {stated}; the best constant has "
+            f"accuracy and loss {best[0][0]}"
+        )
 
 
 def _best_constant(targets: Tensor) -> tuple[float, float]:

@@ -4,7 +4,8 @@
     (run,) = train(tasks.make("modular-arithmetic", p=29), train={"steps": 600})
     subject = run.subject()
 
-Runs of one shape train as one ensemble (see `mechint.training.trainer`); `train_many` sorts them by itself.
+Runs of one shape train as one ensemble (see `mechint.training.trainer`); `train_many` sorts them by
+itself.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ MEMORY = 0.5
 """Share of the free memory that one ensemble may take."""
 
 SHARES = 8
-"""Several workers get ensembles of at most this part of the work each, however many they are: the same ensembles give the same bits."""
+"""Several workers get ensembles of at most this part of the work each, however many they are: the
+same ensembles give the same bits.
+"""
 
 __all__ = ["Progress", "Run", "Spec", "spec", "train", "train_many"]
 
@@ -62,10 +65,18 @@ def spec(
 def _model(task: Task, overrides: dict[str, Any]) -> Settings:
     cls: Any = config_class(task.model_kind)
     if cls is ModelConfig:
-        shape = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx, "output_sizes": [output.n_classes for output in task.outputs]}
+        shape = {
+            "d_vocab": task.d_vocab,
+            "d_vocab_out": task.d_vocab_out,
+            "n_ctx": task.n_ctx,
+            "output_sizes": [output.n_classes for output in task.outputs],
+        }
         for name in shape:
             if name in overrides:
-                raise ParameterError(f"model: {name} follows from the task {task.name}; set the task's parameters instead")
+                raise ParameterError(
+                    f"model: {name} follows from the task {task.name}; set the task's "
+                    "parameters instead"
+                )
         return ModelConfig.from_dict({**task.model_defaults, **overrides, **shape})
     return cls.for_task(task, **{**task.model_defaults, **overrides})
 
@@ -87,7 +98,8 @@ def train(
         task: what to learn.
         model, train: whole configurations, or overrides on the task's defaults.
         seeds: of weights, data and dropout; the configuration's own when None.
-        out: run directory; with several seeds it holds ``seed-0000`` and so on. None keeps runs in memory.
+        out: run directory; with several seeds it holds ``seed-0000`` and so on. None keeps runs in
+            memory.
         resume: go on with what `out` holds, bit for bit.
         device: "cpu" or "cuda"; progress: called with `Progress`.
 
@@ -98,8 +110,14 @@ def train(
         ParameterError, RunError; NonFiniteError when a lone run's loss is not finite.
     """
     chosen: Sequence[int | None] = [None] if seeds is None else list(seeds)
-    places = [None if out is None else Path(out) if len(chosen) == 1 else Path(out) / f"seed-{seed:04d}" for seed in chosen]
-    specs = [spec(task, model, train, seed=seed, out=place) for seed, place in zip(chosen, places, strict=True)]
+    places = [
+        None if out is None else Path(out) if len(chosen) == 1 else Path(out) / f"seed-{seed:04d}"
+        for seed in chosen
+    ]
+    specs = [
+        spec(task, model, train, seed=seed, out=place)
+        for seed, place in zip(chosen, places, strict=True)
+    ]
     return train_many(specs, resume=resume, device=device, progress=progress)
 
 
@@ -115,16 +133,17 @@ def train_many(
     """Train any list of runs; those of one shape advance together.
 
     Args:
-        specs: from `spec`. Runs share an ensemble when they differ in nothing but `OWN` fields of the training, initial
-            weights, and parameters of the task that leave its shapes alone.
+        specs: from `spec`. Runs share an ensemble when they differ in nothing but `OWN` fields of
+            the training, initial weights, and parameters of the task that leave its shapes alone.
         resume: runs that are finished are returned as they are, others go on where they stopped.
-        memory: bytes all ensembles at work may take; half of what is free when None. More runs than fit are trained in turns.
-        workers: processes that train ensembles side by side, a thread each, on a CPU and for runs that have directories;
-            with 1 everything happens in this process.
+        memory: bytes all ensembles at work may take; half of what is free when None. More runs than
+            fit are trained in turns.
+        workers: processes that train ensembles side by side, a thread each, on a CPU and for runs
+            that have directories; with 1 everything happens in this process.
 
     Returns:
-        A Run a spec, in order; status "interrupted" after Ctrl-C, "failed" with `error` for a run of several that
-        turned non-finite.
+        A Run a spec, in order; status "interrupted" after Ctrl-C, "failed" with `error` for a run
+        of several that turned non-finite.
 
     Raises:
         ParameterError, RunError; NonFiniteError when a lone run's loss is not finite.
@@ -144,7 +163,9 @@ def train_many(
         train_apart([[runs[i] for i in part] for part in parts], workers, progress)
         return runs
     for number, part in enumerate(parts):
-        Ensemble([runs[i] for i in part], [states[i] for i in part], target, _numbered(progress, number)).train()
+        Ensemble(
+            [runs[i] for i in part], [states[i] for i in part], target, _numbered(progress, number)
+        ).train()
         if any(runs[i].status == "interrupted" for i in part):
             return runs
     if len(runs) == 1 and runs[0].status == "failed":
@@ -152,19 +173,32 @@ def train_many(
     return runs
 
 
-def _numbered(progress: Callable[[Progress], None] | None, part: int) -> Callable[[Progress], None] | None:
+def _numbered(
+    progress: Callable[[Progress], None] | None, part: int
+) -> Callable[[Progress], None] | None:
     return None if progress is None else lambda now: progress(dataclasses.replace(now, part=part))
 
 
-def _parts(runs: Sequence[Run], device: torch.device, memory: int | None, workers: int) -> list[list[int]]:
-    """The runs that wait, as ensembles: of one shape, within the memory, for several workers none above its share of the work."""
+def _parts(
+    runs: Sequence[Run], device: torch.device, memory: int | None, workers: int
+) -> list[list[int]]:
+    """The runs that wait, as ensembles: of one shape, within the memory, for several workers none
+    above its share of the work.
+    """
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
         if run.status not in ("finished", "stopped"):
             groups.setdefault(_shape(run.spec) + f" from {run.step}", []).append(i)
     limit = (_free(device) if memory is None else memory) // workers
-    each = {name: _footprint(runs[members[0]].spec, limit) for name, members in groups.items()} if workers > 1 or len(runs) > 1 else dict.fromkeys(groups, 1)
-    work = {name: each[name] * (runs[members[0]].spec.train.steps - runs[members[0]].step) for name, members in groups.items()}
+    each = (
+        {name: _footprint(runs[members[0]].spec, limit) for name, members in groups.items()}
+        if workers > 1 or len(runs) > 1
+        else dict.fromkeys(groups, 1)
+    )
+    work = {
+        name: each[name] * (runs[members[0]].spec.train.steps - runs[members[0]].step)
+        for name, members in groups.items()
+    }
     share = sum(work[name] * len(members) for name, members in groups.items()) / SHARES
     parts = []
     for name, members in groups.items():
@@ -173,8 +207,13 @@ def _parts(runs: Sequence[Run], device: torch.device, memory: int | None, worker
             most = max(1, min(most, int(share // max(1, work[name]))))
         portions = -(-len(members) // most)
         size = -(-len(members) // portions)
-        parts += [(work[name] * size, members[start : start + size]) for start in range(0, len(members), size)]
-    return [part for _, part in (sorted(parts, key=lambda part: -part[0]) if workers > 1 else parts)]
+        parts += [
+            (work[name] * size, members[start : start + size])
+            for start in range(0, len(members), size)
+        ]
+    return [
+        part for _, part in (sorted(parts, key=lambda part: -part[0]) if workers > 1 else parts)
+    ]
 
 
 def _shape(one: Spec) -> str:
@@ -188,7 +227,9 @@ def _shape(one: Spec) -> str:
 
 
 def _examples(one: Spec) -> list[int]:
-    """Sizes of a finite task's training and test set: an ensemble stacks them to evaluate, and to train on all at once."""
+    """Sizes of a finite task's training and test set: an ensemble stacks them to evaluate, and to
+    train on all at once.
+    """
     from mechint.task import FiniteTask
 
     split = one.task.split(one.data_seed) if isinstance(one.task, FiniteTask) else {}
@@ -201,12 +242,17 @@ def _footprint(one: Spec, limit: int) -> int:
 
     learner = learner_of([one.model], [one.task], one.train.output_weights, torch.device("cpu"))
     stream = one.train.batch_size is not None or one.task.model_kind == "transformer"
-    batches = [next(one.task.stream("train", one.data_seed, one.train.batch_size))] if stream else []
+    batches = (
+        [next(one.task.stream("train", one.data_seed, one.train.batch_size))] if stream else []
+    )
     numbers = sum(value.numel() for value in learner.initial(0, 0).values())
-    each = learner.footprint(batches) + 4 * numbers * (6 + (one.train.grokfast_window if one.train.grokfast == "ma" else 0))
+    each = learner.footprint(batches) + 4 * numbers * (
+        6 + (one.train.grokfast_window if one.train.grokfast == "ma" else 0)
+    )
     if each > limit:
         raise MechintError(
-            f"train: one model of {one.task.name} needs about {each / 2**30:.1f} GiB and {limit / 2**30:.1f} GiB are free; make it or its batch smaller"
+            f"train: one model of {one.task.name} needs about {each / 2**30:.1f} GiB and "
+            f"{limit / 2**30:.1f} GiB are free; make it or its batch smaller"
         )
     return each
 

@@ -1,8 +1,10 @@
-"""The compact layout: which rows a training forward computes, so that it computes no more than the loss reads.
+"""The compact layout: which rows a training forward computes, so that it computes no more than the
+loss reads.
 
-    everywhere    examples shorter than the longest share its row, end to end, and do not see each other
-    first block   each distinct (token, position) row once; scores once for every pair of such rows, where that is less
-    last block    queries, attention output, feed-forward and unembedding at read positions only
+    everywhere    examples shorter than the longest share its row, end to end, and do not see each
+    other first block   each distinct (token, position) row once; scores once for every pair of such
+    rows, where that is less last block    queries, attention output, feed-forward and unembedding
+    at read positions only
 
 All of it is index arithmetic on stacked batches; the mathematics stays in `mechint.models.forward`.
 """
@@ -24,7 +26,8 @@ from mechint.task import IGNORE, Batch
 class Prepared:
     """A stacked batch ready for the fast forward.
 
-    targets (model, reads, output), IGNORE where padded; weights likewise or None; tokens (model, batch, pos).
+    targets (model, reads, output), IGNORE where padded; weights likewise or None; tokens (model,
+    batch, pos).
     """
 
     layout: Layout
@@ -36,40 +39,71 @@ class Prepared:
     def rows(self) -> int:
         """Rows of the residual stream that the widest block computes, for memory estimates."""
         assert self.layout.blocks is not None
-        return max(self.layout.tokens.shape[-1], *(gather.residual.shape[-1] for gather in self.layout.blocks if gather.residual is not None), 0)
+        return max(
+            self.layout.tokens.shape[-1],
+            *(
+                gather.residual.shape[-1]
+                for gather in self.layout.blocks
+                if gather.residual is not None
+            ),
+            0,
+        )
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
-    """One Batch with a leading model axis; shorter contexts are padded on the right. A lone batch is a view."""
+    """One Batch with a leading model axis; shorter contexts are padded on the right. A lone batch
+    is a view.
+    """
     if all(batch is batches[0] for batch in batches):
-        return batches[0]._map(lambda tensor: tensor.unsqueeze(0).expand(len(batches), *tensor.shape))
+        return batches[0]._map(
+            lambda tensor: tensor.unsqueeze(0).expand(len(batches), *tensor.shape)
+        )
     if len({batch.tokens.shape[1] for batch in batches}) > 1:
         longest = max(batch.tokens.shape[1] for batch in batches)
         batches = [_pad(batch, longest) for batch in batches]
     first = batches[0]
 
     def stacked(name: str) -> Tensor | None:
-        return None if getattr(first, name) is None else torch.stack([getattr(batch, name) for batch in batches])
+        return (
+            None
+            if getattr(first, name) is None
+            else torch.stack([getattr(batch, name) for batch in batches])
+        )
 
     masks = {name: torch.stack([batch.masks[name] for batch in batches]) for name in first.masks}
     return Batch(
-        torch.stack([batch.tokens for batch in batches]), torch.stack([batch.targets for batch in batches]), stacked("weights"), stacked("lengths"), masks
+        torch.stack([batch.tokens for batch in batches]),
+        torch.stack([batch.targets for batch in batches]),
+        stacked("weights"),
+        stacked("lengths"),
+        masks,
     )
 
 
 def _pad(batch: Batch, length: int) -> Batch:
     extra = length - batch.tokens.shape[1]
-    lengths = torch.full((len(batch),), batch.tokens.shape[1]) if batch.lengths is None else batch.lengths
+    lengths = (
+        torch.full((len(batch),), batch.tokens.shape[1]) if batch.lengths is None else batch.lengths
+    )
 
     def pad(tensor: Tensor, value: int) -> Tensor:
-        return torch.nn.functional.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, extra], value=value)
+        return torch.nn.functional.pad(
+            tensor, [0, 0] * (tensor.dim() - 2) + [0, extra], value=value
+        )
 
     weights = None if batch.weights is None else pad(batch.weights, 0)
-    return Batch(pad(batch.tokens, 0), pad(batch.targets, IGNORE), weights, lengths, {name: pad(mask, 0) for name, mask in batch.masks.items()})
+    return Batch(
+        pad(batch.tokens, 0),
+        pad(batch.targets, IGNORE),
+        weights,
+        lengths,
+        {name: pad(mask, 0) for name, mask in batch.masks.items()},
+    )
 
 
 def _selected(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat indices (model, n) of the True entries of mask (model, *), and whether each is one (model, n).
+    """Flat indices (model, n) of the True entries of mask (model, *), and whether each is one
+    (model, n).
 
     Models with fewer entries are filled up with their first.
     """
@@ -77,7 +111,9 @@ def _selected(mask: Tensor) -> tuple[Tensor, Tensor]:
     counts = flat.sum(1)
     n = int(counts.max())
     if bool((counts == n).all()):
-        return flat.nonzero()[:, 1].view(-1, n), torch.ones(flat.shape[0], n, dtype=torch.bool, device=mask.device)
+        return flat.nonzero()[:, 1].view(-1, n), torch.ones(
+            flat.shape[0], n, dtype=torch.bool, device=mask.device
+        )
     order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :n]
     real = torch.arange(n, device=mask.device) < counts.unsqueeze(1)
     return torch.where(real, order, order[:, :1]), real
@@ -91,10 +127,12 @@ def _number(mask: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where the tokens of a stacked batch lie: in rows of slots, each row one example, or several short ones end to end.
+    """Where the tokens of a stacked batch lie: in rows of slots, each row one example, or several
+    short ones end to end.
 
-    tokens, positions (model, row, slot), positions counted within the example; example (model, row, slot), -1 at padding, or
-    None where every row is one example without any; reads (model, read) flat slots that are read, in the batch's order.
+    tokens, positions (model, row, slot), positions counted within the example; example (model, row,
+    slot), -1 at padding, or None where every row is one example without any; reads (model, read)
+    flat slots that are read, in the batch's order.
     """
 
     tokens: Tensor
@@ -119,18 +157,30 @@ def _grid(batch: Batch, reads: Tensor) -> Grid:
         flat = values.new_full((len(tokens) * rows * width,), empty)
         return flat.index_copy_(0, taken, values).view(len(tokens), rows, width)
 
-    return Grid(laid(tokens[real], 0), laid(position, 0), laid(example, -1), slots.flatten(1).gather(1, reads))
+    return Grid(
+        laid(tokens[real], 0),
+        laid(position, 0),
+        laid(example, -1),
+        slots.flatten(1).gather(1, reads),
+    )
 
 
 def _starts(lengths: Tensor) -> tuple[Tensor, int, int]:
-    """The first flat slot of each example of `lengths` (model, example), how many rows the grid has, and how many slots a row."""
+    """The first flat slot of each example of `lengths` (model, example), how many rows the grid
+    has, and how many slots a row.
+    """
     width = int(lengths.max())
     packed = [pack(own, width) for own in lengths.tolist()]
-    return torch.tensor(packed, device=lengths.device), max(start for own in packed for start in own) // width + 1, width
+    return (
+        torch.tensor(packed, device=lengths.device),
+        max(start for own in packed for start in own) // width + 1,
+        width,
+    )
 
 
 def pack(lengths: Sequence[int], width: int) -> list[int]:
-    """The first flat slot of each sequence when they are laid into rows of `width` slots, the longest first, each where it fits best.
+    """The first flat slot of each sequence when they are laid into rows of `width` slots, the
+    longest first, each where it fits best.
 
     >>> pack([1, 3, 2], width=3)
     [5, 0, 3]
@@ -150,7 +200,9 @@ def pack(lengths: Sequence[int], width: int) -> list[int]:
 
 
 FULL = 0.9
-"""From this share of real slots on, padding is computed along: that is less than picking the others out of the grid and back."""
+"""From this share of real slots on, padding is computed along: that is less than picking the others
+out of the grid and back.
+"""
 
 
 def _distinct(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -165,22 +217,35 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
     read = (batch.targets != IGNORE).any(-1)
     selected, is_read = _selected(read)
     chosen = selected.unsqueeze(-1).expand(-1, -1, batch.targets.shape[-1])
-    targets = batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~is_read.unsqueeze(-1), IGNORE)
+    targets = (
+        batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~is_read.unsqueeze(-1), IGNORE)
+    )
     weights = None if batch.weights is None else batch.weights.flatten(1, 2).gather(1, chosen)
 
     grid = _grid(batch, selected)
     tokens, positions = grid.tokens, grid.positions
     models = len(tokens)
-    real = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if grid.example is None else grid.example >= 0
+    real = (
+        torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device)
+        if grid.example is None
+        else grid.example >= 0
+    )
     if real.float().mean() >= FULL:
-        place = torch.arange(real[0].numel(), device=tokens.device).view(real[0].shape).expand(real.shape)
+        place = (
+            torch.arange(real[0].numel(), device=tokens.device)
+            .view(real[0].shape)
+            .expand(real.shape)
+        )
         every = place.flatten(1)
     else:
         place, (every, _) = _number(real), _selected(real)
     rows, shared = _distinct(positions * config.d_vocab + tokens, tokens.shape[-1] * config.d_vocab)
     distinct = 2 * rows.numel() <= every.shape[1]
     if distinct:
-        first = (rows % config.d_vocab).expand(models, -1), (rows // config.d_vocab).expand(models, -1)
+        first = (
+            (rows % config.d_vocab).expand(models, -1),
+            (rows // config.d_vocab).expand(models, -1),
+        )
     else:
         first = tokens.flatten(1).gather(1, every), positions.flatten(1).gather(1, every)
     staged = config.read_layers is not None
@@ -189,11 +254,18 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
         keys, once = (shared, True) if distinct and index == 0 else (place, False)
         last = index == config.depth - 1 and not staged
         blocks.append(_gather(keys, once, grid.reads if last else every, last, mask))
-    return Prepared(Layout(*first, tuple(blocks), place.flatten(1).gather(1, grid.reads) if staged else None), targets, weights, batch.tokens)
+    return Prepared(
+        Layout(*first, tuple(blocks), place.flatten(1).gather(1, grid.reads) if staged else None),
+        targets,
+        weights,
+        batch.tokens,
+    )
 
 
 def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | None) -> Gather:
-    """One block: keys (model, row, slot) are the rows it is given, each `once` for all its equals; it hands on the flat slots `out`."""
+    """One block: keys (model, row, slot) are the rows it is given, each `once` for all its equals;
+    it hands on the flat slots `out`.
+    """
     models, n_rows, slots = keys.shape
     n_given = int(keys.max()) + 1
     in_order = not once and n_given == n_rows * slots
@@ -207,33 +279,62 @@ def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | No
         used, queries = _distinct(asking, n_given)
         query_rows = used.expand(models, -1)
     else:
-        query_rows, numbers = keys.flatten(1).gather(1, out), torch.arange(out.shape[1], device=out.device).expand(out.shape)
-        queries = torch.zeros_like(asking).flatten(1).scatter_(1, flat_out, numbers).view(asking.shape)
+        query_rows, numbers = (
+            keys.flatten(1).gather(1, out),
+            torch.arange(out.shape[1], device=out.device).expand(out.shape),
+        )
+        queries = (
+            torch.zeros_like(asking).flatten(1).scatter_(1, flat_out, numbers).view(asking.shape)
+        )
     table = once and query_rows.shape[1] * n_given <= asking[0].numel() * slots
     if query_rows.shape[1] == n_given:
         query_rows, queries = None, asking
     residual = None if not last and not once else keys.flatten(1).gather(1, out)
-    everything = flat_out.shape[1] == asking[0].numel() and bool((flat_out[:, 1:] > flat_out[:, :-1]).all())
-    return Gather(keys, queries, query_rows, None if everything else flat_out, residual, _asked(mask, asked), table, in_order)
+    everything = flat_out.shape[1] == asking[0].numel() and bool(
+        (flat_out[:, 1:] > flat_out[:, :-1]).all()
+    )
+    return Gather(
+        keys,
+        queries,
+        query_rows,
+        None if everything else flat_out,
+        residual,
+        _asked(mask, asked),
+        table,
+        in_order,
+    )
 
 
 def _queues(out: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """The slots that ask in each row (model, row, query), the first again where a row has fewer; and each of `out`'s place among them."""
-    asks = torch.zeros_like(keys, dtype=torch.bool).flatten(1).scatter_(1, out, True).view(keys.shape)
+    """The slots that ask in each row (model, row, query), the first again where a row has fewer;
+    and each of `out`'s place among them.
+    """
+    asks = (
+        torch.zeros_like(keys, dtype=torch.bool).flatten(1).scatter_(1, out, True).view(keys.shape)
+    )
     rank = asks.cumsum(2).sub_(1)
     n = int(rank[..., -1].max()) + 1
     slots = torch.arange(keys.shape[2], device=keys.device).expand(keys.shape)
-    asked = torch.zeros(*keys.shape[:2], n + 1, dtype=torch.int64, device=keys.device).scatter_(2, torch.where(asks, rank, n), slots)[..., :n]
+    asked = torch.zeros(*keys.shape[:2], n + 1, dtype=torch.int64, device=keys.device).scatter_(
+        2, torch.where(asks, rank, n), slots
+    )[..., :n]
     return asked, rank.flatten(1).gather(1, out)
 
 
 def _asked(mask: Tensor | None, asked: Tensor) -> Tensor | None:
-    """The queries `asked` (model, row, query) of the mask (model | 1, row | 1, slot, key); None where they may look everywhere."""
+    """The queries `asked` (model, row, query) of the mask (model | 1, row | 1, slot, key); None
+    where they may look everywhere.
+    """
     if mask is None:
         return None
     first = asked[0, 0]
     if not bool((asked == first).all()):
-        models, rows = (torch.arange(n, device=mask.device) if n > 1 else torch.zeros(1, dtype=torch.int64, device=mask.device) for n in mask.shape[:2])
+        models, rows = (
+            torch.arange(n, device=mask.device)
+            if n > 1
+            else torch.zeros(1, dtype=torch.int64, device=mask.device)
+            for n in mask.shape[:2]
+        )
         return mask[models.view(-1, 1, 1), rows.view(-1, 1), asked]
     if len(first) == mask.shape[2]:
         return mask
@@ -242,11 +343,17 @@ def _asked(mask: Tensor | None, asked: Tensor) -> Tensor | None:
 
 
 def _mask(config: ModelConfig, grid: Grid) -> Tensor | None:
-    """(model | 1, row | 1, query, key) float, -inf where a query may not look; None where it may look everywhere."""
+    """(model | 1, row | 1, query, key) float, -inf where a query may not look; None where it may
+    look everywhere.
+    """
     slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
     seen = torch.ones(1, 1, len(slots), len(slots), dtype=torch.bool, device=slots.device)
     if config.attention_dir == "causal":
         seen = seen & (slots <= slots.unsqueeze(-1))
     if grid.example is not None:
         seen = seen & (grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2))
-    return None if bool(seen.all()) else torch.zeros(seen.shape, device=slots.device).masked_fill_(~seen, -torch.inf)
+    return (
+        None
+        if bool(seen.all())
+        else torch.zeros(seen.shape, device=slots.device).masked_fill_(~seen, -torch.inf)
+    )

@@ -21,7 +21,13 @@ class Captured:
         state: tensors that the body changes; the warm-up leaves them as they were.
     """
 
-    def __init__(self, body: Callable[[], Tensor], subject: Any, generators: Sequence[torch.Generator], state: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        body: Callable[[], Tensor],
+        subject: Any,
+        generators: Sequence[torch.Generator],
+        state: Sequence[Tensor],
+    ) -> None:
         self.subject = subject
         before = [tensor.detach().clone() for tensor in state]
         draws = [generator.get_state() for generator in generators]

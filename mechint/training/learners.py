@@ -1,7 +1,8 @@
-"""What training asks of an architecture: initial weights, the losses of a stacked batch, and an evaluation.
+"""What training asks of an architecture: initial weights, the losses of a stacked batch, and an
+evaluation.
 
-`TokenLearner` trains HookedTransformers on token tasks through the compact layout; `RealLearner` trains the students.
-An ensemble has one learner; everything it returns has a leading `model` axis.
+`TokenLearner` trains HookedTransformers on token tasks through the compact layout; `RealLearner`
+trains the students. An ensemble has one learner; everything it returns has a leading `model` axis.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ CHUNK = 8192
 """Examples of all models together that one evaluation forward takes."""
 
 
-def learner_of(configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device) -> TokenLearner | RealLearner:
+def learner_of(
+    configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device
+) -> TokenLearner | RealLearner:
     """The learner of an ensemble whose models have `configs` and learn `tasks`."""
     token_configs = [config for config in configs if isinstance(config, ModelConfig)]
     if token_configs:
@@ -35,8 +38,19 @@ def learner_of(configs: Sequence[Settings], tasks: Sequence[Task], output_weight
 class TokenLearner:
     """HookedTransformers on token tasks."""
 
-    def __init__(self, configs: Sequence[ModelConfig], tasks: Sequence[Task], output_weights: str, device: torch.device) -> None:
-        self.configs, self.tasks, self.how, self.device = list(configs), list(tasks), output_weights, device
+    def __init__(
+        self,
+        configs: Sequence[ModelConfig],
+        tasks: Sequence[Task],
+        output_weights: str,
+        device: torch.device,
+    ) -> None:
+        self.configs, self.tasks, self.how, self.device = (
+            list(configs),
+            list(tasks),
+            output_weights,
+            device,
+        )
         self._static: tuple[list[Batch], Prepared] | None = None
         self._evaluation: dict[tuple[str, int, tuple[int, ...]], list[Prepared]] = {}
 
@@ -51,29 +65,43 @@ class TokenLearner:
         return initialise(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Prepared:
-        """The stacked batch with its layout, on the device; the same batches again (a full batch) cost nothing."""
-        if self._static is not None and all(a is b for a, b in zip(batches, self._static[0], strict=True)):
+        """The stacked batch with its layout, on the device; the same batches again (a full batch)
+        cost nothing.
+        """
+        if self._static is not None and all(
+            a is b for a, b in zip(batches, self._static[0], strict=True)
+        ):
             return self._static[1]
         prepared = compact(stack(batches).to(self.device), self.configs[0])
         self._static = (batches, prepared)
         return prepared
 
-    def losses(self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook) -> Tensor:
+    def losses(
+        self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
+    ) -> Tensor:
         """(model,) losses that training descends."""
         config = self.configs[0]
         logits = forward(weights, config, prepared.layout, drop=drop)
         sizes = config.output_sizes
         assert sizes is not None  # filled in by ModelConfig
-        return combined(cross_entropies(logits, prepared.targets, prepared.weights, sizes), sizes, self.how)
+        return combined(
+            cross_entropies(logits, prepared.targets, prepared.weights, sizes), sizes, self.how
+        )
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
-        """What each model is evaluated on: its split of a finite task, `n` examples of a generated one (seed 0)."""
+        """What each model is evaluated on: its split of a finite task, `n` examples of a generated
+        one (seed 0).
+        """
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
             key = (repr(task), seed if isinstance(task, FiniteTask) else 0)
             if key not in shared:
-                shared[key] = task.examples()[task.split(seed)[split]] if isinstance(task, FiniteTask) else task.sample(n, 0, split)
+                shared[key] = (
+                    task.examples()[task.split(seed)[split]]
+                    if isinstance(task, FiniteTask)
+                    else task.sample(n, 0, split)
+                )
             batches.append(shared[key])
         return batches
 
@@ -83,12 +111,18 @@ class TokenLearner:
             batches = self.data(split, seeds, n)
             size = max(1, CHUNK // len(batches))
             whole = stack(batches)
-            parts = [whole[:, start : start + size] for start in range(0, whole.tokens.shape[1], size)]
-            self._evaluation[key] = [compact(part.to(self.device), self.configs[0]) for part in parts]
+            parts = [
+                whole[:, start : start + size] for start in range(0, whole.tokens.shape[1], size)
+            ]
+            self._evaluation[key] = [
+                compact(part.to(self.device), self.configs[0]) for part in parts
+            ]
         return self._evaluation[key]
 
     @torch.no_grad()
-    def evaluate(self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int) -> list[dict[str, float]]:
+    def evaluate(
+        self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int
+    ) -> list[dict[str, float]]:
         """Metrics of every model on train and test data, dropout off, losses in float64."""
         rows: list[dict[str, float]] = [{} for _ in self.tasks]
         config, names = self.configs[0], [output.name for output in self.tasks[0].outputs]
@@ -97,20 +131,39 @@ class TokenLearner:
             chunks = self._chunks(split, seeds, n)
             if not chunks:
                 continue
-            parts = [counts(forward(weights, config, chunk.layout), chunk.targets, chunk.weights, config.output_sizes) for chunk in chunks]
+            parts = [
+                counts(
+                    forward(weights, config, chunk.layout),
+                    chunk.targets,
+                    chunk.weights,
+                    config.output_sizes,
+                )
+                for chunk in chunks
+            ]
             loss, right, mass = (torch.stack([part[i] for part in parts]).sum(0) for i in range(3))
             each_loss, accuracy = (loss / mass).cpu(), (right / mass).cpu()
             total = combined(each_loss, config.output_sizes, self.how)
             for model, row in enumerate(rows):
-                row |= {f"{split}.loss": float(total[model]), f"{split}.accuracy": float(accuracy[model].mean())}
+                row |= {
+                    f"{split}.loss": float(total[model]),
+                    f"{split}.accuracy": float(accuracy[model].mean()),
+                }
                 if len(names) > 1:
-                    row |= {f"{split}.loss.{name}": float(each_loss[model, i]) for i, name in enumerate(names)}
-                    row |= {f"{split}.accuracy.{name}": float(accuracy[model, i]) for i, name in enumerate(names)}
+                    row |= {
+                        f"{split}.loss.{name}": float(each_loss[model, i])
+                        for i, name in enumerate(names)
+                    }
+                    row |= {
+                        f"{split}.accuracy.{name}": float(accuracy[model, i])
+                        for i, name in enumerate(names)
+                    }
         self._score(weights, rows, n)
         return rows
 
     def _score(self, weights: Mapping[str, Tensor], rows: list[dict[str, float]], n: int) -> None:
-        """Add what tasks score by other means, e.g. by greedy continuation; its accuracy stands beside the teacher-forced one."""
+        """Add what tasks score by other means, e.g. by greedy continuation; its accuracy stands
+        beside the teacher-forced one.
+        """
         if type(self.tasks[0]).score is Task.score:
             return
 
@@ -122,36 +175,62 @@ class TokenLearner:
             scores = done.setdefault(repr(task), {}) or task.score(predict, "test", 0, n)
             done[repr(task)] = scores
             for name, values in scores.items():
-                rows[model][f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"] = float(values[model])
+                rows[model][
+                    f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"
+                ] = float(values[model])
 
     @torch.no_grad()
     def predict(self, weights: Mapping[str, Tensor], tokens: Tensor, positions: Tensor) -> Tensor:
-        """Logits (model, batch, classes) at `positions` (model | 1, batch) of tokens (model | 1, batch, pos); later tokens are not seen."""
+        """Logits (model, batch, classes) at `positions` (model | 1, batch) of tokens (model | 1,
+        batch, pos); later tokens are not seen.
+        """
         models = len(self.tasks)
         tokens, positions = tokens.expand(models, -1, -1), positions.expand(models, -1)
         marks = torch.full((*tokens.shape, 1), IGNORE)
         marks.scatter_(2, positions.view(models, -1, 1, 1), 0)
-        prepared = compact(Batch(tokens, marks, lengths=positions + 1).to(self.device), self.configs[0])
+        prepared = compact(
+            Batch(tokens, marks, lengths=positions + 1).to(self.device), self.configs[0]
+        )
         return forward(weights, self.configs[0], prepared.layout).cpu()
 
     def footprint(self, batches: list[Batch]) -> int:
-        """Bytes one training step of one model needs, estimated: activations kept for the backward, and its gradients."""
+        """Bytes one training step of one model needs, estimated: activations kept for the backward,
+        and its gradients.
+        """
         config, prepared = self.configs[0], compact(stack(batches[:1]), self.configs[0])
         wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
-        pairs = sum(gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3 for gather in prepared.layout.blocks or ())
-        return 8 * (config.depth * prepared.rows * wide + pairs + 3 * prepared.targets.shape[1] * config.d_vocab_out)
+        pairs = sum(
+            gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3
+            for gather in prepared.layout.blocks or ()
+        )
+        return 8 * (
+            config.depth * prepared.rows * wide
+            + pairs
+            + 3 * prepared.targets.shape[1] * config.d_vocab_out
+        )
 
 
 class RealLearner:
-    """Students on tasks over real vectors; without a batch size they descend the exact population loss."""
+    """Students on tasks over real vectors; without a batch size they descend the exact population
+    loss.
+    """
 
-    def __init__(self, configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device) -> None:
+    def __init__(
+        self,
+        configs: Sequence[Settings],
+        tasks: Sequence[Task],
+        output_weights: str,
+        device: torch.device,
+    ) -> None:
         from mechint.models.students import STUDENTS
 
         self.configs, self.tasks, self.device = list(configs), list(tasks), device
         self.student = STUDENTS[tasks[0].model_kind]
         if any(task != tasks[0] for task in tasks):
-            raise ParameterError(f"{tasks[0].name}: one ensemble of students shares its task; got different parameters")
+            raise ParameterError(
+                f"{tasks[0].name}: one ensemble of students shares its task; got different "
+                "parameters"
+            )
 
     def keep(self, index: Sequence[int]) -> None:
         self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
@@ -163,21 +242,36 @@ class RealLearner:
         """The stacked batch; None, when there is none, stands for the whole distribution."""
         return stack(batches).to(self.device) if batches else None
 
-    def losses(self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook) -> Tensor:
+    def losses(
+        self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook
+    ) -> Tensor:
         """(model,) losses that training descends."""
         if prepared is None:
             return self.student.population_loss(weights, self.configs[0], self.tasks[0])
         return self.student.losses(weights, self.configs[0], prepared)
 
     @torch.no_grad()
-    def evaluate(self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int) -> list[dict[str, float]]:
+    def evaluate(
+        self, weights: Mapping[str, Tensor], seeds: Sequence[int], n: int
+    ) -> list[dict[str, float]]:
         """The exact population loss of every model, and what it has learned so far."""
         exact = {name: value.double() for name, value in weights.items()}
-        measured = {"loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]), **self.student.measures(exact, self.tasks[0])}
+        measured = {
+            "loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]),
+            **self.student.measures(exact, self.tasks[0]),
+        }
         columns = {name: values.tolist() for name, values in measured.items()}
-        return [{f"test.{name}": values[model] for name, values in columns.items()} for model in range(len(self.tasks))]
+        return [
+            {f"test.{name}": values[model] for name, values in columns.items()}
+            for model in range(len(self.tasks))
+        ]
 
     def footprint(self, batches: list[Batch]) -> int:
-        """Bytes one training step of one model needs, estimated from its batch or its covariances."""
+        """Bytes one training step of one model needs, estimated from its batch or its
+        covariances.
+        """
         numbers = sum(tensor.numel() for tensor in self.initial(0, 0).values())
-        return 4 * (8 * numbers + 6 * sum(batch.tokens.numel() + batch.targets.numel() for batch in batches[:1]))
+        return 4 * (
+            8 * numbers
+            + 6 * sum(batch.tokens.numel() + batch.targets.numel() for batch in batches[:1])
+        )

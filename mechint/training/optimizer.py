@@ -1,4 +1,5 @@
-"""Optimisers over flat parameters (model, parameter), each model with its own rates, Grokfast in the same pass.
+"""Optimisers over flat parameters (model, parameter), each model with its own rates, Grokfast in
+the same pass.
 
 AdamW: Loshchilov & Hutter 2019, Algorithm 2. Grokfast: Lee et al. 2024, Eq. 3 (MA) and Eq. 6 (EMA).
 """
@@ -21,14 +22,17 @@ OWN = ("seed", "data_seed", "lr", "min_lr", "weight_decay", "grokfast_lamb", "gr
 def learning_rate(config: TrainConfig, step: int) -> float:
     """The learning rate of optimiser step `step`, counted from 0.
 
-    >>> [learning_rate(TrainConfig(lr=1.0, warmup=2, steps=4, schedule="linear"), step) for step in range(4)]
+    >>> [learning_rate(TrainConfig(lr=1.0, warmup=2, steps=4, schedule="linear"), step) for step in
+    ...     range(4)]
     [0.5, 1.0, 0.5, 0.0]
     """
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     after, span = step - config.warmup + 1, max(1, config.steps - config.warmup)
     if config.schedule == "cosine":
-        return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, after / span)))
+        return config.min_lr + (config.lr - config.min_lr) * 0.5 * (
+            1 + math.cos(math.pi * min(1.0, after / span))
+        )
     if config.schedule == "linear":
         return config.min_lr + (config.lr - config.min_lr) * (1 - min(1.0, after / span))
     if config.schedule == "inverse_sqrt":
@@ -39,7 +43,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 class Optimiser:
     """One update rule for a whole ensemble.
 
-    `configs` are the models' TrainConfigs; they may differ in `OWN` alone. State tensors are (model, parameter).
+    `configs` are the models' TrainConfigs; they may differ in `OWN` alone. State tensors are
+    (model, parameter).
     """
 
     def __init__(self, configs: Sequence[TrainConfig], parameters: FlatParameters) -> None:
@@ -54,18 +59,34 @@ class Optimiser:
         if config.grokfast:
             self.state["slow"] = torch.zeros_like(like)
         if config.grokfast == "ma":
-            self.state["window"] = torch.zeros(len(parameters), config.grokfast_window, like.shape[1], dtype=like.dtype, device=like.device)
+            self.state["window"] = torch.zeros(
+                len(parameters),
+                config.grokfast_window,
+                like.shape[1],
+                dtype=like.dtype,
+                device=like.device,
+            )
         self._decayed = parameters.matrices() if config.decay_matrices_only else None
         self._tensors()
 
     def _tensors(self) -> None:
-        """What differs between models, as (model, 1) tensors; and what changes with the step, for `advance` to fill."""
+        """What differs between models, as (model, 1) tensors; and what changes with the step, for
+        `advance` to fill.
+        """
         like = self.parameters.values
 
         def column(name: str) -> Tensor:
-            return torch.tensor([[getattr(config, name)] for config in self.configs], dtype=like.dtype, device=like.device)
+            return torch.tensor(
+                [[getattr(config, name)] for config in self.configs],
+                dtype=like.dtype,
+                device=like.device,
+            )
 
-        self.decay, self.lamb, self.alpha = column("weight_decay"), column("grokfast_lamb"), column("grokfast_alpha")
+        self.decay, self.lamb, self.alpha = (
+            column("weight_decay"),
+            column("grokfast_lamb"),
+            column("grokfast_alpha"),
+        )
         self.rate = torch.zeros_like(self.decay)
         self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
         self.blend = torch.zeros_like(self.decay)
@@ -77,11 +98,19 @@ class Optimiser:
         self._tensors()
 
     def advance(self) -> None:
-        """Set the rates of the coming step; apart from `apply`, so that a captured graph can replay `apply`."""
+        """Set the rates of the coming step; apart from `apply`, so that a captured graph can replay
+        `apply`.
+        """
         config = self.configs[0]
-        self.rate.copy_(torch.tensor([[learning_rate(own, self.steps)] for own in self.configs], dtype=self.rate.dtype))
+        self.rate.copy_(
+            torch.tensor(
+                [[learning_rate(own, self.steps)] for own in self.configs], dtype=self.rate.dtype
+            )
+        )
         self.steps += 1
-        self.corrections.copy_(torch.tensor([1 - beta**self.steps for beta in config.betas], dtype=self.rate.dtype))
+        self.corrections.copy_(
+            torch.tensor([1 - beta**self.steps for beta in config.betas], dtype=self.rate.dtype)
+        )
         starts = self.steps == 1 and config.grokfast_start == "first"
         self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
 

@@ -1,6 +1,8 @@
-"""Flat parameters: all weights of an ensemble in one (model, parameter) matrix, with gradients laid out alike.
+"""Flat parameters: all weights of an ensemble in one (model, parameter) matrix, with gradients laid
+out alike.
 
-The optimiser works on the matrix; the forward on views of it, in the shapes of the architecture with a leading `model` axis.
+The optimiser works on the matrix; the forward on views of it, in the shapes of the architecture
+with a leading `model` axis.
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ from torch import Tensor
 class FlatParameters:
     """Stacked parameters of models of one shape.
 
-    `values` and `grad` are (model, parameter); `views` name → leaf tensor (model, *shape) whose storage is `values`.
+    `values` and `grad` are (model, parameter); `views` name → leaf tensor (model, *shape) whose
+    storage is `values`.
     """
 
-    def __init__(self, initial: Sequence[Mapping[str, Tensor]], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        initial: Sequence[Mapping[str, Tensor]],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.shapes = {name: tuple(value.shape) for name, value in initial[0].items()}
         rows = [torch.cat([weights[name].flatten() for name in self.shapes]) for weights in initial]
         self._lay_out(torch.stack(rows).to(device=device, dtype=dtype))
@@ -36,8 +44,12 @@ class FlatParameters:
         return self.values.shape[0]
 
     def differentiate(self, loss: Tensor) -> None:
-        """Fill `grad` with the gradient of `loss`, a number; zero for parameters it does not read."""
-        grads = torch.autograd.grad(loss, list(self.views.values()), allow_unused=True, materialize_grads=True)
+        """Fill `grad` with the gradient of `loss`, a number; zero for parameters it does not
+        read.
+        """
+        grads = torch.autograd.grad(
+            loss, list(self.views.values()), allow_unused=True, materialize_grads=True
+        )
         torch.cat([grad.flatten(1) for grad in grads], 1, out=self.grad)
 
     def keep(self, index: Tensor) -> None:
@@ -47,11 +59,16 @@ class FlatParameters:
     def weights(self, model: int) -> dict[str, Tensor]:
         """A copy of one model's parameters, float32 on the CPU."""
         row = self.values[model].detach()
-        return {name: row[span].view(self.shapes[name]).to("cpu", torch.float32, copy=True) for name, span in self.spans.items()}
+        return {
+            name: row[span].view(self.shapes[name]).to("cpu", torch.float32, copy=True)
+            for name, span in self.spans.items()
+        }
 
     def matrices(self) -> Tensor:
         """(parameter,) 1 for entries of weight matrices, 0 for biases and norm weights."""
-        marks = torch.zeros(self.values.shape[1], dtype=self.values.dtype, device=self.values.device)
+        marks = torch.zeros(
+            self.values.shape[1], dtype=self.values.dtype, device=self.values.device
+        )
         for name, span in self.spans.items():
             marks[span] = float(name.rpartition(".")[2].startswith("W"))
         return marks
@@ -59,6 +76,9 @@ class FlatParameters:
     def first_not_finite(self, model: int) -> str | None:
         """Name of the first parameter of `model` whose value or gradient is not finite."""
         for name, span in self.spans.items():
-            if not bool(torch.isfinite(self.values[model, span]).all() and torch.isfinite(self.grad[model, span]).all()):
+            if not bool(
+                torch.isfinite(self.values[model, span]).all()
+                and torch.isfinite(self.grad[model, span]).all()
+            ):
                 return name
         return None

@@ -38,7 +38,9 @@ STATUS = ("waiting", "running", "finished", "stopped", "interrupted", "failed")
 
 @dataclass(frozen=True)
 class Spec:
-    """One run as asked for: a task, an architecture, how it is trained, and where it goes (None: nowhere)."""
+    """One run as asked for: a task, an architecture, how it is trained, and where it goes (None:
+    nowhere).
+    """
 
     task: Task
     model: Settings
@@ -60,8 +62,9 @@ class Spec:
 class Run:
     """One run and what is known of it.
 
-    metrics: a row an evaluation, each with "step"; status: one of `STATUS`; error: why it failed; weights: the last
-    ones; series: step → weights of the kept checkpoints, where there is no directory.
+    metrics: a row an evaluation, each with "step"; status: one of `STATUS`; error: why it failed;
+    weights: the last ones; series: step → weights of the kept checkpoints, where there is no
+    directory.
     """
 
     spec: Spec
@@ -92,28 +95,46 @@ class Run:
 
         model = build(self.spec.model, seed=self.spec.train.seed)
         model.load_weights(self.weights)
-        provenance = {"path": f"a run of {self.spec.task.name}, seed {self.spec.train.seed}", "format": "memory", "step": self.step, "metrics": self.final}
+        provenance = {
+            "path": f"a run of {self.spec.task.name}, seed {self.spec.train.seed}",
+            "format": "memory",
+            "step": self.step,
+            "metrics": self.final,
+        }
         series = {step: (lambda kept=kept: kept) for step, kept in self.series.items()}
-        return Subject(model.eval(), self.spec.task, provenance=provenance, series=series, split_seed=self.spec.data_seed, **options)
+        return Subject(
+            model.eval(),
+            self.spec.task,
+            provenance=provenance,
+            series=series,
+            split_seed=self.spec.data_seed,
+            **options,
+        )
 
-    # --- the directory --------------------------------------------------------------------------------------------
+    # --- the directory ----------------------------------------------------------------------------
     def open(self, resume: bool) -> dict[str, Any] | None:
         """Make or check the directory; the saved state where there is one to go on from.
 
         Raises:
-            RunError: the directory holds this run already and `resume` is False, or holds another one.
+            RunError: the directory holds this run already and `resume` is False, or holds another
+                one.
         """
         if self.path is None:
             return None
         config = self.path / "config.json"
         text = json.dumps(self.spec.to_dict(), indent=1)
         if config.exists():
-            if json.loads(config.read_text(encoding="utf-8")) != json.loads(text):
+            there, wanted = json.loads(config.read_text(encoding="utf-8")), json.loads(text)
+            if there != wanted:
                 raise RunError(
-                    f"{self.path}: holds another run ({_difference(json.loads(config.read_text(encoding='utf-8')), json.loads(text))}); choose another --out"
+                    f"{self.path}: holds another run ({_difference(there, wanted)}); "
+                    "choose another --out"
                 )
             if not resume:
-                raise RunError(f"{self.path}: holds this run already; --resume continues it, another --out starts anew")
+                raise RunError(
+                    f"{self.path}: holds this run already; --resume continues it, another "
+                    "--out starts anew"
+                )
             return self._restore()
         if self.path.is_dir() and any(self.path.iterdir()):
             raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
@@ -129,10 +150,16 @@ class Run:
             return None
         state = torch.load(file, weights_only=True)
         self.step, self.status = state["step"], state["status"]
-        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if (self.path / "metrics.jsonl").exists() else []
+        lines = (
+            (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            if (self.path / "metrics.jsonl").exists()
+            else []
+        )
         rows = [row for line in lines if (row := _row(line)) is not None]
         self.metrics = [row for row in rows if row["step"] <= self.step]
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics))
+        write_text(
+            self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.metrics)
+        )
         return state
 
     def record(self, row: dict[str, Any]) -> None:
@@ -157,7 +184,16 @@ class Run:
 
     def _save(self, path: Path, step: int, weights: dict[str, Tensor]) -> None:
         spec = self.spec
-        save_checkpoint(path, config=spec.model, weights=weights, task=spec.task, step=step, metrics=self.final, train=spec.train, seed=spec.data_seed)
+        save_checkpoint(
+            path,
+            config=spec.model,
+            weights=weights,
+            task=spec.task,
+            step=step,
+            metrics=self.final,
+            train=spec.train,
+            seed=spec.data_seed,
+        )
 
     def save_state(self, state: dict[str, Any]) -> None:
         """Write state.pt: tensors and plain values."""
@@ -186,7 +222,11 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
     """The first setting in which two configurations differ, in words."""
     for part in wanted:
         a, b = there.get(part), wanted[part]
-        a, b = (a["parameters"], b["parameters"]) if part == "task" and a and a["name"] == b["name"] else (a, b)
+        a, b = (
+            (a["parameters"], b["parameters"])
+            if part == "task" and a and a["name"] == b["name"]
+            else (a, b)
+        )
         if a != b and isinstance(a, dict):
             name = next(name for name in {**a, **b} if a.get(name) != b.get(name))
             return f"{part}.{name} is {a.get(name)!r} there, {b.get(name)!r} here"
@@ -195,13 +235,25 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 def manifest() -> dict[str, Any]:
     """Versions, git commit, machine and plug-ins, as JSON values."""
-    packages = {"mechint": mechint.__version__, **{name: version(name) for name in ("torch", "transformer-lens", "numpy")}}
+    packages = {
+        "mechint": mechint.__version__,
+        **{name: version(name) for name in ("torch", "transformer-lens", "numpy")},
+    }
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         commit = found.stdout.strip() or None
     except OSError:
         commit = None
-    plugins = {group: [point.name for point in entry_points(group=group)] for group in ("mechint.tasks", "mechint.probes", "mechint.checkpoint_formats")}
+    plugins = {
+        group: [point.name for point in entry_points(group=group)]
+        for group in ("mechint.tasks", "mechint.probes", "mechint.checkpoint_formats")
+    }
     return {
         "versions": {**packages, "python": sys.version.split()[0]},
         "commit": commit,

@@ -1,7 +1,8 @@
 """The training loop: models of one shape advance together, each exactly as it would alone.
 
-A lone run is an ensemble of one. A model that stops early, reaches its goal or turns non-finite leaves the ensemble;
-the others go on. Cost of a step: one compact forward and backward, and one pass over the flat parameters.
+A lone run is an ensemble of one. A model that stops early, reaches its goal or turns non-finite
+leaves the ensemble; the others go on. Cost of a step: one compact forward and backward, and one
+pass over the flat parameters.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ SYNC = 100
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an ensemble stands: step of `steps`, the latest metrics averaged over the models that still train, and how many those are.
+    """Where an ensemble stands: step of `steps`, the latest metrics averaged over the models that
+    still train, and how many those are.
 
     part: which ensemble of those that are trained, counted from 0.
     """
@@ -70,29 +72,44 @@ class Ensemble:
         device: where; progress: called at evaluations and a few times a second.
     """
 
-    def __init__(self, runs: Sequence[Run], states: Sequence[dict[str, Any] | None], device: torch.device, progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        states: Sequence[dict[str, Any] | None],
+        device: torch.device,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
         keep_freed_memory()
         self.runs, self.device, self.progress = list(runs), device, progress
         self.config = runs[0].spec.train
         self.kept = kept_steps(self.config)
         self.step = runs[0].step
         specs = [run.spec for run in runs]
-        self.learner = learner_of([spec.model for spec in specs], [spec.task for spec in specs], self.config.output_weights, device)
+        self.learner = learner_of(
+            [spec.model for spec in specs],
+            [spec.task for spec in specs],
+            self.config.output_weights,
+            device,
+        )
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
         self.optimiser = Optimiser([spec.train for spec in specs], self.parameters)
-        self.generators = [torch.Generator(device).manual_seed(spec.train.seed + 1) for spec in specs]
+        self.generators = [
+            torch.Generator(device).manual_seed(spec.train.seed + 1) for spec in specs
+        ]
         self.still = [0] * len(runs)  # evaluations in a row without a change of the training loss
         for i, state in enumerate(states):
             if state is not None:
                 self._load(i, state)
         self.optimiser.steps = self.step
-        self.shared = all(spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs)
+        self.shared = all(
+            spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs
+        )
         self.streams = self._open_streams()
         self.captured: Captured | None = None
 
-    # --- state ----------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
     def _load(self, model: int, state: dict[str, Any]) -> None:
         self.parameters.values.data[model] = state["values"].to(self.parameters.values)
         for name, value in state["optimiser"].items():
@@ -104,7 +121,9 @@ class Ensemble:
         return {
             "step": self.step,
             "values": self.parameters.values[model].detach().cpu().clone(),
-            "optimiser": {name: value[model].cpu().clone() for name, value in self.optimiser.state.items()},
+            "optimiser": {
+                name: value[model].cpu().clone() for name, value in self.optimiser.state.items()
+            },
             "generator": self.generators[model].get_state(),
             "still": self.still[model],
         }
@@ -115,15 +134,20 @@ class Ensemble:
         if self.config.batch_size is None and specs[0].task.model_kind != "transformer":
             return []
         chosen = specs[:1] if self.shared else specs
-        return [spec.task.stream("train", spec.data_seed, self.config.batch_size, start=self.step) for spec in chosen]
+        return [
+            spec.task.stream("train", spec.data_seed, self.config.batch_size, start=self.step)
+            for spec in chosen
+        ]
 
     def _batches(self) -> list[Batch]:
         batches = [next(stream) for stream in self.streams]
         return batches * len(self.runs) if self.shared and batches else batches
 
-    # --- one step -------------------------------------------------------------------------------------------------
+    # --- one step ---------------------------------------------------------------------------------
     def _drop(self, name: str, tensor: Tensor) -> Tensor:
-        """Dropout with each model's own generator, so that its masks are those it would draw alone."""
+        """Dropout with each model's own generator, so that its masks are those it would draw
+        alone.
+        """
         keep = 1 - getattr(self.runs[0].spec.model, "dropout", 0.0)
         if keep == 1:
             return tensor
@@ -132,7 +156,9 @@ class Ensemble:
 
     def _descend(self, prepared: Any) -> Tensor:
         """Forward, backward and update; returns the losses (model,) before the update."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+        ):
             losses = self.learner.losses(self.parameters.views, prepared, self._drop)
         self.parameters.differentiate(losses.sum())
         self.optimiser.apply()
@@ -145,11 +171,16 @@ class Ensemble:
         self.step += 1
         if self.device.type == "cuda" and self.config.batch_size is None and self.step > 1:
             if self.captured is None or self.captured.subject is not prepared:
-                self.captured = Captured(lambda: self._descend(prepared), prepared, self.generators, [self.parameters.values, *self.optimiser.state.values()])
+                self.captured = Captured(
+                    lambda: self._descend(prepared),
+                    prepared,
+                    self.generators,
+                    [self.parameters.values, *self.optimiser.state.values()],
+                )
             return self.captured.replay()
         return self._descend(prepared)
 
-    # --- the whole run --------------------------------------------------------------------------------------------
+    # --- the whole run ----------------------------------------------------------------------------
     def train(self) -> None:
         """Advance until every run is finished, stopped, failed or interrupted."""
         for run in self.runs:
@@ -178,7 +209,11 @@ class Ensemble:
             self._finish(model, "interrupted" if self.step < self.config.steps else "finished")
 
     def _due(self) -> bool:
-        return self.step % self.config.evaluate_every == 0 or self.step == self.config.steps or self.step in self.kept
+        return (
+            self.step % self.config.evaluate_every == 0
+            or self.step == self.config.steps
+            or self.step in self.kept
+        )
 
     def _check(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
@@ -189,7 +224,10 @@ class Ensemble:
             where = self.parameters.first_not_finite(model)
             run = self.runs[model]
             place = where or "the logits"
-            run.error = f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is not finite, first in {place}; try a smaller lr, or clip"
+            run.error = (
+                f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is "
+                f"not finite, first in {place}; try a smaller lr, or clip"
+            )
             run.status, run.step = "failed", step
         self._leave(bad)
 
@@ -220,13 +258,19 @@ class Ensemble:
             return False
         patient = config.stop_patience is None or self.still[model] < config.stop_patience
         accuracies = [value for key, value in row.items() if key.startswith("test.accuracy")]
-        short = config.stop_accuracy is None or not accuracies or min(accuracies) < config.stop_accuracy
+        short = (
+            config.stop_accuracy is None or not accuracies or min(accuracies) < config.stop_accuracy
+        )
         return not patient or not short
 
     def _report(self) -> None:
         assert self.progress is not None
         rows = [run.final for run in self.runs]
-        means = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if name != "step"} if rows else {}
+        means = (
+            {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if name != "step"}
+            if rows
+            else {}
+        )
         self.progress(Progress(self.step, self.config.steps, means, len(rows)))
 
     def _save_states(self) -> None:
@@ -256,14 +300,20 @@ class Ensemble:
 
 
 def _kept(keep: float, like: Tensor, generator: torch.Generator) -> Tensor:
-    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; every number drawn decides for four entries."""
-    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None, generator=generator)
+    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; every number drawn
+    decides for four entries.
+    """
+    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(
+        -(2**63), None, generator=generator
+    )
     return (drawn.view(torch.int16)[: like.numel()] < round(keep * 2**16) - 2**15).view(like.shape)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that a step is never cut in two; the second one interrupts as usual."""
+    """An event that the first Ctrl-C sets, so that a step is never cut in two; the second one
+    interrupts as usual.
+    """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

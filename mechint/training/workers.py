@@ -1,8 +1,9 @@
 """Ensembles in processes of their own, one thread each.
 
-Small models gain more from a core each than from all cores at every matrix product, and what a run computes then does not
-depend on how many of them there are. The parent hands out lists of runs; a worker (`python -m mechint.training.workers`) reads
-them from its input, trains them into their directories, and tells its progress line by line.
+Small models gain more from a core each than from all cores at every matrix product, and what a run
+computes then does not depend on how many of them there are. The parent hands out lists of runs; a
+worker (`python -m mechint.training.workers`) reads them from its input, trains them into their
+directories, and tells its progress line by line.
 """
 
 from __future__ import annotations
@@ -26,17 +27,27 @@ from mechint.training.run_directory import Run, Spec
 from mechint.training.trainer import Progress, interruptible
 
 Message = dict[str, Any]
-"""From a worker: the fields of a Progress; or "done", status and error of every run; or "error", why it could not train them."""
+"""From a worker: the fields of a Progress; or "done", status and error of every run; or "error",
+why it could not train them.
+"""
 
 
 class Worker:
-    """One process; `inbox` gets (worker, message) for all it says, and (worker, None) when it has ended."""
+    """One process; `inbox` gets (worker, message) for all it says, and (worker, None) when it has
+    ended.
+    """
 
     def __init__(self, inbox: queue.Queue[tuple[Worker, Message | None]]) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "mechint.training.workers"]
         # a session of its own: Ctrl-C reaches it by the parent alone, and once
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
         self.part: int | None = None
         self._inbox = inbox
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -56,7 +67,9 @@ class Worker:
         self.process.stdin.flush()
 
     def stop(self) -> None:
-        """Let it save the states of what it trains, and train no further; saying it again does no harm."""
+        """Let it save the states of what it trains, and train no further; saying it again does no
+        harm.
+        """
         if self.part is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
 
@@ -71,13 +84,18 @@ class Worker:
         self.process.stdout.close()
 
 
-def train_apart(parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Progress], None] | None) -> None:
-    """Train every part, opened runs of one shape that have directories, by `n` workers; each run then holds what became of it.
+def train_apart(
+    parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Progress], None] | None
+) -> None:
+    """Train every part, opened runs of one shape that have directories, by `n` workers; each run
+    then holds what became of it.
 
-    Ctrl-C is passed on; when every worker has saved its states, this returns with runs that are "interrupted".
+    Ctrl-C is passed on; when every worker has saved its states, this returns with runs that are
+    "interrupted".
 
     Raises:
-        MechintError: a worker could not go on; what it trained goes on from its last saved state the next time.
+        MechintError: a worker could not go on; what it trained goes on from its last saved state
+            the next time.
     """
     inbox: queue.Queue[tuple[Worker, Message | None]] = queue.Queue()
     waiting = deque(enumerate(parts))
@@ -109,14 +127,26 @@ def train_apart(parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Prog
             run.status = "interrupted"
 
 
-def _hear(worker: Worker, message: Message | None, parts: Sequence[Sequence[Run]], interrupted: bool, progress: Callable[[Progress], None] | None) -> None:
-    """What a worker said of its part: where it stands, what became of the runs, or that it cannot go on."""
+def _hear(
+    worker: Worker,
+    message: Message | None,
+    parts: Sequence[Sequence[Run]],
+    interrupted: bool,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """What a worker said of its part: where it stands, what became of the runs, or that it cannot
+    go on.
+    """
     if worker.part is None:
         return
     if message is None and interrupted:  # before it listened
         worker.part = None
     elif message is None or "error" in message:
-        raise MechintError(message["error"] if message else f"train: a worker ended with status {worker.process.wait()}; --resume goes on")
+        raise MechintError(
+            message["error"]
+            if message
+            else f"train: a worker ended with status {worker.process.wait()}; --resume goes on"
+        )
     elif "done" not in message:
         if progress:
             progress(Progress(**message, part=worker.part))
@@ -128,7 +158,9 @@ def _hear(worker: Worker, message: Message | None, parts: Sequence[Sequence[Run]
 
 
 def work(source: IO[bytes], tell: Callable[[Message], None]) -> None:
-    """Train the lists of specs that come from `source` until it ends; without its parent a worker does not go on."""
+    """Train the lists of specs that come from `source` until it ends; without its parent a worker
+    does not go on.
+    """
     from mechint.training import train_many
 
     parent = os.getppid()

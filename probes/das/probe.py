@@ -1,4 +1,6 @@
-"""Distributed alignment search: is a causal variable of the task held by a subspace of the model's activations?"""
+"""Distributed alignment search: is a causal variable of the task held by a subspace of the model's
+activations?
+"""
 
 from __future__ import annotations
 
@@ -34,35 +36,57 @@ ADDED = {"hook_embed": Point(0), "hook_pos_embed": Point(0)}
 
 
 def _place(hook: str) -> tuple[int, Point | None]:
-    """Block that holds the hook, and the point of the residual stream the activation is or is added to (None: inside a layer)."""
+    """Block that holds the hook, and the point of the residual stream the activation is or is added
+    to (None: inside a layer).
+    """
     if hook in ADDED:
         return 0, ADDED[hook]
     _, number, name = hook.split(".", 2)
     block = int(number)
-    points = {"hook_resid_pre": Point(block), "hook_resid_mid": Point(block, 1), "hook_resid_post": Point(block + 1)}
-    return block, (points | {"hook_attn_out": Point(block, 1), "hook_mlp_out": Point(block + 1)}).get(name)
+    points = {
+        "hook_resid_pre": Point(block),
+        "hook_resid_mid": Point(block, 1),
+        "hook_resid_post": Point(block + 1),
+    }
+    return block, (
+        points | {"hook_attn_out": Point(block, 1), "hook_mlp_out": Point(block + 1)}
+    ).get(name)
 
 
 def swap(subspace: Tensor, base: Tensor, source: Tensor) -> Tensor:
-    """base (..., d) with its coordinates in `subspace` (d, k), orthonormal columns, taken from source (..., d)."""
+    """base (..., d) with its coordinates in `subspace` (d, k), orthonormal columns, taken from
+    source (..., d).
+    """
     return base + (source - base) @ subspace @ subspace.T
 
 
 class Site:
-    """Where pairs are interchanged: all that does not depend on the subspace, computed once and kept.
+    """Where pairs are interchanged: all that does not depend on the subspace, computed once and
+    kept.
 
-    base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of all heads together; rest
-    (pair, pos, d_model): the residual stream there, less base where base is part of it. A replaced base runs on only from here.
+    base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of
+    all heads together; rest (pair, pos, d_model): the residual stream there, less base where base
+    is part of it. A replaced base runs on only from here.
     """
 
     def __init__(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
         subject.check_hook(hook)
-        if hook.endswith(("hook_pattern", "hook_attn_scores", "hook_scale", "hook_result")) or not (hook in ADDED or hook.startswith("blocks.")):
-            raise ParameterError(f"das: hook={hook!r}: expected an activation vector at every position, inside a block")
+        if hook.endswith(("hook_pattern", "hook_attn_scores", "hook_scale", "hook_result")) or not (
+            hook in ADDED or hook.startswith("blocks.")
+        ):
+            raise ParameterError(
+                f"das: hook={hook!r}: expected an activation vector at every position, inside "
+                "a block"
+            )
         n_ctx = pairs.base.shape[1]
         if pos is not None and not -n_ctx <= pos < n_ctx:
             raise ParameterError(f"das: pos={pos}: the inputs have positions 0 to {n_ctx - 1}")
-        self.p, self.config, self.pairs, self.hook = frozen(subject.model), subject.model.config, pairs, hook
+        self.p, self.config, self.pairs, self.hook = (
+            frozen(subject.model),
+            subject.model.config,
+            pairs,
+            hook,
+        )
         block, self.point = _place(hook)
         self.start = Point(block) if self.point is None else self.point
         self.positions = pairs.reads if pos is None else torch.full_like(pairs.reads, pos % n_ctx)
@@ -72,7 +96,9 @@ class Site:
             stream = Stream(subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=block)
             base.append(at(stream.activations[hook], self.positions[rows]).flatten(1))
             residual.append(stream.residual(self.start))
-            stream = Stream(subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=block)
+            stream = Stream(
+                subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=block
+            )
             source.append(at(stream.activations[hook], source_positions[rows]).flatten(1))
         self.base, self.source, self.rest = torch.cat(base), torch.cat(source), torch.cat(residual)
         if self.point is not None:
@@ -82,26 +108,47 @@ class Site:
         self.width = self.base.shape[-1]
 
     def logits(self, replaced: Tensor, rows: Tensor) -> Tensor:
-        """Logits (row, d_vocab_out) of the base inputs `rows` with their activation replaced by (row, width)."""
-        x, reads, index = self.rest[rows], self.pairs.reads[rows], (torch.arange(len(rows), device=rows.device), self.positions[rows])
+        """Logits (row, d_vocab_out) of the base inputs `rows` with their activation replaced by
+        (row, width).
+        """
+        x, reads, index = (
+            self.rest[rows],
+            self.pairs.reads[rows],
+            (torch.arange(len(rows), device=rows.device), self.positions[rows]),
+        )
         if self.point is not None:
-            return resume(self.p, self.config, x.index_put(index, replaced, accumulate=True), self.start, reads)
+            return resume(
+                self.p,
+                self.config,
+                x.index_put(index, replaced, accumulate=True),
+                self.start,
+                reads,
+            )
 
         def override(name: str, tensor: Tensor) -> Tensor:
-            return tensor.index_put(index, replaced.view(-1, *tensor.shape[2:])) if name == self.hook else tensor
+            return (
+                tensor.index_put(index, replaced.view(-1, *tensor.shape[2:]))
+                if name == self.hook
+                else tensor
+            )
 
         x = forward.block(self.p, self.config, self.start.block, x, None, override, forward.no_hook)
         return resume(self.p, self.config, x, Point(self.start.block + 1), reads)
 
 
-def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, lr: float, seed: int) -> tuple[Tensor, list[float]]:
-    """The subspace (width, dimension), orthonormal columns, whose interchange best gives the labels; the loss of every step.
+def fit(
+    site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, lr: float, seed: int
+) -> tuple[Tensor, list[float]]:
+    """The subspace (width, dimension), orthonormal columns, whose interchange best gives the
+    labels; the loss of every step.
 
-    Minimises the cross-entropy of the labels (Geiger et al. 2024, Eq. 4) with Adam over pyvene's rotation, the learning
-    rate falling linearly to zero. Bit-equal for equal seeds.
+    Minimises the cross-entropy of the labels (Geiger et al. 2024, Eq. 4) with Adam over pyvene's
+    rotation, the learning rate falling linearly to zero. Bit-equal for equal seeds.
     """
     if dimension > site.width:
-        raise ParameterError(f"das: dimension {dimension} is above the width {site.width} of {site.hook}")
+        raise ParameterError(
+            f"das: dimension {dimension} is above the width {site.width} of {site.hook}"
+        )
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(seed)
@@ -110,10 +157,16 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
         losses = []
         for _ in range(steps):
-            rows = torch.randint(len(site.pairs), (batch_size,), generator=generator).to(site.base.device)
+            rows = torch.randint(len(site.pairs), (batch_size,), generator=generator).to(
+                site.base.device
+            )
             optimiser.zero_grad()
             with parametrize.cached():  # the rotation is read three times a step and made once
-                loss = _loss(task, site.logits(rotation(site.base[rows], site.source[rows]), rows), site.pairs.labels[rows])
+                loss = _loss(
+                    task,
+                    site.logits(rotation(site.base[rows], site.source[rows]), rows),
+                    site.pairs.labels[rows],
+                )
                 loss.backward()
             optimiser.step()
             schedule.step()
@@ -122,7 +175,9 @@ def fit(site: Site, task: Task, dimension: int, *, steps: int, batch_size: int, 
 
 
 def _rotation(width: int, dimension: int) -> Any:
-    """pyvene's trainable rotation; what its import says to stdout and as warnings does not concern our users."""
+    """pyvene's trainable rotation; what its import says to stdout and as warnings does not concern
+    our users.
+    """
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         from pyvene import LowRankRotatedSpaceIntervention
@@ -131,23 +186,52 @@ def _rotation(width: int, dimension: int) -> Any:
 
 def _loss(task: Task, logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over outputs of the cross-entropy of labels (row, output)."""
-    parts = [(logits[:, columns], labels[:, output]) for output, columns in enumerate(task.output_slices.values())]
-    return torch.stack([F.cross_entropy(part, label, ignore_index=IGNORE) for part, label in parts if bool((label != IGNORE).any())]).mean()
+    parts = [
+        (logits[:, columns], labels[:, output])
+        for output, columns in enumerate(task.output_slices.values())
+    ]
+    return torch.stack(
+        [
+            F.cross_entropy(part, label, ignore_index=IGNORE)
+            for part, label in parts
+            if bool((label != IGNORE).any())
+        ]
+    ).mean()
 
 
 def interchange_accuracy(subject: Subject, site: Site, subspace: Tensor | None) -> Tensor:
-    """(pair, output) float: 1 where the answer under interchange is the label, NaN where none is read; None swaps all."""
+    """(pair, output) float: 1 where the answer under interchange is the label, NaN where none is
+    read; None swaps all.
+    """
     parts = []
     with torch.no_grad():
         for rows in torch.arange(len(site.pairs), device=subject.device).split(subject.chunk):
-            replaced = site.source[rows] if subspace is None else swap(subspace, site.base[rows], site.source[rows])
+            replaced = (
+                site.source[rows]
+                if subspace is None
+                else swap(subspace, site.base[rows], site.source[rows])
+            )
             labels = site.pairs.labels[rows]
-            parts.append(subject.correct(site.logits(replaced, rows), labels).float().masked_fill(labels == IGNORE, math.nan))
+            parts.append(
+                subject.correct(site.logits(replaced, rows), labels)
+                .float()
+                .masked_fill(labels == IGNORE, math.nan)
+            )
     return torch.cat(parts)
 
 
-def interchange(subject: Subject, subspace: Any, base: Tensor, source: Tensor, *, hook: str, pos: int, read: int | None = None) -> Tensor:
-    """Logits (pair, d_vocab_out) at `read` of the inputs `base` with a found subspace taken from `source`.
+def interchange(
+    subject: Subject,
+    subspace: Any,
+    base: Tensor,
+    source: Tensor,
+    *,
+    hook: str,
+    pos: int,
+    read: int | None = None,
+) -> Tensor:
+    """Logits (pair, d_vocab_out) at `read` of the inputs `base` with a found subspace taken from
+    `source`.
 
     Args:
         subspace: (width, dimension), orthonormal columns, e.g. ``result.arrays["subspace"]``.
@@ -156,19 +240,31 @@ def interchange(subject: Subject, subspace: Any, base: Tensor, source: Tensor, *
     """
     reads = torch.full((len(base),), subject.read if read is None else read, device=subject.device)
     none = torch.zeros(len(base), 0, dtype=torch.int64, device=subject.device)
-    site = Site(subject, Pairs(base.to(subject.device), source.to(subject.device), reads, reads, none, none, none), hook, pos)
+    site = Site(
+        subject,
+        Pairs(base.to(subject.device), source.to(subject.device), reads, reads, none, none, none),
+        hook,
+        pos,
+    )
     with torch.no_grad():
-        return site.logits(swap(torch.as_tensor(subspace).to(site.base), site.base, site.source), torch.arange(len(base), device=subject.device))
+        return site.logits(
+            swap(torch.as_tensor(subspace).to(site.base), site.base, site.source),
+            torch.arange(len(base), device=subject.device),
+        )
 
 
 def random_subspace(width: int, dimension: int, generator: torch.Generator) -> Tensor:
     """(width, dimension) orthonormal columns, uniformly distributed."""
-    return torch.linalg.qr(torch.randn(width, dimension, generator=generator, dtype=torch.float64))[0]
+    return torch.linalg.qr(torch.randn(width, dimension, generator=generator, dtype=torch.float64))[
+        0
+    ]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One subspace of the sweep and what its interchange does; all accuracies on held-out pairs but `trained`."""
+    """One subspace of the sweep and what its interchange does; all accuracies on held-out pairs but
+    `trained`.
+    """
 
     hook: str
     dimension: int
@@ -190,36 +286,49 @@ def mean(correct: Tensor) -> float:
 
 @dataclass(frozen=True)
 class DAS(Probe):
-    """Which subspace of the activations holds a causal variable, and how often does swapping it swap the answer?
+    """Which subspace of the activations holds a causal variable, and how often does swapping it
+    swap the answer?
 
-    Interchange intervention accuracy (IIA) is the share of held-out (base, source) pairs on which the model, run on the
-    base with the coordinates of its activation in the subspace taken from the source, answers as the task's algorithm
-    does when the variable is taken from the source:  h ← h_b + R Rᵀ (h_s − h_b),  R (width, dimension) with orthonormal
-    columns, trained by gradient descent. It stands beside random subspaces of the same dimension (the null), the swap of
-    the whole activation (an upper bound that no low dimension need reach) and a subspace trained the same way in the
-    untrained model (what the search finds where there is nothing to find).
+    Interchange intervention accuracy (IIA) is the share of held-out (base, source) pairs on which
+    the model, run on the base with the coordinates of its activation in the subspace taken from the
+    source, answers as the task's algorithm does when the variable is taken from the source:  h ←
+    h_b + R Rᵀ (h_s − h_b),  R (width, dimension) with orthonormal columns, trained by gradient
+    descent. It stands beside random subspaces of the same dimension (the null), the swap of the
+    whole activation (an upper bound that no low dimension need reach) and a subspace trained the
+    same way in the untrained model (what the search finds where there is nothing to find).
 
     The variable counts as found at `threshold` when both nulls are beaten at p ≤ 0.01.
 
-    Cost: two forwards a pair once a site; then `steps` batches forward and backward from the site on, for every
-    layer and dimension and once in the untrained model. Memory: the activations of all pairs at one site.
+    Cost: two forwards a pair once a site; then `steps` batches forward and backward from the site
+    on, for every layer and dimension and once in the untrained model. Memory: the activations of
+    all pairs at one site.
     """
 
     name: ClassVar[str] = "das"
-    source: ClassVar[str] = "Geiger et al. 2024, Finding Alignments Between Interpretable Causal Variables and Distributed Neural Representations"
+    source: ClassVar[str] = (
+        "Geiger et al. 2024, Finding Alignments Between Interpretable Causal Variables and "
+        "Distributed Neural Representations"
+    )
     needs: ClassVar[tuple[str, ...]] = ("variables", "reads", "transformer")
 
     variable: str | None = setting(None, "causal variable of the task; its first one when none")
-    hook: str = setting("hook_resid_pre", "hook within a block, swept over layers; or a whole name such as blocks.0.mlp.hook_post")
+    hook: str = setting(
+        "hook_resid_pre",
+        "hook within a block, swept over layers; or a whole name such as blocks.0.mlp.hook_post",
+    )
     layers: tuple[int, ...] | None = setting(None, "blocks swept; all when none", low=0)
-    pos: int | None = setting(None, "position; when none, the variable's own if it has one, else where the answer is read")
+    pos: int | None = setting(
+        None, "position; when none, the variable's own if it has one, else where the answer is read"
+    )
     dimensions: tuple[int, ...] = setting((1,), "dimensions of the subspace swept", low=1)
     steps: int = setting(200, "training steps", low=1)
     batch_size: int = setting(256, "pairs a step", low=1)
     lr: float = setting(0.02, "learning rate at the start", low=0)
     pairs: int = setting(2048, "pairs trained on", low=2)
     held_out: int = setting(1024, "other pairs, on which IIA is measured", low=2)
-    only_correct: bool = setting(True, "only pairs whose base and source the model answers correctly")
+    only_correct: bool = setting(
+        True, "only pairs whose base and source the model answers correctly"
+    )
     threshold: float = setting(0.9, "IIA from which the variable counts as found", low=0, high=1)
     null_samples: int = setting(199, "random subspaces", low=1)
 
@@ -229,8 +338,13 @@ class DAS(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
-        hooks, pos = [subject.check_hook(name) for name in self._hooks(subject)], self._position(variable)
-        pairs = draw(subject, variable, self.pairs + self.held_out, seed, only_correct=self.only_correct)
+        hooks, pos = (
+            [subject.check_hook(name) for name in self._hooks(subject)],
+            self._position(variable),
+        )
+        pairs = draw(
+            subject, variable, self.pairs + self.held_out, seed, only_correct=self.only_correct
+        )
         cells = [cell for hook in hooks for cell in self._cells(subject, pairs, hook, pos, seed)]
         best = max(cells, key=lambda cell: cell.trained)
         null = self._null(subject, best, pairs, pos, seed)
@@ -241,7 +355,8 @@ class DAS(Probe):
             "iia_random": null["iia"].mean,
             "iia_full_swap": best.full_swap,
             "iia_untrained": best.iia - null["iia_above_untrained"].observed,
-            "found": best.iia >= self.threshold and all(entry.p_value <= 0.01 for entry in null.values()),
+            "found": best.iia >= self.threshold
+            and all(entry.p_value <= 0.01 for entry in null.values()),
             "hook": best.hook,
             "pos": "read" if pos is None else pos,
             "dimension": best.dimension,
@@ -250,14 +365,21 @@ class DAS(Probe):
         }
         if len(subject.task.outputs) > 1:
             outputs = [output.name for output in subject.task.outputs]
-            metrics["iia_by_output"] = {name: mean(best.correct[:, i]) for i, name in enumerate(outputs) if not bool(best.correct[:, i].isnan().all())}
+            metrics["iia_by_output"] = {
+                name: mean(best.correct[:, i])
+                for i, name in enumerate(outputs)
+                if not bool(best.correct[:, i].isnan().all())
+            }
         return self.result(
             metrics=metrics,
             finding=_finding(metrics, null["iia"]),
             null=null,
             tables={"sweep": _table(cells)},
             arrays={"subspace": best.subspace.cpu().numpy(), "loss": np.array(best.losses)},
-            figures={"sweep": _sweep_figure(cells, null["iia"], metrics), "loss": _loss_figure(best)},
+            figures={
+                "sweep": _sweep_figure(cells, null["iia"], metrics),
+                "loss": _loss_figure(best),
+            },
         )
 
     def _hooks(self, subject: Subject) -> list[str]:
@@ -271,26 +393,54 @@ class DAS(Probe):
             return self.pos
         return variable.positions[0] if len(variable.positions) == 1 else None
 
-    def _cells(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None, seed: int) -> list[Cell]:
+    def _cells(
+        self, subject: Subject, pairs: Pairs, hook: str, pos: int | None, seed: int
+    ) -> list[Cell]:
         """The subspaces of every dimension at one hook."""
         assert subject.task is not None
-        train, test = (Site(subject, part, hook, pos) for part in (pairs[: self.pairs], pairs[self.pairs :]))
+        train, test = (
+            Site(subject, part, hook, pos) for part in (pairs[: self.pairs], pairs[self.pairs :])
+        )
         full_swap = mean(interchange_accuracy(subject, test, None))
         cells = []
         for dimension in self.dimensions:
-            subspace, losses = fit(train, subject.task, dimension, steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=seed)
-            trained, correct = (interchange_accuracy(subject, site, subspace) for site in (train, test))
+            subspace, losses = fit(
+                train,
+                subject.task,
+                dimension,
+                steps=self.steps,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                seed=seed,
+            )
+            trained, correct = (
+                interchange_accuracy(subject, site, subspace) for site in (train, test)
+            )
             random = float(np.mean(_random(subject, test, dimension, 5, seed)))
-            cells.append(Cell(hook, dimension, subspace, losses, mean(trained), correct, full_swap, random))
+            cells.append(
+                Cell(hook, dimension, subspace, losses, mean(trained), correct, full_swap, random)
+            )
         return cells
 
-    def _null(self, subject: Subject, best: Cell, pairs: Pairs, pos: int | None, seed: int) -> dict[str, Null]:
+    def _null(
+        self, subject: Subject, best: Cell, pairs: Pairs, pos: int | None, seed: int
+    ) -> dict[str, Null]:
         test = Site(subject, pairs[self.pairs :], best.hook, pos)
-        how = f"random subspaces of dimension {best.dimension} at {best.hook}, the same held-out pairs"
+        how = (
+            f"random subspaces of dimension {best.dimension} at {best.hook}, the same held-out "
+            "pairs"
+        )
         untrained = subject.untrained(seed)
-        (control,) = replace(self, dimensions=(best.dimension,))._cells(untrained, pairs, best.hook, pos, seed)
+        (control,) = replace(self, dimensions=(best.dimension,))._cells(
+            untrained, pairs, best.hook, pos, seed
+        )
         return {
-            "iia": Null.sampled("iia", best.iia, _random(subject, test, best.dimension, self.null_samples, seed), how),
+            "iia": Null.sampled(
+                "iia",
+                best.iia,
+                _random(subject, test, best.dimension, self.null_samples, seed),
+                how,
+            ),
             "iia_above_untrained": _difference(best.iia, control.iia, len(pairs) - self.pairs),
         }
 
@@ -303,20 +453,29 @@ def _random(subject: Subject, site: Site, dimension: int, n: int, seed: int) -> 
 
 
 def _difference(observed: float, control: float, n: int) -> Null:
-    """Two shares of the same `n` pairs against each other, as if they were independent (which is on the safe side)."""
+    """Two shares of the same `n` pairs against each other, as if they were independent (which is on
+    the safe side).
+    """
     share = (observed + control) / 2
     std = math.sqrt(max(2 * share * (1 - share), 1 / n) / n)
     p_value = 0.5 * math.erfc((observed - control) / std / math.sqrt(2))
-    how = "the same search in the untrained model, normal approximation of the difference of two shares"
+    how = (
+        "the same search in the untrained model, normal approximation of the difference of two "
+        "shares"
+    )
     return Null("iia_above_untrained", observed - control, 0.0, std, p_value, how)
 
 
 def _finding(metrics: dict[str, Any], null: Null) -> str:
     verdict = "holds" if metrics["found"] else "does not hold"
     return (
-        f"A {metrics['dimension']}-dimensional subspace of {metrics['hook']} (position {metrics['pos']}) {verdict} {metrics['variable']}: swapping it "
-        f"gives the counterfactual answer on {metrics['iia']:.1%} of {metrics['pairs_held_out']} held-out pairs; random subspaces {metrics['iia_random']:.1%} "
-        f"(p = {null.p_value:.2g}), the whole activation {metrics['iia_full_swap']:.1%}, the same search in the untrained model {metrics['iia_untrained']:.1%}."
+        f"A {metrics['dimension']}-dimensional subspace of {metrics['hook']} (position "
+        f"{metrics['pos']}) {verdict} {metrics['variable']}: swapping it "
+        f"gives the counterfactual answer on {metrics['iia']:.1%} of "
+        f"{metrics['pairs_held_out']} held-out pairs; random subspaces "
+        f"{metrics['iia_random']:.1%} "
+        f"(p = {null.p_value:.2g}), the whole activation {metrics['iia_full_swap']:.1%}, the "
+        f"same search in the untrained model {metrics['iia_untrained']:.1%}."
     )
 
 
@@ -330,7 +489,14 @@ def _table(cells: Sequence[Cell]) -> Table:
         "iia_full_swap": [cell.full_swap for cell in cells],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
-    return Table(columns, "One row a site and dimension; iia on held-out pairs, iia_random the mean of 5 random subspaces.", units)
+    return Table(
+        columns,
+        (
+            "One row a site and dimension; iia on held-out pairs, iia_random the mean of 5 random "
+            "subspaces."
+        ),
+        units,
+    )
 
 
 def _sweep_figure(cells: Sequence[Cell], null: Null, metrics: dict[str, Any]) -> Any:
@@ -348,7 +514,10 @@ def _sweep_figure(cells: Sequence[Cell], null: Null, metrics: dict[str, Any]) ->
         y_title="interchange intervention accuracy (0–1)",
         levels={"untrained model": metrics["iia_untrained"]},
         null=(null.mean, null.mean - 2 * null.std, null.mean + 2 * null.std),
-        caption="How often swapping the subspace swaps the answer. A variable held by a subspace scores near the full swap, far above random subspaces.",
+        caption=(
+            "How often swapping the subspace swaps the answer. A variable held by a subspace "
+            "scores near the full swap, far above random subspaces."
+        ),
     )
 
 

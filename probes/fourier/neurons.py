@@ -1,4 +1,6 @@
-"""Neurons over the grid of two operands: their energy per frequency, and the frequency each calls its own."""
+"""Neurons over the grid of two operands: their energy per frequency, and the frequency each calls
+its own.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ WIDTH = 64
 class Neurons:
     """The neurons of all layers.
 
-    spectrum: shares of all neurons' energy; clusters: frequency → number of neurons that are its own;
-    strongest: frequency → (layer, neuron, image (n, n)) of the neuron with most energy there.
+    spectrum: shares of all neurons' energy; clusters: frequency → number of neurons that are its
+    own; strongest: frequency → (layer, neuron, image (n, n)) of the neuron with most energy there.
     """
 
     spectrum: Spectrum
@@ -42,7 +44,8 @@ class _Tally:
 
 
 def grid_energies(x: Array) -> tuple[Array, Array]:
-    """Energy of x (n, n, m) in the block {1, cos, sin} ⊗ {1, cos, sin} of every frequency, (n//2, m), and in all, (m,); constant left out.
+    """Energy of x (n, n, m) in the block {1, cos, sin} ⊗ {1, cos, sin} of every frequency, (n//2,
+    m), and in all, (m,); constant left out.
 
     >>> wave = np.cos(2 * np.pi * np.add.outer(np.arange(5), np.arange(5)) / 5)[..., None]
     >>> blocks, total = grid_energies(wave)
@@ -60,32 +63,49 @@ def grid_energies(x: Array) -> tuple[Array, Array]:
 
 
 def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int, Array]]:
-    """First neuron, and ``mlp.hook_post`` of up to 64 neurons over the grid of elements, (n, n, m) float64; all neurons in turn.
+    """First neuron, and ``mlp.hook_post`` of up to 64 neurons over the grid of elements, (n, n, m)
+    float64; all neurons in turn.
 
-    Recorded a group of neurons at a time, as many as the subject's memory holds; one forward over the data a group.
+    Recorded a group of neurons at a time, as many as the subject's memory holds; one forward over
+    the data a group.
     """
     hook, (rows, columns) = f"blocks.{layer}.mlp.hook_post", subject.task.grid  # type: ignore[union-attr]
     d_mlp = subject.activation(hook, pos=subject.read, data=subject.data[:1]).shape[-1]
     group = max(WIDTH, subject.memory // (8 * rows * columns) // WIDTH * WIDTH)
     for start in range(0, d_mlp, group):
-        parts = [values[:, start : start + group].cpu().numpy() for values, _ in answers.chunks(subject, hook)]
+        parts = [
+            values[:, start : start + group].cpu().numpy()
+            for values, _ in answers.chunks(subject, hook)
+        ]
         recorded = np.concatenate(parts).reshape(rows, columns, -1)
         for at in range(0, recorded.shape[-1], WIDTH):
             some = np.arange(at, min(at + WIDTH, recorded.shape[-1]))
             yield start + at, recorded[np.ix_(order, order, some)].astype(np.float64)
 
 
-def measure(subject: Subject, order: Array, rule: Key, *, own: float, sample: int, permutations: int, seed: int) -> Neurons:
+def measure(
+    subject: Subject,
+    order: Array,
+    rule: Key,
+    *,
+    own: float,
+    sample: int,
+    permutations: int,
+    seed: int,
+) -> Neurons:
     """The neurons' spectrum with its key frequencies, the clusters, and one picture a frequency.
 
     Args:
         order: tokens of the cyclic group's elements in the order of their logarithms.
         own: share of a neuron's energy from which on a frequency is its own.
-        sample: neurons, of all layers together, whose permuted spectra make the null; permutations: of the tokens, on both axes alike.
+        sample: neurons, of all layers together, whose permuted spectra make the null; permutations:
+            of the tokens, on both axes alike.
     """
     n, layers = len(order), range(subject.n_layers)
     tally = _Tally(np.zeros(n // 2))
-    d_mlp = subject.activation("blocks.0.mlp.hook_post", pos=subject.read, data=subject.data[:1]).shape[-1]
+    d_mlp = subject.activation(
+        "blocks.0.mlp.hook_post", pos=subject.read, data=subject.data[:1]
+    ).shape[-1]
     every = -(-d_mlp * len(layers) // sample)  # evenly over the neurons, which may be sorted
     for layer in layers:
         for first, block in blocks_of(subject, layer, order):
@@ -98,11 +118,17 @@ def measure(subject: Subject, order: Array, rule: Key, *, own: float, sample: in
         rest = spectra.without(spectra.without(sampled, keys), keys, axis=1) if keys else sampled
         generator = rng("neuron null", seed)
         orders = (generator.permutation(n) for _ in range(permutations))
-        return np.array([grid_energies(rest[np.ix_(some, some)])[0].sum(1).max() / size for some in orders])
+        return np.array(
+            [grid_energies(rest[np.ix_(some, some)])[0].sum(1).max() / size for some in orders]
+        )
 
     values = tally.energy / max(tally.total, 1e-24)
     spectrum = spectra.step_down(values, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
-    return Neurons(spectrum, dict(sorted(tally.clusters.items())), {k: found[1:] for k, found in sorted(tally.best.items(), key=lambda item: -item[1][0])})
+    return Neurons(
+        spectrum,
+        dict(sorted(tally.clusters.items())),
+        {k: found[1:] for k, found in sorted(tally.best.items(), key=lambda item: -item[1][0])},
+    )
 
 
 def _count(tally: _Tally, block: Array, layer: int, first: int, own: float) -> None:

@@ -1,9 +1,11 @@
-"""Spectra on a cyclic group, and the rule by which a frequency is called key; shared by the probes of periodicity.
+"""Spectra on a cyclic group, and the rule by which a frequency is called key; shared by the probes
+of periodicity.
 
-Everything rests on one sum. The offset profile of an (n, n) matrix M is D[d] = Σ_a M[a, a + d]; its transform
-Re Σ_d D[d] e^(-2πi kd/n) = Σ_{a,c} M[a, c] cos(2πk(a - c)/n) is the energy of frequency k in x when M = x xᵀ, and the
-component of logits along cos w(answer - class) when M holds the logits summed by answer. A permutation of the elements
-permutes M, so the null costs n² a sample, whatever the width.
+Everything rests on one sum. The offset profile of an (n, n) matrix M is D[d] = Σ_a M[a, a + d]; its
+transform Re Σ_d D[d] e^(-2πi kd/n) = Σ_{a,c} M[a, c] cos(2πk(a - c)/n) is the energy of frequency k
+in x when M = x xᵀ, and the component of logits along cos w(answer - class) when M holds the logits
+summed by answer. A permutation of the elements permutes M, so the null costs n² a sample, whatever
+the width.
 
 Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
 """
@@ -29,8 +31,9 @@ Array = NDArray[Any]
 class Key:
     """The rule for a key frequency: its numbers stand above three levels at once.
 
-    factor: times the level of a flat spectrum; cosine: least share of the direction that is asked about (logits only);
-    alpha: family-wise level, over all frequencies, against `permutations` permutations of the elements.
+    factor: times the level of a flat spectrum; cosine: least share of the direction that is asked
+    about (logits only); alpha: family-wise level, over all frequencies, against `permutations`
+    permutations of the elements.
     """
 
     factor: float = 2.0
@@ -43,8 +46,9 @@ class Key:
 class Spectrum:
     """Frequencies 1 … n//2 of one thing, and which of them are key.
 
-    values (F,): share of the energy, or cosine with the symmetric direction; keys: key frequencies, ascending; threshold:
-    what the others did not exceed; null (samples,): the largest value over all frequencies in every permuted sample.
+    values (F,): share of the energy, or cosine with the symmetric direction; keys: key frequencies,
+    ascending; threshold: what the others did not exceed; null (samples,): the largest value over
+    all frequencies in every permuted sample.
     """
 
     values: Array
@@ -61,14 +65,19 @@ class Spectrum:
         return Null.sampled(metric, float(self.values.max()), self.null, how)
 
 
-def step_down(values: Array, level: float, alpha: float, null_without: Callable[[list[int]], Array]) -> Spectrum:
-    """Call frequencies key round by round, each against a null from which the keys found before are taken out.
+def step_down(
+    values: Array, level: float, alpha: float, null_without: Callable[[list[int]], Array]
+) -> Spectrum:
+    """Call frequencies key round by round, each against a null from which the keys found before are
+    taken out.
 
-    A strong key, permuted, spreads over all frequencies and would hide the weaker ones: what is left is compared with
-    what is left. The first round holds the family-wise level alone (Romano and Wolf 2005).
+    A strong key, permuted, spreads over all frequencies and would hide the weaker ones: what is
+    left is compared with what is left. The first round holds the family-wise level alone (Romano
+    and Wolf 2005).
 
     Args:
-        values: (F,) of the data; level: what a key exceeds in any case; null_without(keys) -> (samples,) largest values.
+        values: (F,) of the data; level: what a key exceeds in any case; null_without(keys) ->
+            (samples,) largest values.
     """
     keys: list[int] = []
     first: Array | None = None
@@ -86,14 +95,16 @@ def step_down(values: Array, level: float, alpha: float, null_without: Callable[
 def upper_quantile(null: Array, alpha: float) -> float:
     """What a null of largest values exceeds with probability `alpha`.
 
-    The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel distribution of their mean and
-    standard deviation.
+    The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel
+    distribution of their mean and standard deviation.
     """
     allowed = int(alpha * (len(null) + 1) + 1e-9)
     if allowed >= 1:
         return float(np.sort(null)[-allowed])
     euler = 0.5772156649015329
-    return float(null.mean() - null.std() * np.sqrt(6) / np.pi * (euler + np.log(-np.log1p(-alpha))))
+    return float(
+        null.mean() - null.std() * np.sqrt(6) / np.pi * (euler + np.log(-np.log1p(-alpha)))
+    )
 
 
 def without(x: Array, keys: Sequence[int], axis: int = 0) -> Array:
@@ -108,14 +119,20 @@ def cyclic_order(group: FiniteGroup) -> NDArray[np.int64]:
     return np.argsort(group.logarithms)
 
 
-def offset_profile(matrix: Array, rows: NDArray | None = None, columns: NDArray | None = None) -> Array:
-    """(n,) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix; rows and columns as they stand when None.
+def offset_profile(
+    matrix: Array, rows: NDArray | None = None, columns: NDArray | None = None
+) -> Array:
+    """(n,) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix; rows and columns as they
+    stand when None.
 
     >>> offset_profile(np.eye(3)).tolist()
     [3.0, 0.0, 0.0]
     """
     n = len(matrix)
-    rows, columns = np.arange(n) if rows is None else rows, np.arange(n) if columns is None else columns
+    rows, columns = (
+        np.arange(n) if rows is None else rows,
+        np.arange(n) if columns is None else columns,
+    )
     shifted = columns[np.add.outer(np.arange(n), np.arange(n)) % n]
     return matrix[rows[:, None], shifted].sum(0)
 
@@ -126,7 +143,9 @@ def wave_sums(profile: Array) -> Array:
 
 
 def waves(n: int) -> Array:
-    """(n//2, 2, n) cosine and sine of every frequency, orthonormal; the Nyquist frequency's sine is zero."""
+    """(n//2, 2, n) cosine and sine of every frequency, orthonormal; the Nyquist frequency's sine is
+    zero.
+    """
     angles = 2 * np.pi * np.outer(np.arange(1, n // 2 + 1), np.arange(n)) / n
     found = np.stack([np.cos(angles), np.sin(angles)], 1) * np.sqrt(_signs(n) / n)[:, None, None]
     found[2 * np.arange(1, n // 2 + 1) == n, 1] = 0
@@ -134,9 +153,11 @@ def waves(n: int) -> Array:
 
 
 def energies(x: Array) -> Array:
-    """(n//2,) energy of x (n, …) at frequencies 1 … n//2 over its first axis, both signs of a frequency together.
+    """(n//2,) energy of x (n, …) at frequencies 1 … n//2 over its first axis, both signs of a
+    frequency together.
 
-    For even n the last one is the Nyquist frequency, which has a cosine only. Sums to the energy of the centred x.
+    For even n the last one is the Nyquist frequency, which has a cosine only. Sums to the energy of
+    the centred x.
 
     >>> energies(np.array([1.0, -1.0, 1.0, -1.0]))
     array([0., 4.])
@@ -147,15 +168,18 @@ def energies(x: Array) -> Array:
 
 
 def _signs(n: int) -> Array:
-    """(n//2,) how many complex frequencies each real one stands for: two, and one for the Nyquist frequency."""
+    """(n//2,) how many complex frequencies each real one stands for: two, and one for the Nyquist
+    frequency.
+    """
     return np.where(2 * np.arange(1, n // 2 + 1) == n, 1.0, 2.0)
 
 
 def share_spectrum(x: Array, rule: Key, seed: int) -> Spectrum:
     """Share of the energy of the centred x (n, …) per frequency; the null permutes the n elements.
 
-    A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n - 1)), and above what
-    permuted elements reach at any frequency. One frequency alone (n < 4) cannot stand out and is never key.
+    A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n -
+    1)), and above what permuted elements reach at any frequency. One frequency alone (n < 4) cannot
+    stand out and is never key.
 
     Cost: n² (d + permutations).
     """
@@ -167,7 +191,12 @@ def share_spectrum(x: Array, rule: Key, seed: int) -> Spectrum:
         rest = without(x, keys) if keys else x
         gram, generator = rest @ rest.T / total, rng("share null", seed)
         orders = (generator.permutation(n) for _ in range(rule.permutations))
-        return np.array([(wave_sums(offset_profile(gram, order, order)) * _signs(n) / n).max() for order in orders])
+        return np.array(
+            [
+                (wave_sums(offset_profile(gram, order, order)) * _signs(n) / n).max()
+                for order in orders
+            ]
+        )
 
     return step_down(energies(x) / total, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
 
@@ -176,12 +205,14 @@ def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed:
     """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
 
     Args:
-        sums: (n, n) L summed over the inputs of every answer; L centred over classes for every input, and over inputs.
+        sums: (n, n) L summed over the inputs of every answer; L centred over classes for every
+            input, and over inputs.
         counts: (n,) inputs of every answer; squares: Σ L².
 
-    A frequency is key when its cosine exceeds each of: `rule.cosine`; √factor times the lower quartile of all cosines
-    (a memorised table answers with a peak, whose spectrum is flat; a few keys leave most frequencies near zero); what
-    the classes in random order reach at any frequency. Its square is the share of the logits' energy it explains.
+    A frequency is key when its cosine exceeds each of: `rule.cosine`; √factor times the lower
+    quartile of all cosines (a memorised table answers with a peak, whose spectrum is flat; a few
+    keys leave most frequencies near zero); what the classes in random order reach at any frequency.
+    Its square is the share of the logits' energy it explains.
     """
     n = len(sums)
     norms = np.sqrt(max(squares, 1e-24) * counts.sum() * n / _signs(n))
@@ -191,13 +222,21 @@ def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed:
     def null_without(keys: list[int]) -> Array:
         rest = without(sums, keys, axis=1) if keys else sums
         generator = rng("cosine null", seed)
-        return np.array([(wave_sums(offset_profile(rest, columns=generator.permutation(n))) / norms).max() for _ in range(rule.permutations)])
+        return np.array(
+            [
+                (wave_sums(offset_profile(rest, columns=generator.permutation(n))) / norms).max()
+                for _ in range(rule.permutations)
+            ]
+        )
 
-    return step_down(values, max(rule.cosine, np.sqrt(rule.factor) * flat), rule.alpha, null_without)
+    return step_down(
+        values, max(rule.cosine, np.sqrt(rule.factor) * flat), rule.alpha, null_without
+    )
 
 
 def active(values: Array, k: float) -> list[int]:
-    """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (remainders, Sec. 4).
+    """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (remainders,
+    Sec. 4).
 
     At most a share 1/(1 + k²) of all frequencies can be active (Cantelli's inequality).
     """

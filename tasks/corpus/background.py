@@ -1,7 +1,9 @@
-"""Where a corpus's background tokens come from: the synthetic language, a file, or a Hugging Face dataset.
+"""Where a corpus's background tokens come from: the synthetic language, a file, or a Hugging Face
+dataset.
 
-Files are memory-mapped: bytes and token files as they lie on disk, words and datasets through a temporary file of
-token numbers that is written once, a block at a time. No source is ever held in memory as a whole.
+Files are memory-mapped: bytes and token files as they lie on disk, words and datasets through a
+temporary file of token numbers that is written once, a block at a time. No source is ever held in
+memory as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ SHARES = {"train": (0.0, 0.9), "validation": (0.9, 0.95), "test": (0.95, 1.0)}
 """Parts of a file, as a range of its tokens."""
 
 BYTES = tuple(chr(i) if 33 <= i < 127 else chr(256 + i) for i in range(256))
-"""One visible character a byte: itself where ASCII prints it, U+0100 + byte where not (a space is Ġ)."""
+"""One visible character a byte: itself where ASCII prints it, U+0100 + byte where not (a space is
+Ġ).
+"""
 
 
 class Background(Protocol):
@@ -37,20 +41,28 @@ class Background(Protocol):
         """What stands between words in text."""
         ...
 
-    def draw(self, n: int, length: int, split: str, generator: np.random.Generator) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-        """`n` texts: tokens (n, length) int64, and masks (n, length) of the tokens that answer a reference task."""
+    def draw(
+        self, n: int, length: int, split: str, generator: np.random.Generator
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        """`n` texts: tokens (n, length) int64, and masks (n, length) of the tokens that answer a
+        reference task.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """The synthetic language; every text begins with a document, and splits differ by chance alone."""
+    """The synthetic language; every text begins with a document, and splits differ by chance
+    alone.
+    """
 
     automaton: language.Automaton
     words: tuple[str, ...]
     separator: str = " "
 
-    def draw(self, n: int, length: int, split: str, generator: np.random.Generator) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def draw(
+        self, n: int, length: int, split: str, generator: np.random.Generator
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         tokens, states = self.automaton.draw(n, length, generator)
         awaited = self.automaton.kinds[states]
         return tokens, {name: awaited == f"{name}_answer" for name in ("rises", "sums")}
@@ -58,7 +70,9 @@ class Synthetic:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Windows at random places of a one-dimensional array of tokens on disk; each split has its own part of it."""
+    """Windows at random places of a one-dimensional array of tokens on disk; each split has its own
+    part of it.
+    """
 
     data: np.ndarray
     words: tuple[str, ...]
@@ -75,27 +89,36 @@ class Tokens:
     def check(self, length: int) -> None:
         """DataError unless every split holds a text of `length` tokens."""
         if len(self.data) < length:
-            raise DataError(f"{self.origin}: {len(self.data)} tokens; expected at least a context of {length}: give a longer file or a smaller n_ctx")
+            raise DataError(
+                f"{self.origin}: {len(self.data)} tokens; expected at least a context of "
+                f"{length}: give a longer file or a smaller n_ctx"
+            )
         for split in SHARES:
             low, high = self.part(split)
             if high - low < length:
                 share = round(100 * (SHARES[split][1] - SHARES[split][0]))
                 need = -(-100 * length // share)
                 raise DataError(
-                    f"{self.origin}: its {split} part ({share}%) has {high - low} of {len(self.data)} tokens, less than a context of {length}; "
+                    f"{self.origin}: its {split} part ({share}%) has {high - low} of "
+                    f"{len(self.data)} tokens, less than a context of {length}; "
                     f"expected about {need} tokens: give a longer file or a smaller n_ctx"
                 )
 
-    def draw(self, n: int, length: int, split: str, generator: np.random.Generator) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def draw(
+        self, n: int, length: int, split: str, generator: np.random.Generator
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         low, high = self.part(split)
         starts = generator.integers(low, high - length + 1, n)
         tokens = self.data[starts[:, None] + np.arange(length)].astype(np.int64)
         if tokens.size and int(tokens.max()) >= self.limit:
-            raise DataError(f"{self.origin}: holds token {int(tokens.max())}; expected less than vocab_size={self.limit}")
+            raise DataError(
+                f"{self.origin}: holds token {int(tokens.max())}; expected less than "
+                f"vocab_size={self.limit}"
+            )
         return tokens, {}
 
 
-# --- sources ------------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 def synthetic(vocab_size: int | None, reference_rate: float, seed: int) -> Synthetic:
     return Synthetic(*language.build(vocab_size or 512, reference_rate, seed))
 
@@ -109,7 +132,10 @@ def from_file(path: str, tokenizer: str, vocab_size: int | None) -> Tokens:
     origin = f"corpus: path={path}"
     file = Path(path)
     if not file.is_file():
-        raise DataError(f"{origin}: {'is a directory' if file.is_dir() else 'no such file'}; expected a text, .npy or .bin file")
+        raise DataError(
+            f"{origin}: {'is a directory' if file.is_dir() else 'no such file'}; expected a "
+            "text, .npy or .bin file"
+        )
     if file.stat().st_size == 0:
         raise DataError(f"{origin}: the file is empty")
     if file.suffix in (".npy", ".bin"):
@@ -121,47 +147,72 @@ def from_file(path: str, tokenizer: str, vocab_size: int | None) -> Tokens:
 
 def _token_file(file: Path, vocab_size: int | None, origin: str) -> Tokens:
     try:
-        data = np.load(file, mmap_mode="r", allow_pickle=False) if file.suffix == ".npy" else np.memmap(file, np.uint16, "r")
+        data = (
+            np.load(file, mmap_mode="r", allow_pickle=False)
+            if file.suffix == ".npy"
+            else np.memmap(file, np.uint16, "r")
+        )
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{origin}: cannot be read as tokens: {error}") from error
     if data.ndim != 1 or data.dtype.kind not in "iu" or not len(data):
-        raise DataError(f"{origin}: holds an array of shape {data.shape}, {data.dtype}; expected one row of integers")
+        raise DataError(
+            f"{origin}: holds an array of shape {data.shape}, {data.dtype}; expected one row "
+            "of integers"
+        )
     if int(data[:BLOCK].min()) < 0:
         raise DataError(f"{origin}: holds a negative token")
-    size = vocab_size or 1 + max(int(data[at : at + BLOCK].max()) for at in range(0, len(data), BLOCK))
+    size = vocab_size or 1 + max(
+        int(data[at : at + BLOCK].max()) for at in range(0, len(data), BLOCK)
+    )
     return Tokens(data, (*(f"<{token}>" for token in range(size)), "<eod>"), " ", origin, size)
 
 
 def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) -> Tokens:
-    """Tokens of the text column `field` of a Hugging Face dataset: a name on the hub, or a local directory.
+    """Tokens of the text column `field` of a Hugging Face dataset: a name on the hub, or a local
+    directory.
 
     Raises:
-        DataError: the package `datasets` is not installed, the dataset cannot be read, or has no such column.
+        DataError: the package `datasets` is not installed, the dataset cannot be read, or has no
+            such column.
     """
     origin = f"corpus: dataset={name}"
     try:
         import datasets
     except ImportError as error:
-        raise DataError(f"{origin}: the package datasets is not installed; install it, or give a file as path") from error
+        raise DataError(
+            f"{origin}: the package datasets is not installed; install it, or give a file as path"
+        ) from error
 
     def documents() -> Iterator[str]:
         try:
             saved = (Path(name) / "state.json").is_file()
-            rows: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, split="train", streaming=True)
+            rows: Any = (
+                datasets.load_from_disk(name)
+                if saved
+                else datasets.load_dataset(name, split="train", streaming=True)
+            )
         except (OSError, ValueError, RuntimeError) as error:
-            raise DataError(f"{origin}: cannot be opened: {' '.join(str(error).split())}") from error
+            raise DataError(
+                f"{origin}: cannot be opened: {' '.join(str(error).split())}"
+            ) from error
         for row in rows:
             if field not in row:
-                raise DataError(f"{origin}: has no column {field!r}; expected one of {', '.join(row)}")
+                raise DataError(
+                    f"{origin}: has no column {field!r}; expected one of {', '.join(row)}"
+                )
             yield row[field]
 
     if tokenizer == "words":
-        return _by_words(lambda: (word for text in documents() for word in (*text.split(), None)), vocab_size, origin)
+        return _by_words(
+            lambda: (word for text in documents() for word in (*text.split(), None)),
+            vocab_size,
+            origin,
+        )
     encoded = (np.array([*text.encode(), 256], np.uint16) for text in documents())
     return Tokens(_spool(encoded, np.uint16, origin), (*BYTES, "␄"), "", origin, 257)
 
 
-# --- words --------------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 def _file_words(file: Path, origin: str) -> Iterator[str]:
     """Whitespace-separated words, read a block at a time."""
     try:
@@ -173,11 +224,18 @@ def _file_words(file: Path, origin: str) -> Iterator[str]:
                 yield from words
             yield from rest.split()
     except UnicodeDecodeError as error:
-        raise DataError(f"{origin}: is no UTF-8 text ({error.reason} at byte {error.start}); expected text, or tokenizer=bytes") from error
+        raise DataError(
+            f"{origin}: is no UTF-8 text ({error.reason} at byte {error.start}); expected "
+            "text, or tokenizer=bytes"
+        ) from error
 
 
-def _by_words(words: Callable[[], Iterable[str | None]], vocab_size: int | None, origin: str) -> Tokens:
-    """Two passes: count, then write the number of each word; None ends a document. The rarest words become <unk>."""
+def _by_words(
+    words: Callable[[], Iterable[str | None]], vocab_size: int | None, origin: str
+) -> Tokens:
+    """Two passes: count, then write the number of each word; None ends a document. The rarest words
+    become <unk>.
+    """
     counts = Counter(word for word in words() if word is not None)
     kept = sorted(counts, key=lambda word: (-counts[word], word))[: (vocab_size or 8192) - 1]
     number: dict[str | None, int] = {word: i for i, word in enumerate(kept)}
@@ -193,7 +251,9 @@ def _by_words(words: Callable[[], Iterable[str | None]], vocab_size: int | None,
                 block = []
         yield np.array(block, np.uint32)
 
-    return Tokens(_spool(encoded(), np.uint32, origin), (*kept, "<unk>", "<eod>"), " ", origin, unknown + 2)
+    return Tokens(
+        _spool(encoded(), np.uint32, origin), (*kept, "<unk>", "<eod>"), " ", origin, unknown + 2
+    )
 
 
 def _spool(arrays: Iterable[np.ndarray], dtype: Any, origin: str) -> np.ndarray:

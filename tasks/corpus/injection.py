@@ -1,7 +1,9 @@
-"""A token task written into a language: its tokens drawn from the language's vocabulary, its answer as the next token.
+"""A token task written into a language: its tokens drawn from the language's vocabulary, its answer
+as the next token.
 
-Source: "Why Larger Models Learn More", Sec. 4.1 and App. B.3: the instance and an end-of-document token stand at the
-beginning of a text; task tokens (and labels with no token of their own) are words drawn at random.
+Source: "Why Larger Models Learn More", Sec. 4.1 and App. B.3: the instance and an end-of-document
+token stand at the beginning of a text; task tokens (and labels with no token of their own) are
+words drawn at random.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from mechint.task import IGNORE, Batch, FiniteTask, GeneratedTask, Symmetry, Tas
 class Injection:
     """`task` over the words of a language of `n_words` tokens, whose token `eod` ends a document.
 
-    Class c of the answer is written with the task's own token for it where there is one (an answer in the group that
-    acts on the tokens, or over the whole vocabulary), else with a word of its own.
+    Class c of the answer is written with the task's own token for it where there is one (an answer
+    in the group that acts on the tokens, or over the whole vocabulary), else with a word of its
+    own.
     """
 
     task: Task
@@ -32,9 +35,15 @@ class Injection:
 
     def __post_init__(self) -> None:
         if len(self.task.outputs) != 1 or not len(self.task.vocabulary):
-            raise ParameterError(f"corpus: inject={self.task.name!r}: expected a token task with one output; it has {len(self.task.outputs)} outputs")
+            raise ParameterError(
+                f"corpus: inject={self.task.name!r}: expected a token task with one output; "
+                f"it has {len(self.task.outputs)} outputs"
+            )
         if len(self._needed) > self.n_words:
-            raise ParameterError(f"corpus: inject={self.task.name!r}: needs {len(self._needed)} words; the background has {self.n_words}: raise vocab_size")
+            raise ParameterError(
+                f"corpus: inject={self.task.name!r}: needs {len(self._needed)} words; the "
+                f"background has {self.n_words}: raise vocab_size"
+            )
 
     @property
     def _needed(self) -> range:
@@ -43,9 +52,15 @@ class Injection:
 
     @cached_property
     def _class_tokens(self) -> Tensor | None:
-        """(class,) the task's token that stands for each class, None where classes need words of their own."""
+        """(class,) the task's token that stands for each class, None where classes need words of
+        their own.
+        """
         output, symmetry = self.task.outputs[0], self.task.symmetry
-        if output.group is not None and symmetry is not None and len(symmetry.tokens) == output.n_classes:
+        if (
+            output.group is not None
+            and symmetry is not None
+            and len(symmetry.tokens) == output.n_classes
+        ):
             return torch.tensor(symmetry.tokens)
         if output.n_classes == self.task.d_vocab:
             return torch.arange(output.n_classes)
@@ -53,7 +68,9 @@ class Injection:
 
     @cached_property
     def _drawn(self) -> Tensor:
-        chosen = rng("injection", self.n_words, self.seed).choice(self.n_words, len(self._needed), replace=False)
+        chosen = rng("injection", self.n_words, self.seed).choice(
+            self.n_words, len(self._needed), replace=False
+        )
         return torch.from_numpy(chosen)
 
     @property
@@ -64,11 +81,17 @@ class Injection:
     @property
     def class_words(self) -> Tensor:
         """(class,) the language's token for each class of the answer."""
-        return self._drawn[self.task.d_vocab :] if self._class_tokens is None else self.token_words[self._class_tokens]
+        return (
+            self._drawn[self.task.d_vocab :]
+            if self._class_tokens is None
+            else self.token_words[self._class_tokens]
+        )
 
     @cached_property
     def _parts(self) -> dict[str, Tensor]:
-        """Finite tasks: indices of the examples of each split; an empty validation part is replaced by the test."""
+        """Finite tasks: indices of the examples of each split; an empty validation part is replaced
+        by the test.
+        """
         assert isinstance(self.task, FiniteTask)
         parts = self.task.split(self.seed)
         return parts if len(parts["validation"]) else {**parts, "validation": parts["test"]}
@@ -80,7 +103,10 @@ class Injection:
         assert isinstance(self.task, FiniteTask)
         part = self._parts[split]
         if not len(part):
-            raise ParameterError(f"corpus: inject={self.task.name!r}: its {split} part is empty; change its fractions in inject_parameters")
+            raise ParameterError(
+                f"corpus: inject={self.task.name!r}: its {split} part is empty; change its "
+                "fractions in inject_parameters"
+            )
         return self.task.examples()[part[torch.from_numpy(generator.integers(0, len(part), n))]]
 
     def targets(self, targets: Tensor) -> Tensor:
@@ -90,10 +116,16 @@ class Injection:
     def prompts(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         """`n` examples alone, in words: what is asked, with the answers as the only targets."""
         batch = self.examples(n, split, generator)
-        return Batch(self.token_words[batch.tokens], self.targets(batch.targets), lengths=batch.lengths, masks={"task": torch.ones_like(batch.tokens).bool()})
+        return Batch(
+            self.token_words[batch.tokens],
+            self.targets(batch.targets),
+            lengths=batch.lengths,
+            masks={"task": torch.ones_like(batch.tokens).bool()},
+        )
 
     def texts(self, n: int, split: str, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """`n` examples as text: words (n, pos), each with its answers written in and an end of document; lengths (n,) without it.
+        """`n` examples as text: words (n, pos), each with its answers written in and an end of
+        document; lengths (n,) without it.
 
         Raises:
             ParameterError: an answer is not the word that comes next.
@@ -107,13 +139,18 @@ class Injection:
         written = torch.cat([tokens, torch.full((n, 1), self.eod)], 1)
         inside = torch.arange(width + 1) < lengths.unsqueeze(1)
         if bool(((following != IGNORE) & inside & (following != written)).any()):
-            raise ParameterError(f"corpus: inject={self.task.name!r}: its answers are read inside the input; expected a task whose answer is the next token")
+            raise ParameterError(
+                f"corpus: inject={self.task.name!r}: its answers are read inside the input; "
+                "expected a task whose answer is the next token"
+            )
         written = torch.where(following == IGNORE, written, following)
-        ends = torch.where(following == IGNORE, 0, torch.arange(1, width + 2)).amax(1).maximum(lengths)
+        ends = (
+            torch.where(following == IGNORE, 0, torch.arange(1, width + 2)).amax(1).maximum(lengths)
+        )
         written = torch.cat([written, torch.full((n, 1), self.eod)], 1)
         return written.scatter(1, ends.unsqueeze(1), self.eod), ends
 
-    # --- the task's truth, in words ---------------------------------------------------------------------------------
+    # --- the task's truth, in words ---------------------------------------------------------------
     @cached_property
     def _back(self) -> Tensor:
         """(word,) the task's token for it; 0 for words that are none."""
@@ -127,7 +164,14 @@ class Injection:
         def label(tokens: Tensor, values: Tensor) -> Tensor:
             return self.targets(variable.label(self._back[tokens], values))
 
-        return Variable(variable.name, variable.n_values, variable.description, lambda tokens: variable.read(self._back[tokens]), label, variable.positions)
+        return Variable(
+            variable.name,
+            variable.n_values,
+            variable.description,
+            lambda tokens: variable.read(self._back[tokens]),
+            label,
+            variable.positions,
+        )
 
     @property
     def symmetry(self) -> Symmetry | None:

@@ -1,15 +1,19 @@
-"""A synthetic language with a Zipfian vocabulary, a nested grammar, and an entropy rate that is computed exactly.
+"""A synthetic language with a Zipfian vocabulary, a nested grammar, and an entropy rate that is
+computed exactly.
 
-The grammar is written as a finite automaton in which state and token fix the next state. A reader who has seen a
-document from its start therefore knows the state, and nothing else about the past matters, so the best possible
-predictor's loss at a position is H(token | state) averaged over where the automaton is, and the entropy rate is
+The grammar is written as a finite automaton in which state and token fix the next state. A reader
+who has seen a document from its start therefore knows the state, and nothing else about the past
+matters, so the best possible predictor's loss at a position is H(token | state) averaged over where
+the automaton is, and the entropy rate is
 
-    h = Σ_s π(s) H(token | s),  π the stationary distribution of the states (Shannon 1948, Theorem 5 and Sec. 7).
+    h = Σ_s π(s) H(token | s),  π the stationary distribution of the states (Shannon 1948, Theorem 5
+    and Sec. 7).
 
-A document has one topic, betrayed by its first noun; its nouns come from the topic's own list. A sentence is a clause:
-determiner, noun, perhaps a nested clause that a comma ends, then a verb, which agrees with the clause's determiner
-across whatever was nested, and perhaps an object. Between clauses stand sentences of two templates at a known rate:
-``rises x y .`` with y uniform above x, and ``sums x y z .`` with z = x + y mod 16.
+A document has one topic, betrayed by its first noun; its nouns come from the topic's own list. A
+sentence is a clause: determiner, noun, perhaps a nested clause that a comma ends, then a verb,
+which agrees with the clause's determiner across whatever was nested, and perhaps an object. Between
+clauses stand sentences of two templates at a known rate: ``rises x y .`` with y uniform above x,
+and ``sums x y z .`` with z = x + y mod 16.
 
 Cost: building about a quarter of a second, once; drawing about 4 million tokens a second a core.
 """
@@ -29,9 +33,18 @@ from mechint.task import rng
 
 TOPICS, CLASSES, NUMBERS, DEPTH = 8, 3, 16, 3
 NEST, OBJECT, END = 0.25, 0.5, 0.1
-"""Chances: a noun gets a nested clause (down to DEPTH), a verb gets an object, a document ends after a sentence."""
+"""Chances: a noun gets a nested clause (down to DEPTH), a verb gets an object, a document ends
+after a sentence.
+"""
 
-FUNCTION_WORDS = ("rises", "sums", ",", ".", *(f"the{k}" for k in range(CLASSES)), *map(str, range(NUMBERS)))
+FUNCTION_WORDS = (
+    "rises",
+    "sums",
+    ",",
+    ".",
+    *(f"the{k}" for k in range(CLASSES)),
+    *map(str, range(NUMBERS)),
+)
 SMALLEST = len(FUNCTION_WORDS) + CLASSES + TOPICS
 
 State = tuple
@@ -40,10 +53,11 @@ Edge = tuple[str, float, State]  # word, probability, next state
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
-    """States s with edges (token, probability, next state); state 0 begins a document. Edges are sorted by state.
+    """States s with edges (token, probability, next state); state 0 begins a document. Edges are
+    sorted by state.
 
-    first (state + 1,): where a state's edges begin; source, token, target, probability (edge,); kinds (state,): what
-    the state awaits.
+    first (state + 1,): where a state's edges begin; source, token, target, probability (edge,);
+    kinds (state,): what the state awaits.
     """
 
     first: np.ndarray
@@ -53,14 +67,20 @@ class Automaton:
     probability: np.ndarray
     kinds: np.ndarray
 
-    def draw(self, n: int, length: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """`n` texts from a document's start on: tokens (n, length), and the state before each token (n, length)."""
+    def draw(
+        self, n: int, length: int, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`n` texts from a document's start on: tokens (n, length), and the state before each token
+        (n, length).
+        """
         tokens, states = np.empty((length, n), np.int64), np.empty((length, n), np.int64)
         state = np.zeros(n, np.int64)
         for position, uniform in enumerate(generator.random((length, n))):
             states[position] = state
             edge = np.searchsorted(self._ladder, state + uniform, side="right")
-            edge = np.minimum(edge, self.first[state + 1] - 1)  # state + uniform may round up to the next state
+            edge = np.minimum(
+                edge, self.first[state + 1] - 1
+            )  # state + uniform may round up to the next state
             tokens[position], state = self.token[edge], self.target[edge]
         return tokens.T.copy(), states.T.copy()
 
@@ -71,7 +91,9 @@ class Automaton:
         return self.source + total[1:] - total[self.first[self.source]]
 
     def log_likelihood(self, tokens: np.ndarray) -> np.ndarray:
-        """log P(token | all before) of texts from a document's start, (n, length), in nats; -inf where impossible."""
+        """log P(token | all before) of texts from a document's start, (n, length), in nats; -inf
+        where impossible.
+        """
         width = int(self.token.max()) + 1
         keys = self.source * width + self.token
         order = np.argsort(keys)
@@ -87,7 +109,9 @@ class Automaton:
     @cached_property
     def entropies(self) -> np.ndarray:
         """H(token | state) of every state, nats."""
-        return np.bincount(self.source, -self.probability * np.log(self.probability), len(self.kinds))
+        return np.bincount(
+            self.source, -self.probability * np.log(self.probability), len(self.kinds)
+        )
 
     @cached_property
     def _step(self) -> csc_matrix:
@@ -96,7 +120,9 @@ class Automaton:
         return csc_matrix((self.probability, (self.target, self.source)), (size, size))
 
     def occupancy(self, length: int) -> np.ndarray:
-        """(length, state) distribution of the state before each token of a text from a document's start."""
+        """(length, state) distribution of the state before each token of a text from a document's
+        start.
+        """
         rows = [np.eye(1, len(self.kinds))[0]]
         for _ in range(length - 1):
             rows.append(self._step @ rows[-1])
@@ -124,14 +150,19 @@ def _zipf(words: list[str]) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True)
 class Grammar:
-    """The rules over `n_words` words, of which one a token; each template makes up `reference_rate` of the sentences."""
+    """The rules over `n_words` words, of which one a token; each template makes up `reference_rate`
+    of the sentences.
+    """
 
     n_words: int
     reference_rate: float
 
     def __post_init__(self) -> None:
         if self.n_words < SMALLEST:
-            raise ParameterError(f"corpus: vocab_size={self.n_words}: expected at least {SMALLEST} for the synthetic language")
+            raise ParameterError(
+                f"corpus: vocab_size={self.n_words}: expected at least {SMALLEST} for the "
+                "synthetic language"
+            )
 
     @cached_property
     def verbs(self) -> list[list[str]]:
@@ -143,7 +174,10 @@ class Grammar:
     def nouns(self) -> list[list[str]]:
         """Nouns of each topic: the other open words, dealt out evenly."""
         left = self.n_words - len(FUNCTION_WORDS) - sum(map(len, self.verbs))
-        return [[f"noun{topic}.{rank}" for rank in range((left - topic + TOPICS - 1) // TOPICS)] for topic in range(TOPICS)]
+        return [
+            [f"noun{topic}.{rank}" for rank in range((left - topic + TOPICS - 1) // TOPICS)]
+            for topic in range(TOPICS)
+        ]
 
     @property
     def words(self) -> list[str]:
@@ -172,31 +206,59 @@ class Grammar:
 
     def _template(self, kind: str, topic: int | None, value: int = 0) -> Iterator[Edge]:
         if kind == "rises":
-            yield from ((str(x), 1 / (NUMBERS - 1), ("rises_answer", topic, x)) for x in range(NUMBERS - 1))
+            yield from (
+                (str(x), 1 / (NUMBERS - 1), ("rises_answer", topic, x)) for x in range(NUMBERS - 1)
+            )
         elif kind == "rises_answer":
-            yield from ((str(y), 1 / (NUMBERS - 1 - value), ("stop", topic)) for y in range(value + 1, NUMBERS))
+            yield from (
+                (str(y), 1 / (NUMBERS - 1 - value), ("stop", topic))
+                for y in range(value + 1, NUMBERS)
+            )
         elif kind == "sums":
             yield from ((str(x), 1 / NUMBERS, ("sums_second", topic, x)) for x in range(NUMBERS))
         elif kind == "sums_second":
-            yield from ((str(y), 1 / NUMBERS, ("sums_answer", topic, (value + y) % NUMBERS)) for y in range(NUMBERS))
+            yield from (
+                (str(y), 1 / NUMBERS, ("sums_answer", topic, (value + y) % NUMBERS))
+                for y in range(NUMBERS)
+            )
         else:
-            yield (".", 1.0, ("start", topic)) if kind == "stop" else (str(value), 1.0, ("stop", topic))
+            yield (
+                (".", 1.0, ("start", topic))
+                if kind == "stop"
+                else (str(value), 1.0, ("stop", topic))
+            )
 
     def _clause(self, kind: str, topic: int | None, stack: tuple[int, ...]) -> Iterator[Edge]:
         """`kind`: what is awaited; `stack`: classes of the open clauses, innermost last."""
         if kind == "noun":
             for about, weight in _zipf_topics() if topic is None else [(topic, 1.0)]:
-                yield from ((word, weight * p, ("nest_or_verb", about, stack)) for word, p in _zipf(self.nouns[about]))
+                yield from (
+                    (word, weight * p, ("nest_or_verb", about, stack))
+                    for word, p in _zipf(self.nouns[about])
+                )
         elif kind in ("nest_or_verb", "verb"):
             nest = NEST if kind == "nest_or_verb" and len(stack) < DEPTH else 0.0
             if nest:
-                yield from ((f"the{k}", nest / CLASSES, ("noun", topic, (*stack, k))) for k in range(CLASSES))
-            yield from ((word, (1 - nest) * p, ("object_or_end", topic, stack)) for word, p in _zipf(self.verbs[stack[-1]]))
+                yield from (
+                    (f"the{k}", nest / CLASSES, ("noun", topic, (*stack, k)))
+                    for k in range(CLASSES)
+                )
+            yield from (
+                (word, (1 - nest) * p, ("object_or_end", topic, stack))
+                for word, p in _zipf(self.verbs[stack[-1]])
+            )
         else:
             some = OBJECT if kind == "object_or_end" else 0.0
             if some:
-                yield from ((word, some * p, ("end", topic, stack)) for word, p in _zipf(self.nouns[topic or 0]))
-            yield (",", 1 - some, ("verb", topic, stack[:-1])) if len(stack) > 1 else (".", 1 - some, ("start", topic))
+                yield from (
+                    (word, some * p, ("end", topic, stack))
+                    for word, p in _zipf(self.nouns[topic or 0])
+                )
+            yield (
+                (",", 1 - some, ("verb", topic, stack[:-1]))
+                if len(stack) > 1
+                else (".", 1 - some, ("start", topic))
+            )
 
 
 def _zipf_topics() -> Iterator[tuple[int, float]]:
@@ -205,7 +267,8 @@ def _zipf_topics() -> Iterator[tuple[int, float]]:
 
 @cache
 def build(n_words: int, reference_rate: float, seed: int) -> tuple[Automaton, tuple[str, ...]]:
-    """The language's automaton and its words by token, "<eod>" last; `seed` deals the tokens out to the words.
+    """The language's automaton and its words by token, "<eod>" last; `seed` deals the tokens out to
+    the words.
 
     >>> automaton, words = build(64, 0.05, 0)
     >>> len(words), 1 < automaton.entropy_rate < 2
@@ -227,4 +290,6 @@ def build(n_words: int, reference_rate: float, seed: int) -> tuple[Automaton, tu
     source, token, target = (np.array(column) for column in list(zip(*rows, strict=True))[:3])
     first = np.searchsorted(source, np.arange(len(order) + 1))
     probability = np.array([row[3] for row in rows])
-    return Automaton(first, source, token, target, probability, np.array([state[0] for state in order])), words
+    return Automaton(
+        first, source, token, target, probability, np.array([state[0] for state in order])
+    ), words

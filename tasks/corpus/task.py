@@ -1,7 +1,7 @@
 """A language-modelling stream with a known task inside it, at a set frequency or in bursts.
 
-Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. Backgrounds live in `background`, the default synthetic
-language in `language`, the injected task's words in `injection`.
+Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. Backgrounds live in `background`, the
+default synthetic language in `language`, the injected task's words in `injection`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,19 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import NotApplicableError
 from mechint.registry import TASKS
-from mechint.task import IGNORE, Batch, Chance, Control, Counterfactuals, GeneratedTask, Output, Symmetry, Variable, Vocabulary, rng
+from mechint.task import (
+    IGNORE,
+    Batch,
+    Chance,
+    Control,
+    Counterfactuals,
+    GeneratedTask,
+    Output,
+    Symmetry,
+    Variable,
+    Vocabulary,
+    rng,
+)
 from tasks.corpus import background
 from tasks.corpus.injection import Injection
 
@@ -29,28 +41,42 @@ TASK_SPLITS = {"task": "test", "task-train": "train"}
 
 @dataclass(frozen=True)
 class Corpus(GeneratedTask):
-    """A language-modelling stream into which any token task is injected at a set frequency, or in bursts.
+    """A language-modelling stream into which any token task is injected at a set frequency, or in
+    bursts.
 
-    A text has n_ctx tokens; each is the target of the position before, so the last position is not read. `frequency`
-    is the expected number of instances of the injected task per text, 0 … 1: a text carries one at its beginning, ended
-    by the end-of-document token, with that probability. With `gap` G above 1 only every G-th batch has instances, G
-    times as many: the long-run frequency stays.
+    A text has n_ctx tokens; each is the target of the position before, so the last position is not
+    read. `frequency` is the expected number of instances of the injected task per text, 0 … 1: a
+    text carries one at its beginning, ended by the end-of-document token, with that probability.
+    With `gap` G above 1 only every G-th batch has instances, G times as many: the long-run
+    frequency stays.
 
-    ``masks["task"]`` (batch, pos) marks the tokens of the instance, its answer among them; ``masks["rises"]`` and
-    ``masks["sums"]`` the positions at which the synthetic language's two reference tasks are answered.
+    ``masks["task"]`` (batch, pos) marks the tokens of the instance, its answer among them;
+    ``masks["rises"]`` and ``masks["sums"]`` the positions at which the synthetic language's two
+    reference tasks are answered.
 
-    Splits: "train", "validation" and "test" of background and task alike, and the injected task alone, as its prompts
-    with the answer as the only target: "task" (held out from training) and "task-train".
+    Splits: "train", "validation" and "test" of background and task alike, and the injected task
+    alone, as its prompts with the answer as the only target: "task" (held out from training) and
+    "task-train".
 
-    >>> task = Corpus(inject="comparison", inject_parameters={"n": 20, "equals": False}, frequency=1.0, n_ctx=8)
+    >>> task = Corpus(inject="comparison", inject_parameters={"n": 20, "equals": False},
+    ...     frequency=1.0, n_ctx=8)
     >>> batch = task.sample(2, seed=0)
     >>> batch.tokens.shape, batch.masks["task"][0].tolist()
     (torch.Size([2, 8]), [True, True, True, False, False, False, False, False])
     """
 
     name: ClassVar[str] = "corpus"
-    source: ClassVar[str] = "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention, Sec. 4"
-    model_defaults: ClassVar[Mapping[str, Any]] = {"n_layers": 2, "d_model": 128, "n_heads": 4, "normalization_type": "LN", "act_fn": "gelu"}
+    source: ClassVar[str] = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
+        "Retention, Sec. 4"
+    )
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 2,
+        "d_model": 128,
+        "n_heads": 4,
+        "normalization_type": "LN",
+        "act_fn": "gelu",
+    }
     train_defaults: ClassVar[Mapping[str, Any]] = {
         "steps": 5000,
         "batch_size": 32,
@@ -64,17 +90,42 @@ class Corpus(GeneratedTask):
     }
 
     n_ctx: int = setting(64, "tokens of a text", low=2)
-    path: str | None = setting(None, "background from a file: text, .npy, or .bin (uint16); the synthetic language when none")
-    dataset: str | None = setting(None, "background from a Hugging Face dataset: its name, or a local directory")
+    path: str | None = setting(
+        None,
+        "background from a file: text, .npy, or .bin (uint16); the synthetic language when none",
+    )
+    dataset: str | None = setting(
+        None, "background from a Hugging Face dataset: its name, or a local directory"
+    )
     dataset_field: str = setting("text", "text column of the dataset")
-    tokenizer: str = setting("bytes", "how text becomes tokens: bytes, or words between white space", choices=("bytes", "words"))
-    vocab_size: int | None = setting(None, "words: of the synthetic language (512 when none), kept by tokenizer words (8192), or of a token file", low=1)
-    reference_rate: float = setting(0.02, "share of the synthetic language's sentences that each reference task makes up", low=0, high=0.5)
+    tokenizer: str = setting(
+        "bytes",
+        "how text becomes tokens: bytes, or words between white space",
+        choices=("bytes", "words"),
+    )
+    vocab_size: int | None = setting(
+        None,
+        (
+            "words: of the synthetic language (512 when none), kept by tokenizer words (8192), or "
+            "of a token file"
+        ),
+        low=1,
+    )
+    reference_rate: float = setting(
+        0.02,
+        "share of the synthetic language's sentences that each reference task makes up",
+        low=0,
+        high=0.5,
+    )
     language_seed: int = setting(0, "seed of the synthetic language's words", low=0)
     inject: str | None = setting(None, "name of the task to inject")
     inject_parameters: Mapping[str, Any] | None = setting(None, "its parameters")
-    frequency: float = setting(0.1, "expected instances of the injected task per text", low=0, high=1)
-    gap: int = setting(1, "batches from one burst of instances to the next, at the same long-run frequency", low=1)
+    frequency: float = setting(
+        0.1, "expected instances of the injected task per text", low=0, high=1
+    )
+    gap: int = setting(
+        1, "batches from one burst of instances to the next, at the same long-run frequency", low=1
+    )
     inject_seed: int = setting(0, "seed of the injected task's words and of its split", low=0)
 
     def __post_init__(self) -> None:
@@ -82,13 +133,22 @@ class Corpus(GeneratedTask):
         if self.path is not None and self.dataset is not None:
             self.reject("dataset", "none where path is given")
         if self.inject is not None and self.frequency * self.gap > 1:
-            self.reject("gap", f"at most {1 / self.frequency:g}: frequency × gap is the share of a burst's texts with an instance, at most 1")
+            self.reject(
+                "gap",
+                (
+                    f"at most {1 / self.frequency:g}: frequency × gap is the share of a burst's "
+                    "texts with an instance, at most 1"
+                ),
+            )
         if self.inject == self.name:
             self.reject("inject", "a task other than the corpus itself")
         if self.inject is not None:
             longest = self._injected.n_ctx + 2
             if longest > self.n_ctx:
-                self.reject("n_ctx", f"at least {longest}, an instance of {self.inject} with its answer and end")
+                self.reject(
+                    "n_ctx",
+                    f"at least {longest}, an instance of {self.inject} with its answer and end",
+                )
 
     @cached_property
     def _injected(self) -> Any:
@@ -99,26 +159,33 @@ class Corpus(GeneratedTask):
         """Where texts come from.
 
         Raises:
-            DataError: a file or dataset that is missing, empty, unreadable, or shorter than a context.
+            DataError: a file or dataset that is missing, empty, unreadable, or shorter than a
+                context.
         """
         if self.path is None and self.dataset is None:
             return background.synthetic(self.vocab_size, self.reference_rate, self.language_seed)
         if self.path is not None:
             tokens = background.from_file(self.path, self.tokenizer, self.vocab_size)
         else:
-            tokens = background.from_dataset(self.dataset or "", self.dataset_field, self.tokenizer, self.vocab_size)
+            tokens = background.from_dataset(
+                self.dataset or "", self.dataset_field, self.tokenizer, self.vocab_size
+            )
         tokens.check(self.n_ctx)
         return tokens
 
     @cached_property
     def injection(self) -> Injection:
-        """The injected task in the background's words; NotApplicableError where none is injected."""
+        """The injected task in the background's words; NotApplicableError where none is
+        injected.
+        """
         if self.inject is None:
-            raise NotApplicableError("corpus: no task is injected; set inject, e.g. inject=comparison")
+            raise NotApplicableError(
+                "corpus: no task is injected; set inject, e.g. inject=comparison"
+            )
         eod = len(self.background.words) - 1
         return Injection(self._injected, eod, eod, self.inject_seed)
 
-    # --- batches ----------------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         if split in TASK_SPLITS:
             return self.injection.prompts(n, TASK_SPLITS[split], generator)
@@ -129,28 +196,45 @@ class Corpus(GeneratedTask):
         drawn, references = self.background.draw(n, self.n_ctx, split, generator)
         tokens, task = torch.from_numpy(drawn), torch.zeros(n, self.n_ctx, dtype=torch.bool)
         masks = {name: torch.from_numpy(mask) for name, mask in references.items()}
-        chosen = torch.from_numpy(np.flatnonzero(generator.random(n) < rate)) if self.inject else torch.zeros(0, dtype=torch.int64)
+        chosen = (
+            torch.from_numpy(np.flatnonzero(generator.random(n) < rate))
+            if self.inject
+            else torch.zeros(0, dtype=torch.int64)
+        )
         if len(chosen):
             written, lengths = self.injection.texts(len(chosen), split, generator)
             place = torch.arange(written.shape[1])
             covered = place <= lengths.unsqueeze(1)
-            tokens[chosen, : len(place)] = torch.where(covered, written, tokens[chosen, : len(place)])
+            tokens[chosen, : len(place)] = torch.where(
+                covered, written, tokens[chosen, : len(place)]
+            )
             task[chosen, : len(place)] = place < lengths.unsqueeze(1)
             for mask in masks.values():
                 mask[chosen, : len(place)] &= ~covered
         targets = torch.full_like(tokens, IGNORE)
         targets[:, :-1] = tokens[:, 1:]
-        return Batch(tokens, targets.unsqueeze(-1), masks={"task": task, **{name: mask.roll(-1, 1) for name, mask in masks.items()}})
+        return Batch(
+            tokens,
+            targets.unsqueeze(-1),
+            masks={"task": task, **{name: mask.roll(-1, 1) for name, mask in masks.items()}},
+        )
 
-    def stream(self, split: str, seed: int, batch_size: int | None, start: int = 0) -> Iterator[Batch]:
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
         if self.gap == 1 or batch_size is None or split in TASK_SPLITS:
             yield from super().stream(split, seed, batch_size, start)
             return
         for step in itertools.count(start):
             burst = (step + 1) % self.gap == 0
-            yield self._texts(batch_size, split, rng("burst", self.name, split, seed, step), self.gap * self.frequency * burst)
+            yield self._texts(
+                batch_size,
+                split,
+                rng("burst", self.name, split, seed, step),
+                self.gap * self.frequency * burst,
+            )
 
-    # --- the contract -----------------------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.background.words, self.background.separator)
@@ -161,7 +245,9 @@ class Corpus(GeneratedTask):
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:
-        """The best constant is the distribution of single tokens, counted over 2^18 tokens of training text."""
+        """The best constant is the distribution of single tokens, counted over 2^18 tokens of
+        training text.
+        """
         batch = self.sample(max(1, 2**18 // self.n_ctx), seed=0, split="train")
         counts = torch.bincount(batch.targets[:, :-1].flatten(), minlength=self.d_vocab).double()
         share = counts[counts > 0] / counts.sum()
@@ -173,19 +259,37 @@ class Corpus(GeneratedTask):
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """Untrained weights; with an injected task, its own controls inside the text, and the text without it."""
+        """Untrained weights; with an injected task, its own controls inside the text, and the text
+        without it.
+        """
         if self.inject is None:
             return super().controls
         own = self.inject_parameters or {}
-        inner = [Control(c.name, c.description, {"inject_parameters": {**own, **c.parameters}}) for c in self._injected.controls if not c.untrained]
-        return (*super().controls, *inner, Control("absent", "the same background without the injected task", {"frequency": 0.0}))
+        inner = [
+            Control(c.name, c.description, {"inject_parameters": {**own, **c.parameters}})
+            for c in self._injected.controls
+            if not c.untrained
+        ]
+        return (
+            *super().controls,
+            *inner,
+            Control("absent", "the same background without the injected task", {"frequency": 0.0}),
+        )
 
     @property
     def variables(self) -> Mapping[str, Variable]:
         """Those of the injected task, for its prompts alone."""
-        return {} if self.inject is None else {name: self.injection.variable(own) for name, own in self._injected.variables.items()}
+        return (
+            {}
+            if self.inject is None
+            else {
+                name: self.injection.variable(own) for name, own in self._injected.variables.items()
+            }
+        )
 
-    def counterfactuals(self, variable: str, n: int, seed: int, split: str = "task") -> Counterfactuals:
+    def counterfactuals(
+        self, variable: str, n: int, seed: int, split: str = "task"
+    ) -> Counterfactuals:
         return super().counterfactuals(variable, n, seed, split)
 
     @property
@@ -199,19 +303,29 @@ class Corpus(GeneratedTask):
         inner = self._injected
         return {
             "injected": inner.tables(),
-            "words_of_tokens": {inner.vocabulary.tokens[i]: words[word] for i, word in enumerate(self.injection.token_words.tolist())},
+            "words_of_tokens": {
+                inner.vocabulary.tokens[i]: words[word]
+                for i, word in enumerate(self.injection.token_words.tolist())
+            },
             "words_of_classes": [words[word] for word in self.injection.class_words.tolist()],
         }
 
-    def score(self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int) -> dict[str, np.ndarray]:
+    def score(
+        self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
+    ) -> dict[str, np.ndarray]:
         """Accuracy and loss (nats), (model,) each, of what is answered inside the stream.
 
-        accuracy.task, loss.task: the answers of `n` prompts of the injected task, held-out ones unless `split` is "train";
-        accuracy.sums, loss.sums, accuracy.rises, loss.rises: the reference tasks' answers in `n` texts. Names whose
-        answers are not met are left out. Tokens have a model axis of one, which stands for the same tokens under all.
+        accuracy.task, loss.task: the answers of `n` prompts of the injected task, held-out ones
+        unless `split` is "train"; accuracy.sums, loss.sums, accuracy.rises, loss.rises: the
+        reference tasks' answers in `n` texts. Names whose answers are not met are left out. Tokens
+        have a model axis of one, which stands for the same tokens under all.
         """
         texts = self.sample(n, seed, split)
-        asked = {name: (texts, mask & (texts.targets[..., 0] != IGNORE)) for name, mask in texts.masks.items() if name != "task"}
+        asked = {
+            name: (texts, mask & (texts.targets[..., 0] != IGNORE))
+            for name, mask in texts.masks.items()
+            if name != "task"
+        }
         if self.inject is not None:
             prompts = self.sample(n, seed, "task-train" if split == "train" else "task")
             asked["task"] = prompts, prompts.targets[..., 0] != IGNORE
@@ -220,32 +334,48 @@ class Corpus(GeneratedTask):
             rows, positions = mask.nonzero(as_tuple=True)
             if len(rows):
                 right = batch.targets[rows, positions, 0]
-                logits = predict(batch.tokens[rows].unsqueeze(0), positions.unsqueeze(0)).double().cpu()
+                logits = (
+                    predict(batch.tokens[rows].unsqueeze(0), positions.unsqueeze(0)).double().cpu()
+                )
                 scores[f"accuracy.{name}"] = (logits.argmax(-1) == right).double().mean(-1).numpy()
-                chosen = logits.log_softmax(-1).gather(-1, right.expand(logits.shape[:-1]).unsqueeze(-1))
+                chosen = logits.log_softmax(-1).gather(
+                    -1, right.expand(logits.shape[:-1]).unsqueeze(-1)
+                )
                 scores[f"loss.{name}"] = -chosen.squeeze(-1).mean(-1).numpy()
         return scores
 
-    # --- what is known of the synthetic language ----------------------------------------------------------------------
+    # --- what is known of the synthetic language --------------------------------------------------
     def _automaton(self) -> Any:
         if not isinstance(self.background, background.Synthetic):
-            raise NotApplicableError("corpus: the entropy is known for the synthetic language only; leave path and dataset unset")
+            raise NotApplicableError(
+                "corpus: the entropy is known for the synthetic language only; leave path and "
+                "dataset unset"
+            )
         return self.background.automaton
 
     @property
     def entropy_rate(self) -> float:
-        """Nats a token of the endless synthetic language; NotApplicableError for another background."""
+        """Nats a token of the endless synthetic language; NotApplicableError for another
+        background.
+        """
         return self._automaton().entropy_rate
 
     @property
     def best_loss(self) -> float:
-        """Mean loss, in nats, of the best possible predictor of background texts of n_ctx tokens, over the positions read."""
+        """Mean loss, in nats, of the best possible predictor of background texts of n_ctx tokens,
+        over the positions read.
+        """
         automaton = self._automaton()
         return float((automaton.occupancy(self.n_ctx)[1:] @ automaton.entropies).mean())
 
     @property
     def reference_frequencies(self) -> dict[str, float]:
-        """Expected answers of each reference task per background text, on the scale of `frequency`."""
+        """Expected answers of each reference task per background text, on the scale of
+        `frequency`.
+        """
         automaton = self._automaton()
         visits = automaton.occupancy(self.n_ctx)[1:].sum(0)
-        return {name: float(visits[automaton.kinds == f"{name}_answer"].sum()) for name in ("rises", "sums")}
+        return {
+            name: float(visits[automaton.kinds == f"{name}_answer"].sum())
+            for name in ("rises", "sums")
+        }

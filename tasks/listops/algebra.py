@@ -1,7 +1,7 @@
 """Finite algebras: a set of values 0 … size-1 with named operations on any number of operands.
 
-Every operation is given twice: `reduce` for a whole batch at once, `plain` for one list of operands in ordinary
-Python, so that the one can be held against the other.
+Every operation is given twice: `reduce` for a whole batch at once, `plain` for one list of operands
+in ordinary Python, so that the one can be held against the other.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ ADDITIONS = ("sum", "shuffled", "random-uniform", "random-skewed")
 class Operation:
     """An operation on one or more operands.
 
-    reduce(operands (slot, batch), valid (slot, batch)) -> (batch,): column by column over the slots marked valid,
-    which come first. plain([x0, x1, …]) -> the same for one column. `symbol` is its one-character name.
+    reduce(operands (slot, batch), valid (slot, batch)) -> (batch,): column by column over the slots
+    marked valid, which come first. plain([x0, x1, …]) -> the same for one column. `symbol` is its
+    one-character name.
     """
 
     symbol: str
@@ -42,7 +43,9 @@ class Algebra:
     """`size` values, the operations by name in a fixed order, and the group its values form.
 
     >>> ten = integers(10)
-    >>> ten.apply(np.array([3, 5]), np.array([[7, 3], [4, 8], [9, 2]]), np.array([2, 3])).tolist()  # 7 + 4, 3 - 8 + 2
+    >>> # 7 + 4, 3 - 8 + 2
+    >>> ten.apply(np.array([3, 5]), np.array([[7, 3], [4, 8], [9, 2]]),
+    ...     np.array([2, 3])).tolist()
     [1, 7]
     """
 
@@ -56,7 +59,9 @@ class Algebra:
         return tuple(self.operations)
 
     def apply(self, operation: Ints, operands: Ints, count: Ints) -> Ints:
-        """Values (batch,) of `operation` (batch,), an index into `names`, on the first `count` (batch,) of `operands` (slot, batch)."""
+        """Values (batch,) of `operation` (batch,), an index into `names`, on the first `count`
+        (batch,) of `operands` (slot, batch).
+        """
         valid = np.arange(len(operands))[:, None] < count
         values = np.empty(len(count), np.int64)
         for index, entry in enumerate(self.operations.values()):
@@ -66,20 +71,25 @@ class Algebra:
         return values
 
 
-# --- integers mod n -----------------------------------------------------------------------------------------------
+# --- integers mod n -------------------------------------------------------------------------------
 def integers(n: int, addition: Ints | None = None) -> Algebra:
     """0 … n-1 with MAX, MIN, MED, ADD, PROD and NADD (Σ (-1)^i x_i), the last three mod n.
 
-    The median of an even number of operands is the mean of the middle two, rounded down (as in ListOps, Nangia &
-    Bowman 2018). `addition` (n, n) replaces the table of ADD; more than two operands are then added from the left.
+    The median of an even number of operands is the mean of the middle two, rounded down (as in
+    ListOps, Nangia & Bowman 2018). `addition` (n, n) replaces the table of ADD; more than two
+    operands are then added from the left.
     """
     operations = {
         "MAX": Operation("+", lambda x, valid: np.where(valid, x, 0).max(0), max),
         "MIN": Operation("-", lambda x, valid: np.where(valid, x, n).min(0), min),
         "MED": Operation("/", partial(_median, n), lambda values: int(statistics.median(values))),
-        "ADD": Operation("%", lambda x, valid: np.where(valid, x, 0).sum(0) % n, lambda values: sum(values) % n),
+        "ADD": Operation(
+            "%", lambda x, valid: np.where(valid, x, 0).sum(0) % n, lambda values: sum(values) % n
+        ),
         "PROD": Operation("*", partial(_product, n), lambda values: math.prod(values) % n),
-        "NADD": Operation("~", partial(_alternate, n), lambda values: (sum(values[::2]) - sum(values[1::2])) % n),
+        "NADD": Operation(
+            "~", partial(_alternate, n), lambda values: (sum(values[::2]) - sum(values[1::2])) % n
+        ),
     }
     if addition is not None:
         operations["ADD"] = folded("%", addition)
@@ -125,10 +135,10 @@ def folded(symbol: str, table: Ints) -> Operation:
 def addition_table(kind: str, n: int, seed: int) -> Ints | None:
     """The table (n, n) of ADD for a kind of `ADDITIONS`; None for the sum itself.
 
-    shuffled: symmetric; the sums above the diagonal are shuffled among themselves and mirrored, those on the diagonal
-    shuffled apart, so that answers stay as frequent as in the sum ("Small Models, Smarter Learning", App. K).
-    random-uniform: all n² answers shuffled, each as frequent as any other. random-skewed: every answer drawn on its
-    own, v with probability ∝ 1 / (v + 1).
+    shuffled: symmetric; the sums above the diagonal are shuffled among themselves and mirrored,
+    those on the diagonal shuffled apart, so that answers stay as frequent as in the sum ("Small
+    Models, Smarter Learning", App. K). random-uniform: all n² answers shuffled, each as frequent as
+    any other. random-skewed: every answer drawn on its own, v with probability ∝ 1 / (v + 1).
     """
     if kind == "sum":
         return None
@@ -146,30 +156,48 @@ def addition_table(kind: str, n: int, seed: int) -> Ints | None:
     return np.triu(shuffled) + np.triu(shuffled, 1).T
 
 
-# --- permutations and random answers --------------------------------------------------------------------------------
+# --- permutations and random answers --------------------------------------------------------------
 def permutation_blocks() -> Algebra:
-    """The 36 block-diagonal 6×6 permutation matrices of two 3×3 blocks with OP, OP_TOP and OP_BOTTOM.
+    """The 36 block-diagonal 6×6 permutation matrices of two 3×3 blocks with OP, OP_TOP and
+    OP_BOTTOM.
 
-    Value ``6 * top + bottom``, each block a permutation of three points in lexicographic order. OP multiplies both
-    blocks; OP_TOP and OP_BOTTOM multiply one and leave the other as it is in the first operand.
+    Value ``6 * top + bottom``, each block a permutation of three points in lexicographic order. OP
+    multiplies both blocks; OP_TOP and OP_BOTTOM multiply one and leave the other as it is in the
+    first operand.
     """
     group = FiniteGroup.permutation_blocks()
     element = np.arange(36)
     top, bottom = np.divmod(element[:, None], 6)
-    tables = {"OP": group.table, "OP_TOP": group.table // 6 * 6 + bottom, "OP_BOTTOM": group.table % 6 + 6 * top}
-    return Algebra(36, {name: folded(symbol, table) for (name, table), symbol in zip(tables.items(), "*^_", strict=True)}, group)
+    tables = {
+        "OP": group.table,
+        "OP_TOP": group.table // 6 * 6 + bottom,
+        "OP_BOTTOM": group.table % 6 + 6 * top,
+    }
+    return Algebra(
+        36,
+        {
+            name: folded(symbol, table)
+            for (name, table), symbol in zip(tables.items(), "*^_", strict=True)
+        },
+        group,
+    )
 
 
 def random_answers(algebra: Algebra, seed: int) -> Algebra:
-    """`algebra` with every answer replaced by a fixed random function of the operation and all its operands in order.
+    """`algebra` with every answer replaced by a fixed random function of the operation and all its
+    operands in order.
 
-    The function is SplitMix64 (Steele, Lea & Flood 2014) chained over seed, index of the operation and operands,
-    mod the number of values; one operand is no exception.
+    The function is SplitMix64 (Steele, Lea & Flood 2014) chained over seed, index of the operation
+    and operands, mod the number of values; one operand is no exception.
     """
     operations = {}
     for index, (name, entry) in enumerate(algebra.operations.items()):
         start = _mix(_mix(seed) ^ index)
-        operations[name] = Operation(entry.symbol, partial(_hash, algebra.size, start), partial(_hash_plain, algebra.size, start))
+        operations[name] = Operation(
+            entry.symbol,
+            partial(_hash, algebra.size, start),
+            partial(_hash_plain, algebra.size, start),
+        )
     return Algebra(algebra.size, operations, algebra.group, algebra.suffix)
 
 

@@ -1,7 +1,8 @@
 """Draws and solves whole batches of nested expressions, without a Python loop over examples.
 
-A batch of expressions is a list of `Level`s, one a depth of nesting; a column of a level is a bracket, and the nested
-operands of level d, read slot by slot, are the brackets of level d + 1. Growing goes down the levels, solving goes up.
+A batch of expressions is a list of `Level`s, one a depth of nesting; a column of a level is a
+bracket, and the nested operands of level d, read slot by slot, are the brackets of level d + 1.
+Growing goes down the levels, solving goes up.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ CHUNK = 8192
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """All brackets of one depth: `example`, `operation`, `count`, `value` (bracket,); `nested`, `operands` (slot, bracket)."""
+    """All brackets of one depth: `example`, `operation`, `count`, `value` (bracket,); `nested`,
+    `operands` (slot, bracket).
+    """
 
     example: Ints
     operation: Ints
@@ -55,35 +58,50 @@ class Patterns:
         return self.size ** np.arange(len(operands), dtype=np.int64) @ operands
 
     def found(self, levels: list[Level], n: int) -> Mask:
-        """(n,) whether any bracket, once its operands are values, shows a pattern among its consecutive operands."""
+        """(n,) whether any bracket, once its operands are values, shows a pattern among its
+        consecutive operands.
+        """
         length = self.tuples.shape[1]
         found = np.zeros(n, bool)
         for level in levels:
             for first in range(len(level.operands) - length + 1):
                 codes = self.encode(level.operands[first : first + length])
                 place = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-                found[level.example[(self._codes[place] == codes) & (level.count >= first + length)]] = True
+                found[
+                    level.example[(self._codes[place] == codes) & (level.count >= first + length)]
+                ] = True
         return found
 
     def plant(self, levels: list[Level], n: int, generator: np.random.Generator) -> Mask:
-        """Write a random pattern into one bracket that holds just as many plain values, drawn from all such of an example.
+        """Write a random pattern into one bracket that holds just as many plain values, drawn from
+        all such of an example.
 
         Returns (n,) whether the example had one.
         """
         length = self.tuples.shape[1]
         fits = [np.flatnonzero((level.count == length) & ~level.nested.any(0)) for level in levels]
-        example = np.concatenate([level.example[rows] for level, rows in zip(levels, fits, strict=True)])
+        example = np.concatenate(
+            [level.example[rows] for level, rows in zip(levels, fits, strict=True)]
+        )
         order = np.lexsort((generator.random(len(example)), example))
         chosen = np.zeros(len(example), bool)
         chosen[order[np.flatnonzero(np.diff(example[order], append=-1))]] = True
-        for level, rows, here in zip(levels, fits, np.split(chosen, np.cumsum([len(rows) for rows in fits])[:-1]), strict=True):
-            level.operands[:length, rows[here]] = self.tuples[generator.integers(0, len(self.tuples), here.sum())].T
+        for level, rows, here in zip(
+            levels,
+            fits,
+            np.split(chosen, np.cumsum([len(rows) for rows in fits])[:-1]),
+            strict=True,
+        ):
+            level.operands[:length, rows[here]] = self.tuples[
+                generator.integers(0, len(self.tuples), here.sum())
+            ].T
         return np.isin(np.arange(n), example)
 
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """Expressions with `fewest` to `operands` operands a bracket and up to `depth` nested brackets, of at most `n_ctx` characters.
+    """Expressions with `fewest` to `operands` operands a bracket and up to `depth` nested brackets,
+    of at most `n_ctx` characters.
 
     `weights` (operation,): how often each of the algebra's operations is drawn, in proportion.
     """
@@ -102,17 +120,20 @@ class Grammar:
 
     @property
     def most_brackets(self) -> int:
-        """No text with more brackets fits: each takes two items and an operand at every step that still shows it."""
+        """No text with more brackets fits: each takes two items and an operand at every step that
+        still shows it.
+        """
         if not self.chain_of_thought:
             return self.n_ctx // 3
         return next(b for b in itertools.count() if 3 * (b + 1) * (b + 2) // 2 > self.n_ctx)
 
-    # --- growing and solving ----------------------------------------------------------------------------------------
+    # --- growing and solving ----------------------------------------------------------------------
     def grow(self, n: int, generator: np.random.Generator) -> tuple[list[Level], Mask]:
-        """`n` random trees with unsolved nested operands, and (n,) which of them stayed within `most_brackets`.
+        """`n` random trees with unsolved nested operands, and (n,) which of them stayed within
+        `most_brackets`.
 
-        The number of operands is uniform, every operand is nested with probability `NESTING`, operations come with
-        `weights`, values are uniform.
+        The number of operands is uniform, every operand is nested with probability `NESTING`,
+        operations come with `weights`, values are uniform.
         """
         share = np.cumsum(self.weights) / np.sum(self.weights)
         levels: list[Level] = []
@@ -126,8 +147,14 @@ class Grammar:
             operands = generator.integers(0, self.notation.algebra.size, shape)
             nested = np.zeros(shape, bool)
             if below:
-                nested = (generator.random(shape) < NESTING) & (np.arange(self.operands)[:, None] < count) & small[example]
-            levels.append(Level(example, operation, count, nested, operands, np.zeros(len(example), np.int64)))
+                nested = (
+                    (generator.random(shape) < NESTING)
+                    & (np.arange(self.operands)[:, None] < count)
+                    & small[example]
+                )
+            levels.append(
+                Level(example, operation, count, nested, operands, np.zeros(len(example), np.int64))
+            )
             example = example[np.nonzero(nested)[1]]
             if not len(example):
                 break
@@ -139,13 +166,22 @@ class Grammar:
         for level in reversed(levels):
             if solved:
                 level.operands[level.nested] = solved[0].value
-            solved.insert(0, replace(level, value=self.notation.algebra.apply(level.operation, level.operands, level.count)))
+            solved.insert(
+                0,
+                replace(
+                    level,
+                    value=self.notation.algebra.apply(level.operation, level.operands, level.count),
+                ),
+            )
         return solved
 
-    def draw(self, n: int, generator: np.random.Generator, patterns: Patterns, held_out: bool) -> tuple[NDArray[np.int16], Ints]:
+    def draw(
+        self, n: int, generator: np.random.Generator, patterns: Patterns, held_out: bool
+    ) -> tuple[NDArray[np.int16], Ints]:
         """Tokens (n, n_ctx), padded with the end, and lengths (n,) of `n` expressions.
 
-        held_out: each shows at least one of `patterns` as all operands of a bracket; otherwise none shows any.
+        held_out: each shows at least one of `patterns` as all operands of a bracket; otherwise none
+        shows any.
         """
         parts: list[tuple[NDArray[np.int16], Ints]] = []
         have = drawn = 0
@@ -162,14 +198,23 @@ class Grammar:
         tokens, lengths = (np.concatenate(part)[:n] for part in zip(*parts, strict=True))
         return tokens, lengths
 
-    # --- sizes ------------------------------------------------------------------------------------------------------
+    # --- sizes ------------------------------------------------------------------------------------
     def length(self, complete: bool) -> int:
-        """Characters of the longest text the grammar writes, or of a short one that has `operands` at once and reaches `depth`.
+        """Characters of the longest text the grammar writes, or of a short one that has `operands`
+        at once and reaches `depth`.
 
-        The longest is the complete tree; the short one a chain of brackets with the fewest operands but for the first.
+        The longest is the complete tree; the short one a chain of brackets with the fewest operands
+        but for the first.
         """
         notation = self.notation
-        widest = int(np.argmax([len(text) * (weight > 0) for text, weight in zip(notation.openings, self.weights, strict=True)]))
+        widest = int(
+            np.argmax(
+                [
+                    len(text) * (weight > 0)
+                    for text, weight in zip(notation.openings, self.weights, strict=True)
+                ]
+            )
+        )
         value = notation.algebra.size - 1 if complete else 0
         levels, rows = [], 1
         for depth in range(self.depth):
@@ -177,7 +222,16 @@ class Grammar:
             nested = np.arange(self.operands)[:, None] < (count if complete else np.ones(rows))
             nested = nested if depth + 1 < self.depth else np.zeros_like(nested)
             zeros = np.zeros(rows, np.int64)
-            levels.append(Level(zeros, zeros + widest, count, nested, np.full((self.operands, rows), value), zeros + value))
+            levels.append(
+                Level(
+                    zeros,
+                    zeros + widest,
+                    count,
+                    nested,
+                    np.full((self.operands, rows), value),
+                    zeros + value,
+                )
+            )
             rows = int(nested.sum())
         return int(self.writer.spell(levels, 1)[1][0])
 
@@ -190,6 +244,13 @@ def select(levels: list[Level], keep: Mask) -> tuple[list[Level], int]:
         rows = np.flatnonzero(keep[level.example])
         if len(rows):
             kept.append(
-                Level(number[level.example[rows]], level.operation[rows], level.count[rows], level.nested[:, rows], level.operands[:, rows], level.value[rows])
+                Level(
+                    number[level.example[rows]],
+                    level.operation[rows],
+                    level.count[rows],
+                    level.nested[:, rows],
+                    level.operands[:, rows],
+                    level.value[rows],
+                )
             )
     return kept, int(keep.sum())

@@ -1,4 +1,6 @@
-"""Greedy continuation: what a model writes after a prompt, its most likely token at every step, for many models at once."""
+"""Greedy continuation: what a model writes after a prompt, its most likely token at every step, for
+many models at once.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +13,49 @@ ROWS = 1024
 """Examples continued at once; bounds memory."""
 
 
-def answers(predict: Callable[[Tensor, Tensor], Tensor], tokens: Tensor, prompts: Tensor, equals: int, end: int, width: int) -> Tensor:
-    """The first `width` tokens after the first `equals` of each continuation, filled with `end` where it ends before.
+def answers(
+    predict: Callable[[Tensor, Tensor], Tensor],
+    tokens: Tensor,
+    prompts: Tensor,
+    equals: int,
+    end: int,
+    width: int,
+) -> Tensor:
+    """The first `width` tokens after the first `equals` of each continuation, filled with `end`
+    where it ends before.
 
-    Exact: every step reads the model's own tokens. An example is done once its answer is there, it ended, or the
-    context is full, and is not computed further once it is done under every model.
+    Exact: every step reads the model's own tokens. An example is done once its answer is there, it
+    ended, or the context is full, and is not computed further once it is done under every model.
 
     Args:
-        predict: (tokens (1 or model, batch, pos), positions (1 or model, batch)) -> logits (model, batch, class); an
-            axis of one model stands for the same tokens under all.
+        predict: (tokens (1 or model, batch, pos), positions (1 or model, batch)) -> logits (model,
+            batch, class); an axis of one model stands for the same tokens under all.
         tokens: (batch, pos), of which only the prompts are read.
         prompts: (batch,) how many tokens are the prompt.
 
     Returns:
         (model, batch, width).
     """
-    return torch.cat([_answers(predict, rows, lengths, equals, end, width) for rows, lengths in zip(tokens.split(ROWS), prompts.split(ROWS), strict=True)], 1)
+    return torch.cat(
+        [
+            _answers(predict, rows, lengths, equals, end, width)
+            for rows, lengths in zip(tokens.split(ROWS), prompts.split(ROWS), strict=True)
+        ],
+        1,
+    )
 
 
-def _answers(predict: Callable[[Tensor, Tensor], Tensor], tokens: Tensor, prompts: Tensor, equals: int, end: int, width: int) -> Tensor:
+def _answers(
+    predict: Callable[[Tensor, Tensor], Tensor],
+    tokens: Tensor,
+    prompts: Tensor,
+    equals: int,
+    end: int,
+    width: int,
+) -> Tensor:
     n_ctx, places = tokens.shape[1], torch.arange(tokens.shape[1])
-    # the first prompt has the same tokens under every model: one copy until the models' own tokens differ
+    # the first prompt has the same tokens under every model: one copy until the models' own tokens
+    # differ
     written = tokens.masked_fill(places >= prompts[:, None], end)[None]
     cursor, active = prompts.clone(), torch.arange(len(tokens))
     done = torch.zeros(1, len(tokens), dtype=torch.bool)
@@ -41,7 +65,10 @@ def _answers(predict: Callable[[Tensor, Tensor], Tensor], tokens: Tensor, prompt
         logits = predict(now[:, :, :seen], (cursor[active] - 1).expand(len(now), -1))
         token = logits.argmax(-1).to(written.device)
         if len(written) != len(token):
-            written, done = written.expand(len(token), -1, -1).clone(), done.expand(len(token), -1).clone()
+            written, done = (
+                written.expand(len(token), -1, -1).clone(),
+                done.expand(len(token), -1).clone(),
+            )
         written[:, active, cursor[active]] = torch.where(done[:, active], end, token)
         cursor[active] += 1
         now = written[:, active]
@@ -52,7 +79,9 @@ def _answers(predict: Callable[[Tensor, Tensor], Tensor], tokens: Tensor, prompt
 
 
 def after(tokens: Tensor, equals: int, end: int, width: int) -> Tensor:
-    """(..., width) the tokens after the first `equals` of tokens (..., pos), filled with `end`; -1 where there is no `equals`."""
+    """(..., width) the tokens after the first `equals` of tokens (..., pos), filled with `end`; -1
+    where there is no `equals`.
+    """
     padded = torch.nn.functional.pad(tokens, (0, width), value=end)
     found = padded.gather(-1, _first(tokens, equals)[..., None] + 1 + torch.arange(width))
     return found.masked_fill(~(tokens == equals).any(-1, keepdim=True), -1)

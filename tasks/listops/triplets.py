@@ -1,4 +1,6 @@
-"""The triplet experiments: one bracket of three operands, every triplet under every operation, a fixed training set."""
+"""The triplet experiments: one bracket of three operands, every triplet under every operation, a
+fixed training set.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,30 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.task import Batch, Chance, Control, FiniteTask, Output, Symmetry, Variable, Vocabulary, rng
+from mechint.task import (
+    Batch,
+    Chance,
+    Control,
+    FiniteTask,
+    Output,
+    Symmetry,
+    Variable,
+    Vocabulary,
+    rng,
+)
 from tasks.listops.algebra import ADDITIONS
 from tasks.listops.task import ListOps
 
 
 @dataclass(frozen=True)
 class Triplets(FiniteTask):
-    """ListOps on single triplets, ``s(%123)=6e``: all n³ under each operation, `excluded` triplets held out.
+    """ListOps on single triplets, ``s(%123)=6e``: all n³ under each operation, `excluded` triplets
+    held out.
 
-    Train: the other triplets, each under every operation, or `per_operation` of them drawn for each. Test: the held-out
-    triplets under `test_operation`. Validation: the rest. At n = 10 the source's sets are SUM 900
-    (``operations=["ADD"]``), MAX+MED+SUM 2,700 (as it stands) and MAX+MED+SUM 900 (``per_operation=300``).
+    Train: the other triplets, each under every operation, or `per_operation` of them drawn for
+    each. Test: the held-out triplets under `test_operation`. Validation: the rest. At n = 10 the
+    source's sets are SUM 900 (``operations=["ADD"]``), MAX+MED+SUM 2,700 (as it stands) and
+    MAX+MED+SUM 900 (``per_operation=300``).
 
     >>> task = Triplets(n=10)
     >>> {name: len(index) for name, index in task.split(0).items()}, task.text(task.inputs()[2123])
@@ -32,19 +46,37 @@ class Triplets(FiniteTask):
     """
 
     name: ClassVar[str] = "listops-triplets"
-    source: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training, App. C"
+    source: ClassVar[str] = (
+        "Small Models, Smarter Learning: The Power of Joint Task Training, App. C"
+    )
     model_defaults: ClassVar[Mapping[str, Any]] = ListOps.model_defaults
     train_defaults: ClassVar[Mapping[str, Any]] = ListOps.train_defaults
 
     n: int = setting(10, "modulus", low=2, high=64)
     operations: tuple[str, ...] = setting(("MAX", "MED", "ADD"), "operations mixed")
-    test_operation: str | None = setting(None, "operation of the test; ADD, or the last where it is not mixed in, when none")
-    excluded: int | None = setting(None, "triplets held out; 100, or a tenth of all where that is less, when none", low=1)
-    per_operation: int | None = setting(None, "training triplets of each operation; all that are not held out when none", low=1)
-    addition: str = setting("sum", "table of ADD: the sum, the sum shuffled symmetrically, or random answers", choices=ADDITIONS)
-    answers: str = setting("true", "random: each answer a fixed random function of operation and operands", choices=("true", "random"))
+    test_operation: str | None = setting(
+        None, "operation of the test; ADD, or the last where it is not mixed in, when none"
+    )
+    excluded: int | None = setting(
+        None, "triplets held out; 100, or a tenth of all where that is less, when none", low=1
+    )
+    per_operation: int | None = setting(
+        None, "training triplets of each operation; all that are not held out when none", low=1
+    )
+    addition: str = setting(
+        "sum",
+        "table of ADD: the sum, the sum shuffled symmetrically, or random answers",
+        choices=ADDITIONS,
+    )
+    answers: str = setting(
+        "true",
+        "random: each answer a fixed random function of operation and operands",
+        choices=("true", "random"),
+    )
     table_seed: int = setting(0, "seed of shuffled and random tables and answers", low=0)
-    loss_on: str = setting("answer", "characters predicted: after the =, or all", choices=("answer", "all"))
+    loss_on: str = setting(
+        "answer", "characters predicted: after the =, or all", choices=("answer", "all")
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,21 +88,36 @@ class Triplets(FiniteTask):
         if self.held_out >= triplets:
             self.reject("excluded", f"1 to {triplets - 1}, of {triplets} triplets")
         if self.per_operation is not None and self.per_operation > triplets - self.held_out:
-            self.reject("per_operation", f"1 to {triplets - self.held_out}, what is left of {triplets} triplets")
+            self.reject(
+                "per_operation",
+                f"1 to {triplets - self.held_out}, what is left of {triplets} triplets",
+            )
         if self.test_operation is None:
-            object.__setattr__(self, "test_operation", "ADD" if "ADD" in self.operations else self.operations[-1])
+            object.__setattr__(
+                self, "test_operation", "ADD" if "ADD" in self.operations else self.operations[-1]
+            )
         if self.test_operation not in self.listops.mixture:
-            raise UnknownNameError.of("operation of the mixture", str(self.test_operation), self.operations)
+            raise UnknownNameError.of(
+                "operation of the mixture", str(self.test_operation), self.operations
+            )
 
     @cached_property
     def listops(self) -> ListOps:
         """The same expressions as a stream; it says how they are written, solved and read."""
         return ListOps(
-            n=self.n, operations=self.operations, operands=3, min_operands=3, depth=1, chain_of_thought=False,
-            addition=self.addition, answers=self.answers, table_seed=self.table_seed, loss_on=self.loss_on,
-        )  # fmt: skip
+            n=self.n,
+            operations=self.operations,
+            operands=3,
+            min_operands=3,
+            depth=1,
+            chain_of_thought=False,
+            addition=self.addition,
+            answers=self.answers,
+            table_seed=self.table_seed,
+            loss_on=self.loss_on,
+        )
 
-    # --- inputs and split -------------------------------------------------------------------------------------------
+    # --- inputs and split -------------------------------------------------------------------------
     @property
     def held_out(self) -> int:
         return self.excluded or 0
@@ -82,24 +129,41 @@ class Triplets(FiniteTask):
 
     @property
     def fractions(self) -> tuple[float, float]:
-        train = (self.per_operation or self.n**3 - self.held_out) * len(self.operations) / np.prod(self.grid)
+        train = (
+            (self.per_operation or self.n**3 - self.held_out)
+            * len(self.operations)
+            / np.prod(self.grid)
+        )
         return float(train), float(1 - train - self.held_out / np.prod(self.grid))
 
     def inputs(self) -> Tensor:
         algebra, notation = self.listops.values, self.listops.notation
-        operation, *operands = np.indices((len(self.operations), self.n, self.n, self.n)).reshape(4, -1)
+        operation, *operands = np.indices((len(self.operations), self.n, self.n, self.n)).reshape(
+            4, -1
+        )
         index = np.array([algebra.names.index(name) for name in self.operations])[operation]
         answer = algebra.apply(index, np.stack(operands), np.full(len(index), 3))
         ids = self.vocabulary.ids
         symbol = np.array([ids[opening[-1]] for opening in notation.openings])[index]
-        columns = [ids["s"], ids["("], symbol, *operands, ids[")"], ids["="], answer, ids["e"]]  # value tokens come first: a value is its own token
+        columns = [
+            ids["s"],
+            ids["("],
+            symbol,
+            *operands,
+            ids[")"],
+            ids["="],
+            answer,
+            ids["e"],
+        ]  # value tokens come first: a value is its own token
         return torch.from_numpy(np.stack(np.broadcast_arrays(*columns), 1).astype(np.int64))
 
     def label_inputs(self, tokens: Tensor) -> Tensor:
         return self.listops.labelled(tokens, torch.full((len(tokens),), tokens.shape[1])).targets
 
     def split(self, seed: int) -> dict[str, Tensor]:
-        """Train, validation and test as the class says; the held-out triplets are drawn from `seed`."""
+        """Train, validation and test as the class says; the held-out triplets are drawn from
+        `seed`.
+        """
         generator, triplets = rng("triplets", seed), self.n**3
         order = generator.permutation(triplets)
         held_out, rest = order[: self.held_out], order[self.held_out :]
@@ -107,24 +171,37 @@ class Triplets(FiniteTask):
         for row in part:
             row[generator.permutation(rest)[: self.per_operation]] = "train"
         part[self.operations.index(str(self.test_operation)), held_out] = "test"
-        return {name: torch.from_numpy(np.flatnonzero(part.ravel() == name)) for name in ("train", "validation", "test")}
+        return {
+            name: torch.from_numpy(np.flatnonzero(part.ravel() == name))
+            for name in ("train", "validation", "test")
+        }
 
-    def score(self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int) -> dict[str, np.ndarray]:
-        """Accuracies (model,) of the character after the =: of `split`, and of the held-out triplets under each operation."""
+    def score(
+        self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
+    ) -> dict[str, np.ndarray]:
+        """Accuracies (model,) of the character after the =: of `split`, and of the held-out
+        triplets under each operation.
+        """
         index, triplets = self.split(seed), self.n**3
         scores = {"accuracy": self.listops.accuracy(predict, self._some(index[split], n, seed))}
         for place, name in enumerate(self.operations) if len(self.operations) > 1 else ():
-            scores[f"accuracy.{name}"] = self.listops.accuracy(predict, self._some(index["test"] % triplets + place * triplets, n, seed))
+            scores[f"accuracy.{name}"] = self.listops.accuracy(
+                predict, self._some(index["test"] % triplets + place * triplets, n, seed)
+            )
         return scores
 
     def _some(self, index: Tensor, n: int, seed: int) -> Batch:
         """At most `n` of the examples at `index`, as a stream would hand them out."""
-        chosen = self.examples()[index[torch.from_numpy(rng("some", seed).permutation(len(index))[:n])]]
+        chosen = self.examples()[
+            index[torch.from_numpy(rng("some", seed).permutation(len(index))[:n])]
+        ]
         return self.listops.labelled(chosen.tokens, torch.full((len(chosen),), self.n_ctx))
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        """Of the best constant character over all those predicted, for all triplets under the test's operation; exact."""
+        """Of the best constant character over all those predicted, for all triplets under the
+        test's operation; exact.
+        """
         return {"token": Chance.of(self._tested.targets)}
 
     @property
@@ -140,9 +217,11 @@ class Triplets(FiniteTask):
     def tables(self) -> dict[str, Any]:
         """Tables of operations that are not arithmetic, and the held-out triplets of seed 0."""
         triplets = self.examples().tokens[self.split(0)["test"]][:, 3:6].tolist()
-        return {name: table for name, table in self.listops.tables().items() if name != "excluded"} | {"excluded of seed 0": triplets}
+        return {
+            name: table for name, table in self.listops.tables().items() if name != "excluded"
+        } | {"excluded of seed 0": triplets}
 
-    # --- as any listops -----------------------------------------------------------------------------------------------
+    # --- as any listops ---------------------------------------------------------------------------
     @property
     def vocabulary(self) -> Vocabulary:
         return self.listops.vocabulary

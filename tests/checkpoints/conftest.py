@@ -13,5 +13,7 @@ PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints"
 def published() -> Path:
     """The folder of published checkpoints beside the repository."""
     if not PUBLISHED.is_dir():
-        pytest.skip("the published checkpoints are not beside the repository (../shared/checkpoints)")
+        pytest.skip(
+            "the published checkpoints are not beside the repository (../shared/checkpoints)"
+        )
     return PUBLISHED

@@ -1,4 +1,6 @@
-"""Local Hugging Face directories through TransformerLens's bridge: the model's own logits, hooked, with no network."""
+"""Local Hugging Face directories through TransformerLens's bridge: the model's own logits, hooked,
+with no network.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,22 @@ def offline(monkeypatch):
 def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2))
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2)
+    )
 
 
 def llama():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     return LlamaForCausalLM(LlamaConfig(**sizes, max_position_embeddings=16))
 
 
@@ -43,15 +54,28 @@ def test_a_tiny_model_saved_to_disk(tmp_path, make, offline, capfd):
     capfd.readouterr()
     opened = load_checkpoint(tmp_path)
     assert capfd.readouterr().out == ""
-    assert (opened.format, opened.task, opened.extra["d_vocab"], opened.extra["n_ctx"]) == ("huggingface", None, 50, 16)
+    assert (opened.format, opened.task, opened.extra["d_vocab"], opened.extra["n_ctx"]) == (
+        "huggingface",
+        None,
+        50,
+        16,
+    )
     tokens = torch.randint(50, (3, 8), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        torch.testing.assert_close(opened.model(tokens), source(tokens).logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            opened.model(tokens), source(tokens).logits, atol=1e-5, rtol=1e-5
+        )
     subject, data = opened.subject(), Batch(tokens, torch.full((3, 8, 1), -1))
     pattern = subject.activation("blocks.1.attn.hook_pattern", data=data)
-    assert tuple(pattern.shape) == (3, 2, 8, 8) and torch.allclose(pattern.sum(-1), torch.ones(3, 2, 8), atol=1e-5)
+    assert tuple(pattern.shape) == (3, 2, 8, 8) and torch.allclose(
+        pattern.sum(-1), torch.ones(3, 2, 8), atol=1e-5
+    )
     assert subject.activation("blocks.0.hook_resid_post", pos=-1, data=data).shape == (3, 16)
-    assert subject.n_layers == 2 and subject.lacks("embedding") is None and "no task is known" in str(subject.lacks("grid"))
+    assert (
+        subject.n_layers == 2
+        and subject.lacks("embedding") is None
+        and "no task is known" in str(subject.lacks("grid"))
+    )
 
 
 def test_damaged_weights_are_one_line(tmp_path, offline):

@@ -1,4 +1,6 @@
-"""mechint's own checkpoint: what is written is what is read, bit for bit, as .pt and as safetensors."""
+"""mechint's own checkpoint: what is written is what is read, bit for bit, as .pt and as
+safetensors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from mechint.models import ARCHITECTURES, build, config_class, find_device, kind
 from mechint.registry import TASKS
 
 TASK = TASKS["modular-arithmetic"](p=5, operation="subtract")
-CONFIG = ModelConfig(d_model=8, n_heads=2, d_vocab=TASK.d_vocab, d_vocab_out=TASK.d_vocab_out, n_ctx=TASK.n_ctx)
+CONFIG = ModelConfig(
+    d_model=8, n_heads=2, d_vocab=TASK.d_vocab, d_vocab_out=TASK.d_vocab_out, n_ctx=TASK.n_ctx
+)
 MODEL = build(CONFIG, seed=4)
 METRICS = {"test_accuracy": 0.75, "test_loss": float("nan"), "curve": [1, 2.5], "note": None}
 
@@ -31,16 +35,28 @@ def write(path, config=CONFIG, model=MODEL, task=TASK, **changes):
 
 
 def same_weights(a, b) -> bool:
-    return set(a.weights()) == set(b.weights()) and all(torch.equal(value, b.weights()[name]) for name, value in a.weights().items())
+    return set(a.weights()) == set(b.weights()) and all(
+        torch.equal(value, b.weights()[name]) for name, value in a.weights().items()
+    )
 
 
-@pytest.mark.parametrize(("name", "format"), [("ckpt.pt", "mechint"), ("ckpt.safetensors", "safetensors")])
+@pytest.mark.parametrize(
+    ("name", "format"), [("ckpt.pt", "mechint"), ("ckpt.safetensors", "safetensors")]
+)
 def test_round_trip(tmp_path, name, format):
     opened = load_checkpoint(write(tmp_path / name))
-    assert (opened.format, opened.step, opened.seed, opened.config, opened.task) == (format, 12, 7, CONFIG, TASK)
+    assert (opened.format, opened.step, opened.seed, opened.config, opened.task) == (
+        format,
+        12,
+        7,
+        CONFIG,
+        TASK,
+    )
     assert same_weights(opened.model, MODEL) and not opened.model.training
     assert np.isnan(opened.metrics["test_loss"]) and opened.metrics["curve"] == [1, 2.5]
-    assert opened.train["steps"] == 40 and opened.extra["versions"]["mechint"] == mechint.__version__
+    assert (
+        opened.train["steps"] == 40 and opened.extra["versions"]["mechint"] == mechint.__version__
+    )
     subject = opened.subject()
     assert subject.split_seed == 7 and subject.provenance["checkpoint"]["format"] == format
     assert len(subject.logits()) == 25
@@ -82,7 +98,11 @@ def test_students_come_back(tmp_path, kind):
     model = build(config_class(kind)(), seed=3)
     assert kind_of(model.config) == kind
     opened = load_checkpoint(write(tmp_path / "ckpt.pt", model.config, model, task=None))
-    assert type(opened.model) is type(model) and opened.config == model.config and same_weights(opened.model, model)
+    assert (
+        type(opened.model) is type(model)
+        and opened.config == model.config
+        and same_weights(opened.model, model)
+    )
 
 
 def test_float64_weights_stay_float64(tmp_path):
@@ -91,22 +111,36 @@ def test_float64_weights_stay_float64(tmp_path):
 
 
 def test_numbers_of_numpy_and_torch_become_plain(tmp_path):
-    path = write(tmp_path / "ckpt.pt", metrics={"a": np.float64(0.5), "b": torch.tensor(2.0), "c": np.arange(2)})
+    path = write(
+        tmp_path / "ckpt.pt",
+        metrics={"a": np.float64(0.5), "b": torch.tensor(2.0), "c": np.arange(2)},
+    )
     assert read_content(path)["metrics"] == {"a": 0.5, "b": 2.0, "c": [0, 1]}
 
 
 def test_transformer_lens_state_dict_and_back(tmp_path):
     write(tmp_path / "ckpt.pt")
-    assert convert(tmp_path / "ckpt.pt", tmp_path / "tl.pt", "transformer-lens") == "transformer-lens"
+    assert (
+        convert(tmp_path / "ckpt.pt", tmp_path / "tl.pt", "transformer-lens") == "transformer-lens"
+    )
     state = torch.load(tmp_path / "tl.pt", weights_only=True)
     assert tuple(state["blocks.0.attn.W_Q"].shape) == (2, 8, 4)
-    assert convert(tmp_path / "tl.pt", tmp_path / "back.pt", task="modular-arithmetic", parameters={"p": 5}) == "mechint"
+    assert (
+        convert(
+            tmp_path / "tl.pt", tmp_path / "back.pt", task="modular-arithmetic", parameters={"p": 5}
+        )
+        == "mechint"
+    )
     back = load_checkpoint(tmp_path / "back.pt")
     assert same_weights(back.model, MODEL) and back.task.p == 5
 
 
 @pytest.mark.parametrize(
-    ("config", "text"), [(dataclasses.replace(CONFIG, n_loops=2), "uses n_loops"), (dataclasses.replace(CONFIG, attention_rate=0.5), "uses attention_rate")]
+    ("config", "text"),
+    [
+        (dataclasses.replace(CONFIG, n_loops=2), "uses n_loops"),
+        (dataclasses.replace(CONFIG, attention_rate=0.5), "uses attention_rate"),
+    ],
 )
 def test_what_transformer_lens_cannot_express_is_not_converted(tmp_path, config, text):
     write(tmp_path / "ckpt.pt", config, build(config))
@@ -119,11 +153,23 @@ def test_what_transformer_lens_cannot_express_is_not_converted(tmp_path, config,
 def test_what_the_caller_says_about_the_task(tmp_path):
     write(tmp_path / "ckpt.pt")
     write(tmp_path / "bare.pt", task=None)
-    assert load_checkpoint(tmp_path / "ckpt.pt", parameters={"operation": "add"}).task == dataclasses.replace(TASK, operation="add")
-    assert load_checkpoint(tmp_path / "bare.pt", task="modular-arithmetic", parameters={"p": 5}).task.p == 5
-    assert mechint.load(tmp_path / "bare.pt").lacks("task") == "no task is known for it; name one with --task and --set"
+    assert load_checkpoint(
+        tmp_path / "ckpt.pt", parameters={"operation": "add"}
+    ).task == dataclasses.replace(TASK, operation="add")
+    assert (
+        load_checkpoint(tmp_path / "bare.pt", task="modular-arithmetic", parameters={"p": 5}).task.p
+        == 5
+    )
+    assert (
+        mechint.load(tmp_path / "bare.pt").lacks("task")
+        == "no task is known for it; name one with --task and --set"
+    )
     assert "--task modular-arithmetic --set p=5" in load_checkpoint(tmp_path / "bare.pt").proposals
-    with pytest.raises(CheckpointError, match=r"d_vocab_out=5 in the file, 7 in the task; --task modular-arithmetic --set p=5 .*would fit"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"d_vocab_out=5 in the file, 7 in the task; "
+        r"--task modular-arithmetic --set p=5 .*would fit",
+    ):
         load_checkpoint(tmp_path / "bare.pt", task="modular-arithmetic", parameters={"p": 7})
     with pytest.raises(CheckpointError, match="does not say which task"):
         load_checkpoint(tmp_path / "bare.pt", parameters={"p": 5})
@@ -138,10 +184,13 @@ def test_a_head_over_all_tokens_keeps_the_classes_of_the_task(tmp_path):
     model = build(config, seed=2)
     opened = load_checkpoint(write(tmp_path / "ckpt.pt", config, model))
     tokens = TASK.inputs()
-    assert torch.allclose(opened.model(tokens), model(tokens)[..., :5], atol=1e-6) and opened.extra["classes_left_out"] == 1
+    assert (
+        torch.allclose(opened.model(tokens), model(tokens)[..., :5], atol=1e-6)
+        and opened.extra["classes_left_out"] == 1
+    )
 
 
-# --- run directories --------------------------------------------------------------------------------------------------
+# --- run directories ------------------------------------------------------------------------------
 def test_a_run_directory_gives_its_last_checkpoint_and_the_others_as_series(tmp_path):
     models = {step: build(CONFIG, seed=step) for step in (2, 10, 100)}
     for step, model in models.items():
@@ -150,7 +199,9 @@ def test_a_run_directory_gives_its_last_checkpoint_and_the_others_as_series(tmp_
     write(tmp_path / "ckpt.pt", model=models[100], step=100)
     subject = load_checkpoint(tmp_path).subject()
     assert list(subject.series) == [2, 10, 100]
-    assert same_weights(subject.at(10).model, models[10]) and same_weights(subject.model, models[100])
+    assert same_weights(subject.at(10).model, models[10]) and same_weights(
+        subject.model, models[100]
+    )
 
 
 def test_a_directory_of_several_seeds_says_which_to_choose(tmp_path):
@@ -165,11 +216,24 @@ def test_damaged_contents_are_named(tmp_path):
     for change, text in [
         ({"version": 99}, "version 99, expected 1; a newer mechint may read it"),
         ({"state": None}, "whose state, config, task or metrics is damaged"),
-        ({"config": {"d_model": -1}}, "its configuration is not usable: model: d_model=-1: expected at least 1"),
+        (
+            {"config": {"d_model": -1}},
+            "its configuration is not usable: model: d_model=-1: expected at least 1",
+        ),
         ({"config": {"d_modle": 8}}, "did you mean 'd_model'"),
         ({"kind": "diffusion"}, "unknown architecture 'diffusion'"),
-        ({"state": {name: value for name, value in content["state"].items() if name != "embed.W_E"}}, "lacks embed.W_E"),
-        ({"task": {"name": "no-such-task", "parameters": {}}}, "the task it names cannot be made: unknown task 'no-such-task'"),
+        (
+            {
+                "state": {
+                    name: value for name, value in content["state"].items() if name != "embed.W_E"
+                }
+            },
+            "lacks embed.W_E",
+        ),
+        (
+            {"task": {"name": "no-such-task", "parameters": {}}},
+            "the task it names cannot be made: unknown task 'no-such-task'",
+        ),
     ]:
         torch.save(content | change, tmp_path / "damaged.pt")
         with pytest.raises(MechintError, match=text):

@@ -1,4 +1,6 @@
-"""Readers of other projects' files, against those projects' formulas written out here, and against their published figures."""
+"""Readers of other projects' files, against those projects' formulas written out here, and against
+their published figures.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,43 @@ from mechint.errors import CheckpointError
 
 def randoms(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) * 0.4 for name, shape in shapes.items()}
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64) * 0.4
+        for name, shape in shapes.items()
+    }
 
 
-# --- left-facing weights ----------------------------------------------------------------------------------------------
-def left_facing(vocab: int, n_ctx: int, d: int = 10, heads: int = 4, layers: int = 1, mask: bool = True) -> dict[str, torch.Tensor]:
+# --- left-facing weights --------------------------------------------------------------------------
+def left_facing(
+    vocab: int, n_ctx: int, d: int = 10, heads: int = 4, layers: int = 1, mask: bool = True
+) -> dict[str, torch.Tensor]:
     head = d // heads  # d need not divide: the pizza code draws its widths at random
     shapes = {"embed.W_E": (d, vocab), "pos_embed.W_pos": (n_ctx, d), "unembed.W_U": (d, vocab)}
     for layer in range(layers):
-        shapes |= {f"blocks.{layer}.attn.W_{which}": (heads, head, d) for which in "KQV"} | {f"blocks.{layer}.attn.W_O": (d, heads * head)}
+        shapes |= {f"blocks.{layer}.attn.W_{which}": (heads, head, d) for which in "KQV"} | {
+            f"blocks.{layer}.attn.W_O": (d, heads * head)
+        }
         shapes |= {f"blocks.{layer}.mlp.W_in": (4 * d, d), f"blocks.{layer}.mlp.b_in": (4 * d,)}
         shapes |= {f"blocks.{layer}.mlp.W_out": (d, 4 * d), f"blocks.{layer}.mlp.b_out": (d,)}
     state = randoms(shapes)
-    return state | ({f"blocks.{layer}.attn.mask": torch.ones(n_ctx, n_ctx).tril() for layer in range(layers)} if mask else {})
+    return state | (
+        {f"blocks.{layer}.attn.mask": torch.ones(n_ctx, n_ctx).tril() for layer in range(layers)}
+        if mask
+        else {}
+    )
 
 
-def left_facing_logits(state, tokens, rate: float = 1.0, causal: bool = False, act=F.relu) -> torch.Tensor:
+def left_facing_logits(
+    state, tokens, rate: float = 1.0, causal: bool = False, act=F.relu
+) -> torch.Tensor:
     """Logits (batch, pos, vocab), one head at a time."""
     x = state["embed.W_E"].T[tokens] + state["pos_embed.W_pos"][: tokens.shape[1]]
     for layer in range(sum(name.endswith("W_K") for name in state)):
-        p = {name.split(".", 2)[2]: value for name, value in state.items() if name.startswith(f"blocks.{layer}.")}
+        p = {
+            name.split(".", 2)[2]: value
+            for name, value in state.items()
+            if name.startswith(f"blocks.{layer}.")
+        }
         z = []
         for head in range(p["attn.W_K"].shape[0]):
             q, k, v = (x @ p[f"attn.W_{which}"][head].T for which in "QKV")
@@ -48,8 +67,29 @@ def left_facing_logits(state, tokens, rate: float = 1.0, causal: bool = False, a
 
 
 def pizza_config(**changes) -> dict:
-    known = {"name": "modadd_7", "funcs": "lambda x: (x[0]+x[1])%7", "C": 7, "n_heads": 4, "d_model": 10, "n_layers": 1, "attention_dir": "casual"}
-    return known | {"act_fn": "ReLU", "epoch": 20, "frac": 0.8, "attn_coeff": 1, "runid": "x", "diff_vocab": 0, "eqn_sign": 0, "func": None} | changes
+    known = {
+        "name": "modadd_7",
+        "funcs": "lambda x: (x[0]+x[1])%7",
+        "C": 7,
+        "n_heads": 4,
+        "d_model": 10,
+        "n_layers": 1,
+        "attention_dir": "casual",
+    }
+    return (
+        known
+        | {
+            "act_fn": "ReLU",
+            "epoch": 20,
+            "frac": 0.8,
+            "attn_coeff": 1,
+            "runid": "x",
+            "diff_vocab": 0,
+            "eqn_sign": 0,
+            "func": None,
+        }
+        | changes
+    )
 
 
 def pizza(folder, state, **changes):
@@ -60,24 +100,52 @@ def pizza(folder, state, **changes):
 
 @pytest.mark.parametrize("separate", [0, 1, True])
 @pytest.mark.parametrize("sign", [False, 1])
-@pytest.mark.parametrize(("rate", "layers", "activation"), [(1, 1, "ReLU"), (0.004, 2, "GeLU"), (0.0, 3, "ReLU")])
-def test_pizza_models_compute_what_their_code_does(tmp_path, separate, sign, rate, layers, activation):
+@pytest.mark.parametrize(
+    ("rate", "layers", "activation"), [(1, 1, "ReLU"), (0.004, 2, "GeLU"), (0.0, 3, "ReLU")]
+)
+def test_pizza_models_compute_what_their_code_does(
+    tmp_path, separate, sign, rate, layers, activation
+):
     state = left_facing(7 * (1 + separate) + bool(sign), 2 + bool(sign), layers=layers)
-    opened = load_checkpoint(pizza(tmp_path, state, attn_coeff=rate, diff_vocab=separate, eqn_sign=sign, act_fn=activation, n_layers=layers))
+    opened = load_checkpoint(
+        pizza(
+            tmp_path,
+            state,
+            attn_coeff=rate,
+            diff_vocab=separate,
+            eqn_sign=sign,
+            act_fn=activation,
+            n_layers=layers,
+        )
+    )
     task = opened.task
-    assert (opened.format, task.p, task.operation, task.equals, task.separate_vocabulary) == ("pizza", 7, "add", bool(sign), bool(separate))
+    assert (opened.format, task.p, task.operation, task.equals, task.separate_vocabulary) == (
+        "pizza",
+        7,
+        "add",
+        bool(sign),
+        bool(separate),
+    )
     tokens = task.inputs()
-    expected = left_facing_logits(state, tokens, rate, act=F.gelu if activation == "GeLU" else F.relu)[..., :7]
+    expected = left_facing_logits(
+        state, tokens, rate, act=F.gelu if activation == "GeLU" else F.relu
+    )[..., :7]
     torch.testing.assert_close(opened.model(tokens), expected, atol=1e-9, rtol=1e-9)
     assert opened.config.attention_rate == rate and opened.config.attention_dir == "bidirectional"
 
 
 @pytest.mark.parametrize(
     ("funcs", "operation"),
-    [("lambda x: (x[0]-x[1])%7", "subtract"), ("lambda x:(x[0] * x[1]) % 7", "multiply"), ("lambda x: (x[0]**2+x[0]*x[1]+x[1]**2)%7", "x^2+xy+y^2")],
+    [
+        ("lambda x: (x[0]-x[1])%7", "subtract"),
+        ("lambda x:(x[0] * x[1]) % 7", "multiply"),
+        ("lambda x: (x[0]**2+x[0]*x[1]+x[1]**2)%7", "x^2+xy+y^2"),
+    ],
 )
 def test_pizza_functions_are_compared_and_never_evaluated(tmp_path, funcs, operation):
-    assert load_checkpoint(pizza(tmp_path, left_facing(7, 2), funcs=funcs)).task.operation == operation
+    assert (
+        load_checkpoint(pizza(tmp_path, left_facing(7, 2), funcs=funcs)).task.operation == operation
+    )
     hostile = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
     opened = load_checkpoint(pizza(tmp_path, left_facing(7, 2), funcs=hostile))
     assert opened.task is None and not (tmp_path / "ran").exists()
@@ -99,58 +167,113 @@ def test_pizza_models_that_cannot_be_served_say_why(tmp_path, changes, text):
 
 def test_pizza_models_need_their_configuration_and_the_linear_ones_are_named(tmp_path):
     torch.save(left_facing(7, 2), tmp_path / "model_y.pt")
-    with pytest.raises(CheckpointError, match=r"expected config_y.json or model_y.json beside the file"):
+    with pytest.raises(
+        CheckpointError, match=r"expected config_y.json or model_y.json beside the file"
+    ):
         load_checkpoint(tmp_path / "model_y.pt")
-    linear = randoms({"embed.weight": (7, 4), "unembed.weight": (7, 8), "l1.weight": (8, 8), "l1.bias": (8,)})
+    linear = randoms(
+        {"embed.weight": (7, 4), "unembed.weight": (7, 8), "l1.weight": (8, 8), "l1.bias": (8,)}
+    )
     with pytest.raises(CheckpointError, match="a linear model of the pizza code"):
         load_checkpoint(pizza(tmp_path, linear, model_type="D"))
 
 
-@pytest.mark.parametrize(("name", "operation"), [("add", "add"), ("subtract", "subtract"), ("x2xyy2", "x^2+xy+y^2"), ("rand", None)])
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [("add", "add"), ("subtract", "subtract"), ("x2xyy2", "x^2+xy+y^2"), ("rand", None)],
+)
 def test_progress_measures_models_compute_what_their_code_does(tmp_path, name, operation):
     state = left_facing(8, 3, d=8)
     config = {"p": 7, "d_model": 8, "fn_name": name, "frac_train": 0.4, "seed": 1, "lr": 1e-3}
-    content = {"model": state, "config": config, "epoch": 9, "train_losses": [2.0, 1.5], "test_loss": torch.tensor(3.0)}
+    content = {
+        "model": state,
+        "config": config,
+        "epoch": 9,
+        "train_losses": [2.0, 1.5],
+        "test_loss": torch.tensor(3.0),
+    }
     torch.save(content, tmp_path / "9.pth")
     opened = load_checkpoint(tmp_path / "9.pth")
-    assert (opened.format, opened.step, opened.metrics) == ("progress-measures", 9, {"train_loss": 1.5, "test_loss": 3.0})
+    assert (opened.format, opened.step, opened.metrics) == (
+        "progress-measures",
+        9,
+        {"train_loss": 1.5, "test_loss": 3.0},
+    )
     assert (opened.task and opened.task.operation) == operation
     tokens = torch.tensor([[x, y, 7] for x in range(7) for y in range(7)])
     logits = opened.model(tokens)
-    torch.testing.assert_close(logits, left_facing_logits(state, tokens, causal=True)[..., : logits.shape[-1]], atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        logits,
+        left_facing_logits(state, tokens, causal=True)[..., : logits.shape[-1]],
+        atol=1e-9,
+        rtol=1e-9,
+    )
     assert logits.shape[-1] == (8 if operation is None else 7)
 
 
 def test_a_full_run_gives_its_snapshots_as_series(tmp_path):
-    state, early = left_facing(8, 3, d=8), {name: value / 2 for name, value in left_facing(8, 3, d=8).items()}
-    content = {"state_dicts": [early, state], "epochs": [0, 100], "config": {"p": 7, "fn_name": "add"}}
+    state, early = (
+        left_facing(8, 3, d=8),
+        {name: value / 2 for name, value in left_facing(8, 3, d=8).items()},
+    )
+    content = {
+        "state_dicts": [early, state],
+        "epochs": [0, 100],
+        "config": {"p": 7, "fn_name": "add"},
+    }
     torch.save(content, tmp_path / "full.pth")
     subject = load_checkpoint(tmp_path / "full.pth").subject()
-    assert list(subject.series) == [0, 100] and torch.equal(subject.at(100).model.W_E, subject.model.W_E)
-    assert torch.equal(subject.at(0).model.W_E * 2, subject.model.W_E) and subject.at(0).logits().shape == (49, 7)
+    assert list(subject.series) == [0, 100] and torch.equal(
+        subject.at(100).model.W_E, subject.model.W_E
+    )
+    assert torch.equal(subject.at(0).model.W_E * 2, subject.model.W_E) and subject.at(
+        0
+    ).logits().shape == (49, 7)
 
 
 def test_progress_measures_without_configuration_and_damaged(tmp_path):
     state = left_facing(8, 3, d=8)
     torch.save({"model": state, "epoch": 1}, tmp_path / "bare.pth")
     assert load_checkpoint(tmp_path / "bare.pth").task is None
-    assert load_checkpoint(tmp_path / "bare.pth", task="modular-arithmetic", parameters={"p": 7}).task.p == 7
-    torch.save({"model": {name: value for name, value in state.items() if "W_Q" not in name}}, tmp_path / "bad.pth")
+    assert (
+        load_checkpoint(
+            tmp_path / "bare.pth", task="modular-arithmetic", parameters={"p": 7}
+        ).task.p
+        == 7
+    )
+    torch.save(
+        {"model": {name: value for name, value in state.items() if "W_Q" not in name}},
+        tmp_path / "bad.pth",
+    )
     with pytest.raises(CheckpointError, match=r"damaged or incomplete: 'blocks.0.attn.W_Q'"):
         load_checkpoint(tmp_path / "bad.pth")
 
 
-# --- nanoGPT ----------------------------------------------------------------------------------------------------------
+# --- nanoGPT --------------------------------------------------------------------------------------
 def nanogpt(bias: bool, prefix: str = "", d: int = 12, layers: int = 2) -> dict[str, torch.Tensor]:
-    shapes = {"transformer.wte.weight": (9, d), "transformer.wpe.weight": (6, d), "transformer.ln_f.weight": (d,), "transformer.ln_f.bias": (d,)}
+    shapes = {
+        "transformer.wte.weight": (9, d),
+        "transformer.wpe.weight": (6, d),
+        "transformer.ln_f.weight": (d,),
+        "transformer.ln_f.bias": (d,),
+    }
     for layer in range(layers):
         at = f"transformer.h.{layer}."
         shapes |= {f"{at}ln_{i}.{kind}": (d,) for i in (1, 2) for kind in ("weight", "bias")}
-        for name, rows, columns in (("attn.c_attn", 3 * d, d), ("attn.c_proj", d, d), ("mlp.c_fc", 4 * d, d), ("mlp.c_proj", d, 4 * d)):
+        for name, rows, columns in (
+            ("attn.c_attn", 3 * d, d),
+            ("attn.c_proj", d, d),
+            ("mlp.c_fc", 4 * d, d),
+            ("mlp.c_proj", d, 4 * d),
+        ):
             shapes |= {f"{at}{name}.weight": (rows, columns), f"{at}{name}.bias": (rows,)}
-    state = {name: value for name, value in randoms(shapes).items() if bias or not name.endswith("bias")}
+    state = {
+        name: value for name, value in randoms(shapes).items() if bias or not name.endswith("bias")
+    }
     state["lm_head.weight"] = state["transformer.wte.weight"]
-    state["transformer.h.0.attn.bias"] = torch.ones(1, 1, 6, 6).tril()  # the mask of machines without flash attention
+    state["transformer.h.0.attn.bias"] = torch.ones(
+        1, 1, 6, 6
+    ).tril()  # the mask of machines without flash attention
     return {prefix + name: value for name, value in state.items()}
 
 
@@ -159,12 +282,17 @@ def nanogpt_logits(state, tokens, heads: int) -> torch.Tensor:
         return F.linear(x, state[f"{name}.weight"], state.get(f"{name}.bias"))
 
     def norm(name, x):
-        return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state.get(f"{name}.bias"), 1e-5)
+        return F.layer_norm(
+            x, x.shape[-1:], state[f"{name}.weight"], state.get(f"{name}.bias"), 1e-5
+        )
 
     x = state["transformer.wte.weight"][tokens] + state["transformer.wpe.weight"][: tokens.shape[1]]
     for layer in range(2):
         at = f"transformer.h.{layer}."
-        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in through(f"{at}attn.c_attn", norm(f"{at}ln_1", x)).chunk(3, -1))
+        q, k, v = (
+            part.unflatten(-1, (heads, -1)).transpose(1, 2)
+            for part in through(f"{at}attn.c_attn", norm(f"{at}ln_1", x)).chunk(3, -1)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         x = x + through(f"{at}attn.c_proj", mixed)
         x = x + through(f"{at}mlp.c_proj", F.gelu(through(f"{at}mlp.c_fc", norm(f"{at}ln_2", x))))
@@ -174,7 +302,15 @@ def nanogpt_logits(state, tokens, heads: int) -> torch.Tensor:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("prefix", ["", "_orig_mod."])
 def test_nanogpt_computes_what_its_code_does(tmp_path, bias, prefix):
-    args = {"n_layer": 2, "n_head": 3, "n_embd": 12, "block_size": 6, "bias": bias, "vocab_size": 9, "dropout": 0.1}
+    args = {
+        "n_layer": 2,
+        "n_head": 3,
+        "n_embd": 12,
+        "block_size": 6,
+        "bias": bias,
+        "vocab_size": 9,
+        "dropout": 0.1,
+    }
     content = {
         "model": nanogpt(bias, prefix),
         "optimizer": {},
@@ -185,31 +321,48 @@ def test_nanogpt_computes_what_its_code_does(tmp_path, bias, prefix):
     }
     torch.save(content, tmp_path / "ckpt.pt")
     opened = load_checkpoint(tmp_path)  # its output directory
-    assert (opened.format, opened.step, opened.metrics, opened.task) == ("nanogpt", 50, {"best_val_loss": 1.5}, None)
-    assert opened.config.use_bias == bias and opened.extra == {"assumed": {"act_fn": "gelu"}, "config": {"dataset": "x"}}
+    assert (opened.format, opened.step, opened.metrics, opened.task) == (
+        "nanogpt",
+        50,
+        {"best_val_loss": 1.5},
+        None,
+    )
+    assert opened.config.use_bias == bias and opened.extra == {
+        "assumed": {"act_fn": "gelu"},
+        "config": {"dataset": "x"},
+    }
     tokens = torch.randint(9, (4, 6), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(opened.model(tokens), nanogpt_logits(nanogpt(bias), tokens, 3), atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        opened.model(tokens), nanogpt_logits(nanogpt(bias), tokens, 3), atol=1e-9, rtol=1e-9
+    )
 
 
 def test_nanogpt_damaged(tmp_path):
     state = {name: value for name, value in nanogpt(True).items() if "wpe" not in name}
     torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
-    with pytest.raises(CheckpointError, match=r"a nanoGPT checkpoint, but damaged or incomplete: 'transformer.wpe.weight'"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"a nanoGPT checkpoint, but damaged or incomplete: 'transformer.wpe.weight'",
+    ):
         load_checkpoint(tmp_path / "ckpt.pt")
     torch.save({"model": nanogpt(True), "model_args": {"n_head": 5}}, tmp_path / "ckpt.pt")
     with pytest.raises(CheckpointError, match="n_head=5 does not divide n_embd=12"):
         load_checkpoint(tmp_path / "ckpt.pt")
 
 
-# --- published files --------------------------------------------------------------------------------------------------
+# --- published files ------------------------------------------------------------------------------
 def test_published_progress_measures_model_has_its_published_losses(published):
-    opened = load_checkpoint(published / "progress-measures" / "wd_10-1_mod_addition_loss_curve.pth")
+    opened = load_checkpoint(
+        published / "progress-measures" / "wd_10-1_mod_addition_loss_curve.pth"
+    )
     subject = opened.subject()
     assert subject.accuracy() == {"answer": 1.0}
     pairs = [(x, y) for x in range(113) for y in range(113)]
     random.Random(opened.extra["config"]["seed"]).shuffle(pairs)  # their own split
     index = torch.tensor([113 * x + y for x, y in pairs])
-    losses = F.cross_entropy(subject.logits().double(), subject.targets[:, 0], reduction="none")[index]
+    losses = F.cross_entropy(subject.logits().double(), subject.targets[:, 0], reduction="none")[
+        index
+    ]
     n = int(0.3 * len(pairs))
     assert float(losses[:n].mean()) == pytest.approx(opened.metrics["train_loss"], rel=0.02)
     assert float(losses[n:].mean()) == pytest.approx(opened.metrics["test_loss"], rel=0.02)
@@ -232,7 +385,11 @@ def test_published_rep_theory_models_have_their_published_loss(published, name):
 
 
 def test_a_rep_theory_model_alone_takes_its_task_from_the_caller(published, tmp_path):
-    (tmp_path / "model.pt").write_bytes((published / "rep-theory" / "C113_T_seed1" / "model.pt").read_bytes())
+    (tmp_path / "model.pt").write_bytes(
+        (published / "rep-theory" / "C113_T_seed1" / "model.pt").read_bytes()
+    )
     assert load_checkpoint(tmp_path / "model.pt").task is None
-    opened = load_checkpoint(tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": 113})
+    opened = load_checkpoint(
+        tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": 113}
+    )
     assert opened.subject().accuracy() == {"answer": 1.0}

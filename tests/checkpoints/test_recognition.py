@@ -1,4 +1,6 @@
-"""What is no checkpoint of anybody's: hostile, truncated, foreign, empty or missing; one line each, and no code runs."""
+"""What is no checkpoint of anybody's: hostile, truncated, foreign, empty or missing; one line each,
+and no code runs.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,20 @@ def refused(path) -> str:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-@pytest.mark.parametrize("wrap", [lambda bad: bad, lambda bad: {"format": "mechint", "state": {"a": torch.ones(1)}, "metrics": [bad]}], ids=["bare", "inside"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda bad: bad,
+        lambda bad: {"format": "mechint", "state": {"a": torch.ones(1)}, "metrics": [bad]},
+    ],
+    ids=["bare", "inside"],
+)
 def test_pickled_code_is_refused_and_does_not_run(tmp_path, wrap, legacy):
-    torch.save(wrap(Hostile(tmp_path / "ran")), tmp_path / "bad.pt", _use_new_zipfile_serialization=not legacy)
+    torch.save(
+        wrap(Hostile(tmp_path / "ran")),
+        tmp_path / "bad.pt",
+        _use_new_zipfile_serialization=not legacy,
+    )
     assert "would run pickled code (" in refused(tmp_path / "bad.pt")
     assert not (tmp_path / "ran").exists()
 
@@ -53,7 +66,10 @@ def test_a_bare_pickle_is_refused_and_does_not_run(tmp_path, protocol):
 def test_a_pickled_module_is_refused_with_what_to_do(tmp_path):
     torch.save(build(CONFIG), tmp_path / "whole.pt")
     text = refused(tmp_path / "whole.pt")
-    assert "mechint.models.transformer.HookedTransformer" in text and "save the state_dict alone" in text
+    assert (
+        "mechint.models.transformer.HookedTransformer" in text
+        and "save the state_dict alone" in text
+    )
 
 
 def test_missing_empty_and_foreign_files(tmp_path):
@@ -61,7 +77,11 @@ def test_missing_empty_and_foreign_files(tmp_path):
     for name, content, text in [
         ("empty.pt", b"", "the file is empty"),
         ("text.pt", b"hello, world", "neither a PyTorch nor a safetensors file"),
-        ("pointer.pt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
+        (
+            "pointer.pt",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "a Git LFS pointer",
+        ),
         ("noise.pt", b"\x80\x02" + bytes(range(200)), "damaged, or would run pickled code"),
         ("noise.safetensors", b"\xff" * 64, "not a whole safetensors file"),
         ("archive.pt", b"PK\x03\x04" + bytes(300), "truncated or damaged"),
@@ -103,7 +123,7 @@ def test_directories_without_a_model(tmp_path):
         load_checkpoint(tmp_path)
 
 
-# --- formats of third parties -----------------------------------------------------------------------------------------
+# --- formats of third parties ---------------------------------------------------------------------
 def read_ours(path, content):
     """A third party's format: a mapping with the key "ours"."""
     if not isinstance(content, dict) or "ours" not in content:
@@ -113,7 +133,10 @@ def read_ours(path, content):
 
 def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):
     torch.save({"ours": 5}, tmp_path / "theirs.pt")
-    targets = {"ours": f"{read_ours.__module__}:read_ours", "broken": "no_such_module_anywhere:read"}
+    targets = {
+        "ours": f"{read_ours.__module__}:read_ours",
+        "broken": "no_such_module_anywhere:read",
+    }
     for name, target in targets.items():
         CHECKPOINT_FORMATS.add(name, target)
     CHECKPOINT_FORMATS.builtins.pop("ours", None)
@@ -121,7 +144,9 @@ def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             opened = load_checkpoint(tmp_path / "theirs.pt")
-        assert (opened.format, opened.step) == ("ours", 3) and torch.equal(opened.model.W_E, build(CONFIG, seed=5).W_E)
+        assert (opened.format, opened.step) == ("ours", 3) and torch.equal(
+            opened.model.W_E, build(CONFIG, seed=5).W_E
+        )
         assert any("'broken'" in str(warning.message) for warning in seen)
     finally:
         for name in targets:

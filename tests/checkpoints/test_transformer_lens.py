@@ -1,4 +1,6 @@
-"""TransformerLens's state dicts in every wrapping: recognised, completed where shapes are silent, refused where mathematics differs."""
+"""TransformerLens's state dicts in every wrapping: recognised, completed where shapes are silent,
+refused where mathematics differs.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,29 @@ from mechint.errors import CheckpointError
 from mechint.models import build
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "transformer_lens"
-CONFIG = ModelConfig(n_layers=2, d_model=6, n_heads=2, n_ctx=3, d_vocab=6, d_vocab_out=5, act_fn="gelu", attention_dir="bidirectional")
+CONFIG = ModelConfig(
+    n_layers=2,
+    d_model=6,
+    n_heads=2,
+    n_ctx=3,
+    d_vocab=6,
+    d_vocab_out=5,
+    act_fn="gelu",
+    attention_dir="bidirectional",
+)
 MODEL = build(CONFIG, seed=8)
-STATE = MODEL.transformer_lens_state() | {"blocks.0.attn.mask": torch.ones(3, 3, dtype=torch.bool).tril(), "blocks.0.attn.IGNORE": torch.tensor(-torch.inf)}
-CFG = {"act_fn": "gelu", "attention_dir": "bidirectional", "normalization_type": None, "n_heads": 2, "dtype": "torch.float32", "seed": 1}
+STATE = MODEL.transformer_lens_state() | {
+    "blocks.0.attn.mask": torch.ones(3, 3, dtype=torch.bool).tril(),
+    "blocks.0.attn.IGNORE": torch.tensor(-torch.inf),
+}
+CFG = {
+    "act_fn": "gelu",
+    "attention_dir": "bidirectional",
+    "normalization_type": None,
+    "n_heads": 2,
+    "dtype": "torch.float32",
+    "seed": 1,
+}
 TOKENS = torch.randint(6, (4, 3), generator=torch.Generator().manual_seed(0))
 
 
@@ -33,20 +54,40 @@ def written(folder, content) -> Path:
     [
         {"model": STATE, "config": CFG, "epoch": 5, "test_losses": [2.0, 1.0]},
         {"state_dict": STATE, "cfg": CFG, "step": 5, "test_loss": 1.0},
-        {"model_state_dict": {f"_orig_mod.{name}": value for name, value in STATE.items()}, "model_config": CFG, "step": 5, "test_loss": 1.0},
+        {
+            "model_state_dict": {f"_orig_mod.{name}": value for name, value in STATE.items()},
+            "model_config": CFG,
+            "step": 5,
+            "test_loss": 1.0,
+        },
     ],
     ids=["model-config", "state_dict-cfg", "compiled"],
 )
 def test_a_state_dict_with_its_configuration(tmp_path, content):
-    opened = load_checkpoint(written(tmp_path, content), task="modular-arithmetic", parameters={"p": 5})
-    assert (opened.format, opened.step, opened.metrics, opened.extra) == ("transformer-lens", 5, {"test_loss": 1.0}, {})
+    opened = load_checkpoint(
+        written(tmp_path, content), task="modular-arithmetic", parameters={"p": 5}
+    )
+    assert (opened.format, opened.step, opened.metrics, opened.extra) == (
+        "transformer-lens",
+        5,
+        {"test_loss": 1.0},
+        {},
+    )
     assert torch.equal(opened.model(TOKENS), MODEL(TOKENS)) and opened.task.p == 5
 
 
 def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
     opened = load_checkpoint(written(tmp_path, STATE))
-    assert opened.extra["assumed"] == {"act_fn": "relu", "attention_dir": "causal", "normalization_type": None}
-    assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == ("relu", "causal", None)
+    assert opened.extra["assumed"] == {
+        "act_fn": "relu",
+        "attention_dir": "causal",
+        "normalization_type": None,
+    }
+    assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == (
+        "relu",
+        "causal",
+        None,
+    )
     save_file(STATE, tmp_path / "model.safetensors")
     assert load_checkpoint(tmp_path / "model.safetensors").format == "transformer-lens"
 
@@ -63,33 +104,70 @@ def test_folded_layer_norm_is_seen_in_the_weights(tmp_path):
     with safe_open(FIXTURES / "folded_ln.safetensors", framework="pt") as content:
         names = content.keys()
         tensors = {name: content.get_tensor(name) for name in names}
-    opened = load_checkpoint(written(tmp_path, {name.removeprefix("weight:"): value for name, value in tensors.items() if name.startswith("weight:")}))
+    opened = load_checkpoint(
+        written(
+            tmp_path,
+            {
+                name.removeprefix("weight:"): value
+                for name, value in tensors.items()
+                if name.startswith("weight:")
+            },
+        )
+    )
     assert opened.extra["assumed"]["normalization_type"] == "LNPre"
-    torch.testing.assert_close(opened.model(tensors["tokens"]), tensors["logits"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        opened.model(tensors["tokens"]), tensors["logits"], atol=1e-5, rtol=0
+    )
 
 
 def test_no_position_embedding_is_a_zero_one(tmp_path):
     state = {name: value for name, value in STATE.items() if name != "pos_embed.W_pos"}
     opened = load_checkpoint(written(tmp_path, state))
-    assert opened.config.n_ctx == 3 and not opened.model.W_pos.any() and opened.extra["assumed"]["zero"] == ["pos_embed.W_pos"]
+    assert (
+        opened.config.n_ctx == 3
+        and not opened.model.W_pos.any()
+        and opened.extra["assumed"]["zero"] == ["pos_embed.W_pos"]
+    )
     with pytest.raises(CheckpointError, match="says how many positions it reads"):
-        load_checkpoint(written(tmp_path, {name: value for name, value in state.items() if not name.endswith("mask")}))
+        load_checkpoint(
+            written(
+                tmp_path,
+                {name: value for name, value in state.items() if not name.endswith("mask")},
+            )
+        )
 
 
 def test_unscaled_attention_and_epsilon_come_from_the_configuration(tmp_path):
-    config = load_checkpoint(written(tmp_path, {"model": STATE, "config": CFG | {"use_attn_scale": False, "eps": 1e-3}})).config
+    config = load_checkpoint(
+        written(tmp_path, {"model": STATE, "config": CFG | {"use_attn_scale": False, "eps": 1e-3}})
+    ).config
     assert (config.scale, config.eps) == (1.0, 1e-3)
 
 
 def test_snapshots_in_the_file_are_its_series(tmp_path):
-    halved = {name: value / 2 for name, value in STATE.items() if not name.endswith(("mask", "IGNORE"))}
-    content = {"model": STATE, "config": CFG, "checkpoints": [halved, STATE], "checkpoint_epochs": [0, 10]}
-    opened = load_checkpoint(written(tmp_path, content), task="modular-arithmetic", parameters={"p": 5})
-    assert list(opened.series) == [0, 10] and torch.equal(opened.series[0]()["embed.W_E"] * 2, opened.model.W_E)
+    halved = {
+        name: value / 2 for name, value in STATE.items() if not name.endswith(("mask", "IGNORE"))
+    }
+    content = {
+        "model": STATE,
+        "config": CFG,
+        "checkpoints": [halved, STATE],
+        "checkpoint_epochs": [0, 10],
+    }
+    opened = load_checkpoint(
+        written(tmp_path, content), task="modular-arithmetic", parameters={"p": 5}
+    )
+    assert list(opened.series) == [0, 10] and torch.equal(
+        opened.series[0]()["embed.W_E"] * 2, opened.model.W_E
+    )
 
 
 def test_nonsense_in_the_right_places_is_one_line(tmp_path):
-    for name, value in {"embed.W_E": torch.ones(3), "unembed.W_U": torch.ones(()), "blocks.0.mlp.W_in": torch.ones(2)}.items():
+    for name, value in {
+        "embed.W_E": torch.ones(3),
+        "unembed.W_U": torch.ones(()),
+        "blocks.0.mlp.W_in": torch.ones(2),
+    }.items():
         with pytest.raises(CheckpointError, match="taken for transformer-lens, but damaged"):
             load_checkpoint(written(tmp_path, {"model": STATE | {name: value}, "config": CFG}))
     for name, value in {"eps": None, "act_fn": ["relu"], "attention_dir": 3}.items():
@@ -109,11 +187,21 @@ def test_nonsense_in_the_right_places_is_one_line(tmp_path):
         ({"blocks.0.attn._W_K": torch.ones(1, 6, 3)}, {}, "uses grouped keys and values"),
         ({"blocks.0.ln1.w": torch.ones(6)}, {}, "normalization_type='RMS' is not served"),
         ({"blocks.0.attn.mask": torch.eye(3, dtype=torch.bool)}, {}, "uses local attention"),
-        ({"blocks.0.attn.W_extra": torch.ones(2)}, {}, "has blocks.0.attn.W_extra, which this model has no place for"),
-        ({"blocks.1.mlp.W_in": torch.ones(6, 5)}, {}, r"blocks.1.mlp.W_in: got shape \(6, 5\), expected \(6, 24\)"),
+        (
+            {"blocks.0.attn.W_extra": torch.ones(2)},
+            {},
+            "has blocks.0.attn.W_extra, which this model has no place for",
+        ),
+        (
+            {"blocks.1.mlp.W_in": torch.ones(6, 5)},
+            {},
+            r"blocks.1.mlp.W_in: got shape \(6, 5\), expected \(6, 24\)",
+        ),
     ],
 )
 def test_other_mathematics_is_refused(tmp_path, state, cfg, text):
-    given = {name: value for name, value in CFG.items() if not (state and name == "normalization_type")} | cfg
+    given = {
+        name: value for name, value in CFG.items() if not (state and name == "normalization_type")
+    } | cfg
     with pytest.raises(CheckpointError, match=text):
         load_checkpoint(written(tmp_path, {"model": STATE | state, "config": given}))

@@ -17,7 +17,9 @@ Command = Callable[..., Result]
 
 @pytest.fixture
 def mechint() -> Command:
-    """Run ``mechint`` with the given arguments; exceptions that are no exit of ours fail the test."""
+    """Run ``mechint`` with the given arguments; exceptions that are no exit of ours fail the
+    test.
+    """
 
     def run(*arguments: object) -> Result:
         result = CliRunner().invoke(main, [str(argument) for argument in arguments])
@@ -33,7 +35,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that adds modulo 23 by the frequencies 3, 7 and 10."""
     path = tmp_path_factory.mktemp("planted") / "ckpt.pt"
     subject = modular_addition(p=23, frequencies=(3, 7, 10)).subject
-    save_checkpoint(path, config=subject.model.config, weights=subject.model.weights(), task=subject.task, step=12, metrics={"test.accuracy": 1.0})
+    save_checkpoint(
+        path,
+        config=subject.model.config,
+        weights=subject.model.weights(),
+        task=subject.task,
+        step=12,
+        metrics={"test.accuracy": 1.0},
+    )
     return path
 
 

@@ -21,7 +21,12 @@ def data(result: Result) -> dict:
 def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, planted: Path) -> None:
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
     assert list(found) == ["checkpoint", "results"]
-    assert found["checkpoint"] == {"path": str(planted), "format": "mechint", "task": "modular-arithmetic", "step": 12}
+    assert found["checkpoint"] == {
+        "path": str(planted),
+        "format": "mechint",
+        "task": "modular-arithmetic",
+        "step": 12,
+    }
     assert list(found["results"]) == ["fourier"]
     assert list(found["results"]["fourier"]) == ["metrics", "finding", "null", "tables"]
     assert found["results"]["fourier"]["metrics"]["logits.key_frequencies"] == [3, 7, 10]
@@ -34,9 +39,14 @@ def test_the_terminal_shows_finding_numbers_and_null(mechint: Command, planted: 
         assert wanted in result.stdout, wanted
 
 
-def test_a_report_is_written_and_the_same_again(mechint: Command, planted: Path, tmp_path: Path) -> None:
+def test_a_report_is_written_and_the_same_again(
+    mechint: Command, planted: Path, tmp_path: Path
+) -> None:
     first, second = tmp_path / "new" / "a.html", tmp_path / "b.html"
-    assert f"report written to {first}" in mechint("analyze", planted, "--probe", "fourier", "--out", first).stderr
+    assert (
+        f"report written to {first}"
+        in mechint("analyze", planted, "--probe", "fourier", "--out", first).stderr
+    )
     mechint("analyze", planted, "--probe", "fourier", "--out", second)
     assert first.read_bytes() == second.read_bytes()
     assert "3, 7 and 10" in first.read_text()
@@ -49,19 +59,50 @@ def test_quick_probes_run_when_none_is_named(mechint: Command, planted: Path) ->
 
 
 def test_settings_reach_the_probe_and_the_task(mechint: Command, planted: Path) -> None:
-    few = data(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=19", "--json"))
+    few = data(
+        mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=19", "--json")
+    )
     assert few["results"]["lens"]["null"]["attribution.top"]["samples"] == 19
-    named = mechint("analyze", planted, "--task", "modular-arithmetic", "--set", "p=23", "--set", "operation=subtract", "--probe", "lens", "--json")
+    named = mechint(
+        "analyze",
+        planted,
+        "--task",
+        "modular-arithmetic",
+        "--set",
+        "p=23",
+        "--set",
+        "operation=subtract",
+        "--probe",
+        "lens",
+        "--json",
+    )
     assert data(named)["results"]["lens"]["metrics"]["lens.final_accuracy"] < 0.1
 
 
 def test_settings_are_sorted_by_their_owner() -> None:
-    assert sort_settings(["p=7", "lens.permutations=20", "permutations=30"], None, ["lens"]) == ({"p": 7}, {"lens": {"permutations": 30}})
+    assert sort_settings(["p=7", "lens.permutations=20", "permutations=30"], None, ["lens"]) == (
+        {"p": 7},
+        {"lens": {"permutations": 30}},
+    )
     assert sort_settings(["task.p=7"], "modular-arithmetic", ["lens"]) == ({"p": 7}, {"lens": {}})
 
 
-def test_a_probe_that_does_not_apply_does_not_lose_the_others(mechint: Command, planted: Path, tmp_path: Path) -> None:
-    result = mechint("analyze", planted, "--probe", "gradients", "--probe", "subspace", "--probe", "lens", "--json", "--out", tmp_path / "r.html")
+def test_a_probe_that_does_not_apply_does_not_lose_the_others(
+    mechint: Command, planted: Path, tmp_path: Path
+) -> None:
+    result = mechint(
+        "analyze",
+        planted,
+        "--probe",
+        "gradients",
+        "--probe",
+        "subspace",
+        "--probe",
+        "lens",
+        "--json",
+        "--out",
+        tmp_path / "r.html",
+    )
     assert result.exit_code == 2
     assert set(json.loads(result.stdout)["results"]) == {"gradients", "lens"}
     assert "mechint: probe subspace does not apply to" in result.stderr
@@ -74,6 +115,13 @@ def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> No
     other = tmp_path / "model.safetensors"
     assert mechint("checkpoint", "convert", planted, other).stdout == f"{other} (safetensors)\n"
     known = data(mechint("checkpoint", "info", other, "--json"))
-    assert (known["format"], known["step"], known["task"]["parameters"]["p"]) == ("safetensors", 12, 23)
-    before, after = load_checkpoint(planted).model.state_dict(), load_checkpoint(other).model.state_dict()
+    assert (known["format"], known["step"], known["task"]["parameters"]["p"]) == (
+        "safetensors",
+        12,
+        23,
+    )
+    before, after = (
+        load_checkpoint(planted).model.state_dict(),
+        load_checkpoint(other).model.state_dict(),
+    )
     assert all((before[name] == after[name]).all() for name in before)

@@ -26,32 +26,74 @@ class Hostile:
     [
         (["trane"], "unknown command 'trane'; did you mean 'train'?"),
         (["checkpoint", "inf"], "unknown command 'inf'; did you mean 'info'?"),
-        (["train", "modular-arithmetik"], "unknown task 'modular-arithmetik'; did you mean 'modular-arithmetic'?"),
+        (
+            ["train", "modular-arithmetik"],
+            "unknown task 'modular-arithmetik'; did you mean 'modular-arithmetic'?",
+        ),
         (["probes", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
         (["tasks", "remainder"], "unknown task 'remainder'; did you mean 'remainders'?"),
         (["reproduce", "emergance"], "unknown study 'emergance'; did you mean 'emergence'?"),
-        (["reproduce", "emergence", "--size", "big"], "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'full'."),
+        (
+            ["reproduce", "emergence", "--size", "big"],
+            "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'full'.",
+        ),
         (["calibrate", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
-        (["train", "modular-arithmetic", "--set", "p=1"], "modular-arithmetic: p=1: expected 2 to 1024"),
-        (["train", "modular-arithmetic", "--set", "p=1.5"], "modular-arithmetic: p=1.5: expected int"),
-        (["train", "modular-arithmetic", "--set", "train_fraction=1.2"], "modular-arithmetic: train_fraction=1.2: expected 0 to 1"),
-        (["train", "modular-arithmetic", "--set", "n_heads=3"], "model: d_model=128 does not divide into n_heads=3"),
-        (["train", "modular-arithmetic", "--set", "pp=3"], "unknown parameter 'pp'; did you mean 'p'?"),
+        (
+            ["train", "modular-arithmetic", "--set", "p=1"],
+            "modular-arithmetic: p=1: expected 2 to 1024",
+        ),
+        (
+            ["train", "modular-arithmetic", "--set", "p=1.5"],
+            "modular-arithmetic: p=1.5: expected int",
+        ),
+        (
+            ["train", "modular-arithmetic", "--set", "train_fraction=1.2"],
+            "modular-arithmetic: train_fraction=1.2: expected 0 to 1",
+        ),
+        (
+            ["train", "modular-arithmetic", "--set", "n_heads=3"],
+            "model: d_model=128 does not divide into n_heads=3",
+        ),
+        (
+            ["train", "modular-arithmetic", "--set", "pp=3"],
+            "unknown parameter 'pp'; did you mean 'p'?",
+        ),
         (["train", "modular-arithmetic", "--set", "p"], "--set 'p': expected name=value"),
         (["train", "modular-arithmetic", "--set", "lr=fast"], "train: lr='fast': expected float"),
-        (["train", "modular-arithmetic", "--seeds", "8:0"], "--seeds 8:0: expected at least one seed"),
+        (
+            ["train", "modular-arithmetic", "--seeds", "8:0"],
+            "--seeds 8:0: expected at least one seed",
+        ),
         (["train", "modular-arithmetic", "--device", "cuda:99"], "device 'cuda:99' is not there"),
-        (["sweep", "modular-arithmetic", "--over", "p"], "--over 'p': expected name=first:end or name=value,value"),
-        (["sweep", "modular-arithmetic", "--over", "p=5,1"], "modular-arithmetic: p=1: expected 2 to 1024"),
+        (
+            ["sweep", "modular-arithmetic", "--over", "p"],
+            "--over 'p': expected name=first:end or name=value,value",
+        ),
+        (
+            ["sweep", "modular-arithmetic", "--over", "p=5,1"],
+            "modular-arithmetic: p=1: expected 2 to 1024",
+        ),
         (["sweep", "none.json"], "none.json: cannot be read: No such file or directory"),
         (["analyze"], "Missing argument 'PATH'."),
-        (["analyze", "none.pt", "--probe", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
+        (
+            ["analyze", "none.pt", "--probe", "furier"],
+            "unknown probe 'furier'; did you mean 'fourier'?",
+        ),
         (["analyze", "none.pt", "--probe", "fourier"], "none.pt: there is no such file"),
-        (["gallery", "build", "none"], "none: there is no such file or directory to take pages from"),
+        (
+            ["gallery", "build", "none"],
+            "none: there is no such file or directory to take pages from",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_one_line(mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str) -> None:
+def test_one_line(
+    mechint: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert one_line(mechint(*arguments)).startswith(line)
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
@@ -77,14 +119,28 @@ def test_files_that_are_no_checkpoint(mechint: Command, planted: Path, tmp_path:
         "foreign.pt": "no format knows it",
     }
     for name, words in expected.items():
-        for command in (["analyze", tmp_path / name, "--probe", "fourier"], ["checkpoint", "info", tmp_path / name]):
+        for command in (
+            ["analyze", tmp_path / name, "--probe", "fourier"],
+            ["checkpoint", "info", tmp_path / name],
+        ):
             line = one_line(mechint(*command))
             assert line.startswith(str(tmp_path / name)) and words in line, line
     assert not (tmp_path / "owned").exists()
 
 
 def test_a_task_that_does_not_fit(mechint: Command, planted: Path) -> None:
-    line = one_line(mechint("analyze", planted, "--task", "modular-arithmetic", "--set", "p=29", "--probe", "fourier"))
+    line = one_line(
+        mechint(
+            "analyze",
+            planted,
+            "--task",
+            "modular-arithmetic",
+            "--set",
+            "p=29",
+            "--probe",
+            "fourier",
+        )
+    )
     assert "does not fit modular-arithmetic: d_vocab=24 in the file, 30 in the task" in line
 
 
@@ -94,21 +150,33 @@ def test_a_probe_that_does_not_apply_says_why(mechint: Command, planted: Path) -
 
 
 def test_settings_of_a_probe(mechint: Command, planted: Path) -> None:
-    assert one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutation=9")).startswith(
-        "unknown lens parameter 'permutation'; did you mean 'permutations'?"
+    assert one_line(
+        mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutation=9")
+    ).startswith("unknown lens parameter 'permutation'; did you mean 'permutations'?")
+    assert (
+        one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=1"))
+        == "lens: permutations=1: expected at least 19"
     )
-    assert one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=1")) == "lens: permutations=1: expected at least 19"
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_work(mechint: Command, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mechint.checkpoints.load_checkpoint", lambda *_, **__: pytest.fail("the work had begun"))
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(
+    mechint: Command, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "mechint.checkpoints.load_checkpoint", lambda *_, **__: pytest.fail("the work had begun")
+    )
     (tmp_path / "file").write_text("")
-    for out, reason in ((tmp_path, "it is a directory"), (tmp_path / "file" / "r.html", "a part of the path is a file")):
+    for out, reason in (
+        (tmp_path, "it is a directory"),
+        (tmp_path / "file" / "r.html", "a part of the path is a file"),
+    ):
         line = one_line(mechint("analyze", planted, "--probe", "lens", "--out", out))
         assert line.startswith(f"{out}: cannot be written: {reason}")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full to stand for a full disk")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="this system has no /dev/full to stand for a full disk"
+)
 def test_a_full_disk_loses_no_finding(mechint: Command, planted: Path) -> None:
     result = mechint("analyze", planted, "--probe", "lens", "--out", "/dev/full")
     assert result.exit_code == 2

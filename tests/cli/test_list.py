@@ -15,7 +15,15 @@ from tests.cli.conftest import Command
 
 
 @pytest.mark.parametrize(
-    "command", [[], *([name] for name in main.commands), ["checkpoint", "info"], ["checkpoint", "convert"], ["gallery", "build"]], ids=" ".join
+    "command",
+    [
+        [],
+        *([name] for name in main.commands),
+        ["checkpoint", "info"],
+        ["checkpoint", "convert"],
+        ["gallery", "build"],
+    ],
+    ids=" ".join,
 )
 def test_every_command_has_help(mechint: Command, command: list[str]) -> None:
     result = mechint(*command, "--help")
@@ -46,18 +54,28 @@ def test_every_probe_shows_itself(mechint: Command, name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS.names())
 def test_examples_as_json_are_the_task_s_own(mechint: Command, name: str) -> None:
-    found = json.loads(mechint("tasks", name, "--examples", 4, "--seed", 3, "--split", "test", "--json").stdout)
+    found = json.loads(
+        mechint("tasks", name, "--examples", 4, "--seed", 3, "--split", "test", "--json").stdout
+    )
     assert list(found) == ["task", "parameters", "tables", "examples"]
     task = TASKS[name].from_dict(found["parameters"])
     batch = task.sample(4, 3, "test")
     for i, example in enumerate(found["examples"]):
-        assert torch.equal(torch.tensor(example["tokens"], dtype=batch.tokens.dtype), batch.tokens[i])
-        assert torch.equal(torch.tensor(example["targets"], dtype=batch.targets.dtype), batch.targets[i])
+        assert torch.equal(
+            torch.tensor(example["tokens"], dtype=batch.tokens.dtype), batch.tokens[i]
+        )
+        assert torch.equal(
+            torch.tensor(example["targets"], dtype=batch.targets.dtype), batch.targets[i]
+        )
         assert example["text"] == task.text(batch.tokens[i])
 
 
 def test_settings_change_the_examples(mechint: Command) -> None:
-    found = json.loads(mechint("tasks", "modular-arithmetic", "--set", "p=7", "--set", "operation=multiply", "--json").stdout)
+    found = json.loads(
+        mechint(
+            "tasks", "modular-arithmetic", "--set", "p=7", "--set", "operation=multiply", "--json"
+        ).stdout
+    )
     for example in found["examples"]:
         a, b, _ = example["tokens"]
         assert example["targets"][-1] == [a * b % 7]

@@ -1,4 +1,6 @@
-"""``mechint train`` and ``mechint demo``: a run directory, a resumed run, and the tour from nothing to a report."""
+"""``mechint train`` and ``mechint demo``: a run directory, a resumed run, and the tour from nothing
+to a report.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from mechint.report import find_pages
 from mechint.results import ProbeResult
 from tests.cli.conftest import Command, one_line
 
-SMALL = [part for text in ("p=7", "d_model=16", "n_heads=2", "steps=6", "evaluate_every=3") for part in ("--set", text)]
+SMALL = [
+    part
+    for text in ("p=7", "d_model=16", "n_heads=2", "steps=6", "evaluate_every=3")
+    for part in ("--set", text)
+]
 
 
 def test_a_run_and_its_words(mechint: Command, tmp_path: Path) -> None:
@@ -37,11 +43,35 @@ def test_a_run_keeps_what_probes_found_in_it(mechint: Command, tmp_path: Path) -
 
 
 def test_seeds_train_together(mechint: Command, tmp_path: Path) -> None:
-    rows = json.loads(mechint("train", "modular-arithmetic", *SMALL, "--seeds", "1:3", "--out", tmp_path / "many", "--json").stdout)
+    rows = json.loads(
+        mechint(
+            "train",
+            "modular-arithmetic",
+            *SMALL,
+            "--seeds",
+            "1:3",
+            "--out",
+            tmp_path / "many",
+            "--json",
+        ).stdout
+    )
     assert [Path(row["path"]).name for row in rows] == ["seed-0001", "seed-0002"]
     assert rows[0]["metrics"] != rows[1]["metrics"]
-    alone = json.loads(mechint("train", "modular-arithmetic", *SMALL, "--set", "train.seed=2", "--out", tmp_path / "alone", "--json").stdout)
-    assert alone[0]["metrics"]["test.loss"] == pytest.approx(rows[1]["metrics"]["test.loss"], rel=1e-4)
+    alone = json.loads(
+        mechint(
+            "train",
+            "modular-arithmetic",
+            *SMALL,
+            "--set",
+            "train.seed=2",
+            "--out",
+            tmp_path / "alone",
+            "--json",
+        ).stdout
+    )
+    assert alone[0]["metrics"]["test.loss"] == pytest.approx(
+        rows[1]["metrics"]["test.loss"], rel=1e-4
+    )
 
 
 def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> None:
@@ -51,25 +81,45 @@ def test_a_directory_with_a_run_is_kept(mechint: Command, tmp_path: Path) -> Non
     assert one_line(mechint("train", "modular-arithmetic", *SMALL, "--out", out)) == (
         f"{out}: holds this run already; --resume continues it, another --out starts anew"
     )
-    assert "holds another run (task.p is 7 there, 5 here)" in one_line(mechint("train", "modular-arithmetic", *SMALL, "--set", "p=5", "--out", out, "--resume"))
+    assert "holds another run (task.p is 7 there, 5 here)" in one_line(
+        mechint("train", "modular-arithmetic", *SMALL, "--set", "p=5", "--out", out, "--resume")
+    )
     assert mechint("train", "modular-arithmetic", *SMALL, "--out", out, "--resume").exit_code == 0
     assert (out / "ckpt.pt").read_bytes() == before
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_step(mechint: Command, tmp_path: Path) -> None:
-    result = mechint("train", "modular-arithmetic", *SMALL, "--set", "optimizer=sgd", "--set", "lr=1e30", "--set", "warmup=0", "--out", tmp_path / "run")
+    result = mechint(
+        "train",
+        "modular-arithmetic",
+        *SMALL,
+        "--set",
+        "optimizer=sgd",
+        "--set",
+        "lr=1e30",
+        "--set",
+        "warmup=0",
+        "--out",
+        tmp_path / "run",
+    )
     assert result.exit_code == 2
-    assert "not finite" in result.stderr.splitlines()[-1] and "step" in result.stderr.splitlines()[-1]
+    assert (
+        "not finite" in result.stderr.splitlines()[-1] and "step" in result.stderr.splitlines()[-1]
+    )
 
 
-def test_the_default_place_depends_on_the_settings(mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_place_depends_on_the_settings(
+    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for settings in ([], ["--set", "d_mlp=8"]):
         assert mechint("train", "modular-arithmetic", *SMALL, *settings).exit_code == 0
     assert len(list((tmp_path / "runs").glob("modular-arithmetic-*/ckpt.pt"))) == 2
 
 
-def test_the_demo_from_nothing_to_a_report(mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_from_nothing_to_a_report(
+    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
     monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})

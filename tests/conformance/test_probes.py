@@ -44,9 +44,15 @@ SUITED: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Settings that a subject asks for."""
 
-# composition's variables show at the positions of their own answers, interchange looks at the last one that is read
+# composition's variables show at the positions of their own answers, interchange looks at the last
+# one that is read
 UNSUITED = {("das", "composition")}
-PAIRS = [(name, subject) for name in PROBES.names() for subject in [*SUBJECTS, "remainders"] if (name, subject) not in UNSUITED]
+PAIRS = [
+    (name, subject)
+    for name in PROBES.names()
+    for subject in [*SUBJECTS, "remainders"]
+    if (name, subject) not in UNSUITED
+]
 
 
 @lru_cache(maxsize=1)
@@ -65,7 +71,10 @@ def test_a_probe_keeps_the_contract(name: str, subject: str) -> None:
 @pytest.mark.parametrize("name", PROBES.names())
 def test_a_probe_applies_to_some_subject(name: str) -> None:
     probe = PROBES[name]()
-    assert any(probe.applicable(build().subject) is None for build in SUBJECTS.values()) or probe.applicable(remainders().subject) is None
+    assert (
+        any(probe.applicable(build().subject) is None for build in SUBJECTS.values())
+        or probe.applicable(remainders().subject) is None
+    )
 
 
 @pytest.mark.parametrize("name", PROBES.names())
@@ -78,6 +87,8 @@ def test_a_probe_without_a_task_says_so_or_runs(name: str) -> None:
 def test_a_probe_says_what_it_asks_and_where_it_is_from(name: str) -> None:
     probe = PROBES[name]
     assert probe.name == name
-    assert probe.question.endswith("?"), f"{name}: the docstring's first line is the question it answers"
+    assert probe.question.endswith("?"), (
+        f"{name}: the docstring's first line is the question it answers"
+    )
     assert probe.source
     assert all(row["help"] for row in probe.describe()), f"{name}: a setting without help"

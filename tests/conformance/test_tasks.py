@@ -1,4 +1,6 @@
-"""Every task of the registry keeps the contract, at its defaults and at parameters that hypothesis draws."""
+"""Every task of the registry keeps the contract, at its defaults and at parameters that hypothesis
+draws.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +17,86 @@ from mechint.testing import check_task
 
 def drawn(**choices: Any) -> st.SearchStrategy[dict[str, Any]]:
     """Parameters, each drawn from a list of choices or by a strategy."""
-    return st.fixed_dictionaries({name: st.sampled_from(choice) if isinstance(choice, list) else choice for name, choice in choices.items()})
+    return st.fixed_dictionaries(
+        {
+            name: st.sampled_from(choice) if isinstance(choice, list) else choice
+            for name, choice in choices.items()
+        }
+    )
 
 
 labels, seed = ["true", "shuffled"], st.integers(0, 2**31)
 OPERATIONS = ["add", "subtract", "multiply", "x^2+y^2", "x^2+xy+y^2"]
 PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "modular-arithmetic": drawn(
-        p=st.integers(2, 24), operation=OPERATIONS, labels=labels, label_seed=seed, equals=st.booleans(), separate_vocabulary=st.booleans(),
-        train_fraction=st.floats(0.3, 0.8), validation_fraction=st.floats(0, 0.2),
+        p=st.integers(2, 24),
+        operation=OPERATIONS,
+        labels=labels,
+        label_seed=seed,
+        equals=st.booleans(),
+        separate_vocabulary=st.booleans(),
+        train_fraction=st.floats(0.3, 0.8),
+        validation_fraction=st.floats(0, 0.2),
     ),
-    "remainders": drawn(p=st.integers(9, 24), labels=labels, target=["remainder", "divisibility"], masked=[[], [2], [3, 5]]),
-    "groups": drawn(group=["C6", "D4", "S3", "S4", "A4", "blocks", "C2xC2", "S3xC4", "D3xC2"], labels=labels, equals=st.booleans()),
-    "comparison": drawn(n=st.integers(2, 30), bijection_seed=seed, labels=labels, equals=st.booleans()),
-    "hidden-addition": drawn(n=st.integers(2, 30), bijection_seed=seed, labels=labels, equals=st.booleans()),
+    "remainders": drawn(
+        p=st.integers(9, 24),
+        labels=labels,
+        target=["remainder", "divisibility"],
+        masked=[[], [2], [3, 5]],
+    ),
+    "groups": drawn(
+        group=["C6", "D4", "S3", "S4", "A4", "blocks", "C2xC2", "S3xC4", "D3xC2"],
+        labels=labels,
+        equals=st.booleans(),
+    ),
+    "comparison": drawn(
+        n=st.integers(2, 30), bijection_seed=seed, labels=labels, equals=st.booleans()
+    ),
+    "hidden-addition": drawn(
+        n=st.integers(2, 30), bijection_seed=seed, labels=labels, equals=st.booleans()
+    ),
     "composition": drawn(
-        n=st.integers(2, 9), k=st.integers(4, 6), perm_seed=seed, hops=[[1], [4], [1, 2, 4], [3, 1]], labels=labels,
+        n=st.integers(2, 9),
+        k=st.integers(4, 6),
+        perm_seed=seed,
+        hops=[[1], [4], [1, 2, 4], [3, 1]],
+        labels=labels,
     ),
     "listops": drawn(
-        n=[2, 5, 10, 16], operands=st.integers(2, 3), depth=st.integers(1, 2), chain_of_thought=st.booleans(), spelling=["symbolic", "functional"],
-        operations=[["MAX", "MED", "ADD"], ["PROD"], ["MIN", "NADD"]], addition=["sum", "shuffled"], table_seed=seed,
+        n=[2, 5, 10, 16],
+        operands=st.integers(2, 3),
+        depth=st.integers(1, 2),
+        chain_of_thought=st.booleans(),
+        spelling=["symbolic", "functional"],
+        operations=[["MAX", "MED", "ADD"], ["PROD"], ["MIN", "NADD"]],
+        addition=["sum", "shuffled"],
+        table_seed=seed,
     ),
-    "listops-triplets": drawn(n=st.integers(3, 8), table_seed=seed, answers=["true", "random"], loss_on=["answer", "all"]),
-    "corpus": drawn(n_ctx=st.integers(16, 40), language_seed=seed, inject=[None, "comparison", "hidden-addition"], frequency=st.floats(0, 1), inject_seed=seed),
-    "regression-mixture": drawn(n=st.integers(6, 24), n_tasks=st.integers(1, 3), rank=st.integers(1, 2), rotation=[None, 0, 7], labels=labels),
-    "single-index": drawn(d=st.integers(4, 16), n_directions=st.integers(1, 4), beta=st.floats(0, 2), rotation=[None, 0, 7], labels=labels),
-}  # fmt: skip
+    "listops-triplets": drawn(
+        n=st.integers(3, 8), table_seed=seed, answers=["true", "random"], loss_on=["answer", "all"]
+    ),
+    "corpus": drawn(
+        n_ctx=st.integers(16, 40),
+        language_seed=seed,
+        inject=[None, "comparison", "hidden-addition"],
+        frequency=st.floats(0, 1),
+        inject_seed=seed,
+    ),
+    "regression-mixture": drawn(
+        n=st.integers(6, 24),
+        n_tasks=st.integers(1, 3),
+        rank=st.integers(1, 2),
+        rotation=[None, 0, 7],
+        labels=labels,
+    ),
+    "single-index": drawn(
+        d=st.integers(4, 16),
+        n_directions=st.integers(1, 4),
+        beta=st.floats(0, 2),
+        rotation=[None, 0, 7],
+        labels=labels,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TASKS.names())
@@ -51,7 +107,12 @@ def test_a_task_keeps_the_contract_at_its_defaults(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(PARAMETERS) & set(TASKS.names())))
 def test_a_task_keeps_the_contract_whatever_its_parameters(name: str) -> None:
     # the message names the promise and the parameters: nothing to shrink
-    @settings(max_examples=4, derandomize=True, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=4,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(PARAMETERS[name], st.integers(0, 1000))
     def keeps(parameters: dict[str, Any], seed: int) -> None:
         check_task(TASKS[name].from_dict(parameters), seeds=(seed,), n=8)

@@ -1,4 +1,6 @@
-"""Figure builders: what is drawn, its names and units, that Plotly accepts it, and that equal input gives equal bytes."""
+"""Figure builders: what is drawn, its names and units, that Plotly accepts it, and that equal input
+gives equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,70 @@ MATRIX = GENERATOR.normal(size=(5, 7))
 
 EXAMPLES = {
     "lines": lambda: figures.lines(
-        range(3), {"a": [1, 2, 3], "b": torch.tensor([3.0, 2.0, 1.0])}, bands={"a": ([0, 1, 2], [2, 3, 4])}, levels={"chance": 1.5}, null=(1, 0.5, 1.5), **NAMES
+        range(3),
+        {"a": [1, 2, 3], "b": torch.tensor([3.0, 2.0, 1.0])},
+        bands={"a": ([0, 1, 2], [2, 3, 4])},
+        levels={"chance": 1.5},
+        null=(1, 0.5, 1.5),
+        **NAMES,
     ),
-    "lines, log": lambda: figures.lines([1, 10, 100], {"a": [1.0, 0.1, 0.01]}, x_log=True, y_log=True, levels={"goal": 0.1}, markers=True, **NAMES),
-    "bars": lambda: figures.bars([1, 2, 3], {"share": [0.1, 0.7, 0.2]}, highlight=[2], null=(0.1, 0.05, 0.2), levels={"threshold": 0.3}, **NAMES),
-    "bars, names": lambda: figures.bars(["x", "y"], {"a": [1, 2], "b": [2, 1]}, errors={"a": [0.1, 0.2]}, stacked=True, **NAMES),
-    "scatter": lambda: figures.scatter([1, 2], [3, 4], color=[0, 1], color_title="residue", cyclic=True, text=["p", "q"], equal=True, **NAMES),
-    "scatter, groups": lambda: figures.scatter([1, 2, 3], [3, 4, 5], groups=["odd", "even", "odd"], labels=True, text=["1", "2", "3"], **NAMES),
-    "histogram": lambda: figures.histogram({"null": GENERATOR.normal(size=500)}, marks={"observed": 3.0}, title="T", x_title="cosine", caption="C"),
-    "heatmap": lambda: figures.heatmap(MATRIX, z_title="logit (nats)", diverging=True, square=True, **NAMES),
-    "heatmap, names": lambda: figures.heatmap(MATRIX, z_title="share (0–1)", x=list("abcdefg"), y=range(5), limits=(0, 1), **NAMES),
-    "image_grid": lambda: figures.image_grid({f"head {i}": MATRIX * i for i in range(1, 7)}, z_title="attention (0–1)", **NAMES),
-    "arcs": lambda: figures.arcs(list("3+4="), {"head 0": np.tril(np.full((4, 4), 0.25))}, title="T", caption="C"),
+    "lines, log": lambda: figures.lines(
+        [1, 10, 100],
+        {"a": [1.0, 0.1, 0.01]},
+        x_log=True,
+        y_log=True,
+        levels={"goal": 0.1},
+        markers=True,
+        **NAMES,
+    ),
+    "bars": lambda: figures.bars(
+        [1, 2, 3],
+        {"share": [0.1, 0.7, 0.2]},
+        highlight=[2],
+        null=(0.1, 0.05, 0.2),
+        levels={"threshold": 0.3},
+        **NAMES,
+    ),
+    "bars, names": lambda: figures.bars(
+        ["x", "y"], {"a": [1, 2], "b": [2, 1]}, errors={"a": [0.1, 0.2]}, stacked=True, **NAMES
+    ),
+    "scatter": lambda: figures.scatter(
+        [1, 2],
+        [3, 4],
+        color=[0, 1],
+        color_title="residue",
+        cyclic=True,
+        text=["p", "q"],
+        equal=True,
+        **NAMES,
+    ),
+    "scatter, groups": lambda: figures.scatter(
+        [1, 2, 3],
+        [3, 4, 5],
+        groups=["odd", "even", "odd"],
+        labels=True,
+        text=["1", "2", "3"],
+        **NAMES,
+    ),
+    "histogram": lambda: figures.histogram(
+        {"null": GENERATOR.normal(size=500)},
+        marks={"observed": 3.0},
+        title="T",
+        x_title="cosine",
+        caption="C",
+    ),
+    "heatmap": lambda: figures.heatmap(
+        MATRIX, z_title="logit (nats)", diverging=True, square=True, **NAMES
+    ),
+    "heatmap, names": lambda: figures.heatmap(
+        MATRIX, z_title="share (0–1)", x=list("abcdefg"), y=range(5), limits=(0, 1), **NAMES
+    ),
+    "image_grid": lambda: figures.image_grid(
+        {f"head {i}": MATRIX * i for i in range(1, 7)}, z_title="attention (0–1)", **NAMES
+    ),
+    "arcs": lambda: figures.arcs(
+        list("3+4="), {"head 0": np.tril(np.full((4, 4), 0.25))}, title="T", caption="C"
+    ),
 }
 
 
@@ -42,7 +96,9 @@ def test_every_builder(name: str) -> None:
     assert isinstance(made, Figure)
     drawn = go.Figure(made.spec)  # Plotly refuses properties it does not know
     assert drawn.layout.title.text and made.caption
-    axes = [value for key, value in made.spec["layout"].items() if key.startswith(("xaxis", "yaxis"))]
+    axes = [
+        value for key, value in made.spec["layout"].items() if key.startswith(("xaxis", "yaxis"))
+    ]
     assert len(axes) >= 2
     assert any(axis["title"]["text"] for axis in axes)
     text = json.dumps(made.spec, allow_nan=False)
@@ -66,7 +122,9 @@ def test_a_heatmap_has_its_first_row_on_top_and_a_symmetric_scale() -> None:
 
 
 def test_panels_share_one_scale_and_do_not_overlap() -> None:
-    made = figures.image_grid({"a": [[0.0, 1.0]], "b": [[5.0, 2.0]], "c": [[3.0, 3.0]]}, z_title="z", columns=2, **NAMES)
+    made = figures.image_grid(
+        {"a": [[0.0, 1.0]], "b": [[5.0, 2.0]], "c": [[3.0, 3.0]]}, z_title="z", columns=2, **NAMES
+    )
     layout = made.spec["layout"]
     assert (layout["coloraxis"]["cmin"], layout["coloraxis"]["cmax"]) == (0.0, 5.0)
     assert layout["xaxis"]["domain"][1] < layout["xaxis2"]["domain"][0]
@@ -74,7 +132,9 @@ def test_panels_share_one_scale_and_do_not_overlap() -> None:
 
 
 def test_a_histogram_integrates_to_one() -> None:
-    trace = figures.histogram({"a": GENERATOR.normal(size=999)}, title="T", x_title="x", caption="C").spec["data"][0]
+    trace = figures.histogram(
+        {"a": GENERATOR.normal(size=999)}, title="T", x_title="x", caption="C"
+    ).spec["data"][0]
     assert np.sum(np.diff(trace["x"]) * trace["y"][:-1]) == pytest.approx(1, abs=1e-3)
 
 

@@ -1,4 +1,6 @@
-"""Finite groups and their representations against character tables, closed forms and brute force."""
+"""Finite groups and their representations against character tables, closed forms and brute
+force.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,21 @@ from hypothesis import strategies as st
 from mechint.errors import DataError, ParameterError
 from mechint.groups.finite import FiniteGroup
 
-QUATERNIONS = {"1": np.eye(2), "i": np.array([[1j, 0], [0, -1j]]), "j": np.array([[0, 1], [-1, 0]]), "k": np.array([[0, 1j], [1j, 0]])}
+QUATERNIONS = {
+    "1": np.eye(2),
+    "i": np.array([[1j, 0], [0, -1j]]),
+    "j": np.array([[0, 1], [-1, 0]]),
+    "k": np.array([[0, 1j], [1j, 0]]),
+}
 
 
 def quaternion_group() -> FiniteGroup:
     """Q8 from 2×2 matrices, as a table of nothing but their products."""
     elements = [sign * matrix for sign in (1, -1) for matrix in QUATERNIONS.values()]
-    table = [[next(i for i, c in enumerate(elements) if np.allclose(a @ b, c)) for b in elements] for a in elements]
+    table = [
+        [next(i for i, c in enumerate(elements) if np.allclose(a @ b, c)) for b in elements]
+        for a in elements
+    ]
     return FiniteGroup(table)
 
 
@@ -30,7 +40,25 @@ def relabelled(group: FiniteGroup, seed: int) -> FiniteGroup:
     return FiniteGroup(table)
 
 
-GROUPS = ["C1", "C2", "C7", "C8", "C12", "D1", "D2", "D4", "D7", "S3", "S4", "A4", "A5", "S5", "S3xC4", "C2xC2xC3", "blocks"]
+GROUPS = [
+    "C1",
+    "C2",
+    "C7",
+    "C8",
+    "C12",
+    "D1",
+    "D2",
+    "D4",
+    "D7",
+    "S3",
+    "S4",
+    "A4",
+    "A5",
+    "S5",
+    "S3xC4",
+    "C2xC2xC3",
+    "blocks",
+]
 
 
 @pytest.mark.parametrize("spec", [*GROUPS, "Q8"])
@@ -38,14 +66,25 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
     group = quaternion_group() if spec == "Q8" else FiniteGroup.parse(spec)
     basis = group.fourier_basis
     np.testing.assert_allclose(basis @ basis.T, np.eye(group.order), atol=1e-10)
-    assert sum(irrep.degree**2 * (2 if irrep.kind == "complex" else 1) for irrep in group.irreps) == group.order
+    assert (
+        sum(irrep.degree**2 * (2 if irrep.kind == "complex" else 1) for irrep in group.irreps)
+        == group.order
+    )
     assert [row for irrep in group.irreps for row in irrep.rows] == list(range(group.order))
     for index, irrep in enumerate(group.irreps):
         rho = group.matrices(irrep.name)
         assert rho.shape == (group.order, irrep.dimension, irrep.dimension)
-        np.testing.assert_allclose(np.einsum("gij,hjk->ghik", rho, rho), rho[group.table], atol=1e-9)
-        np.testing.assert_allclose(rho @ rho.transpose(0, 2, 1), np.broadcast_to(np.eye(irrep.dimension), rho.shape), atol=1e-9)
-        np.testing.assert_allclose(np.trace(rho, axis1=1, axis2=2), group.characters[index], atol=1e-9)
+        np.testing.assert_allclose(
+            np.einsum("gij,hjk->ghik", rho, rho), rho[group.table], atol=1e-9
+        )
+        np.testing.assert_allclose(
+            rho @ rho.transpose(0, 2, 1),
+            np.broadcast_to(np.eye(irrep.dimension), rho.shape),
+            atol=1e-9,
+        )
+        np.testing.assert_allclose(
+            np.trace(rho, axis1=1, axis2=2), group.characters[index], atol=1e-9
+        )
         # the matrices' entries, as functions on the group, lie in the irrep's rows and nowhere else
         shares = group.energy(rho.reshape(group.order, -1))
         np.testing.assert_allclose(shares, np.eye(len(group.irreps))[index], atol=1e-9)
@@ -62,7 +101,9 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
         ("Q8", [1, 1, 1, 1, 2], {"real", "quaternionic"}),
     ],
 )
-def test_degrees_are_those_of_the_character_tables(spec: str, degrees: list[int], kinds: set[str]) -> None:
+def test_degrees_are_those_of_the_character_tables(
+    spec: str, degrees: list[int], kinds: set[str]
+) -> None:
     group = quaternion_group() if spec == "Q8" else FiniteGroup.parse(spec)
     assert [irrep.degree for irrep in group.irreps] == degrees
     assert {irrep.kind for irrep in group.irreps} == kinds
@@ -72,13 +113,19 @@ def test_degrees_are_those_of_the_character_tables(spec: str, degrees: list[int]
 @pytest.mark.parametrize("seed", [None, 0, 1])
 def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | None) -> None:
     group = FiniteGroup.symmetric(n)
-    order = np.arange(group.order) if seed is None else np.random.default_rng(seed).permutation(group.order)
+    order = (
+        np.arange(group.order)
+        if seed is None
+        else np.random.default_rng(seed).permutation(group.order)
+    )
     shown = group if seed is None else relabelled(group, seed)
     permutations = list(itertools.permutations(range(n)))
     fixed = np.array([sum(i == image for i, image in enumerate(p)) for p in permutations]) - 1
     sign = np.array([round(np.linalg.det(np.eye(n)[list(p)])) for p in permutations])
     names = [irrep.name for irrep in shown.irreps]
-    expected = {"trivial": np.ones(len(fixed)), "sign": sign, "standard": fixed} | ({} if n == 3 else {"standard⊗sign": fixed * sign})
+    expected = {"trivial": np.ones(len(fixed)), "sign": sign, "standard": fixed} | (
+        {} if n == 3 else {"standard⊗sign": fixed * sign}
+    )
     for name, character in expected.items():
         np.testing.assert_allclose(shown.characters[names.index(name)][order], character, atol=1e-8)
 
@@ -87,7 +134,9 @@ def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | No
 def test_names_do_not_depend_on_the_order_of_elements(spec: str) -> None:
     group = FiniteGroup.parse(spec)
     describe = [(irrep.name, irrep.degree, irrep.kind) for irrep in group.irreps]
-    assert [(irrep.name, irrep.degree, irrep.kind) for irrep in relabelled(group, 3).irreps] == describe
+    assert [
+        (irrep.name, irrep.degree, irrep.kind) for irrep in relabelled(group, 3).irreps
+    ] == describe
 
 
 @given(st.integers(1, 40))
@@ -115,8 +164,16 @@ def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
     for g, order in enumerate(group.element_orders):
         powers = list(itertools.accumulate([g] * order, lambda a, b: int(group.table[a, b])))
         assert powers.index(e) == order - 1
-    conjugate = {(g, int(group.table[group.table[h, g], group.inverses[h]])) for g in range(group.order) for h in range(group.order)}
-    assert all((group.classes[g] == group.classes[h]) == ((g, h) in conjugate) for g in range(group.order) for h in range(group.order))
+    conjugate = {
+        (g, int(group.table[group.table[h, g], group.inverses[h]]))
+        for g in range(group.order)
+        for h in range(group.order)
+    }
+    assert all(
+        (group.classes[g] == group.classes[h]) == ((g, h) in conjugate)
+        for g in range(group.order)
+        for h in range(group.order)
+    )
     assert group.is_abelian == group.is_cyclic == (spec == "C6")
 
 
@@ -124,7 +181,9 @@ def test_products_are_compositions() -> None:
     s4 = FiniteGroup.symmetric(4)
     permutations = list(itertools.permutations(range(4)))
     for a, b in itertools.product(range(24), repeat=2):
-        assert permutations[s4.table[a, b]] == tuple(permutations[a][permutations[b][x]] for x in range(4))
+        assert permutations[s4.table[a, b]] == tuple(
+            permutations[a][permutations[b][x]] for x in range(4)
+        )
     blocks = FiniteGroup.permutation_blocks()
     matrices = [
         np.kron(np.diag([1, 0]), np.eye(3)[list(p)]) + np.kron(np.diag([0, 1]), np.eye(3)[list(q)])
@@ -152,7 +211,10 @@ def test_equal_tables_are_equal_groups() -> None:
         ([[1, 1], [1, 1]], "no identity"),
         ([[0, 1], [1, 1]], "element 1 has no inverse"),
         # a loop of order 5: identity and inverses, each row and column a permutation, yet no group
-        ([[0, 1, 2, 3, 4], [1, 0, 3, 4, 2], [2, 4, 0, 1, 3], [3, 2, 4, 0, 1], [4, 3, 1, 2, 0]], "not associative"),
+        (
+            [[0, 1, 2, 3, 4], [1, 0, 3, 4, 2], [2, 4, 0, 1, 3], [3, 2, 4, 0, 1], [4, 3, 1, 2, 0]],
+            "not associative",
+        ),
     ],
 )
 def test_a_table_that_is_no_group_is_refused(table: list[list[float]], said: str) -> None:

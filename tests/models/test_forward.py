@@ -1,4 +1,6 @@
-"""The functional transformer: the same numbers plain and stacked, with and without hooks, for every configuration."""
+"""The functional transformer: the same numbers plain and stacked, with and without hooks, for every
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ BATCH = 3
 
 @st.composite
 def configs(draw) -> ModelConfig:
-    """Small models of every kind: widths that do not divide, several groups, groups that leave early."""
+    """Small models of every kind: widths that do not divide, several groups, groups that leave
+    early.
+    """
     n_layers, n_loops = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     sizes = draw(st.sampled_from([(4,), (2, 3)]))
     leaves = draw(st.booleans())
@@ -32,7 +36,9 @@ def configs(draw) -> ModelConfig:
         d_vocab=draw(st.integers(1, 6)),
         d_vocab_out=sum(sizes),
         output_sizes=sizes,
-        read_layers=tuple(draw(st.integers(1, n_layers * n_loops)) for _ in sizes) if leaves else None,
+        read_layers=tuple(draw(st.integers(1, n_layers * n_loops)) for _ in sizes)
+        if leaves
+        else None,
         act_fn=draw(st.sampled_from(["relu", "gelu", "gelu_new", "silu"])),
         normalization_type=draw(st.sampled_from([None, "LN", "LNPre"])),
         attn_only=draw(st.booleans()),
@@ -48,19 +54,27 @@ def parameters(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     shift = {"w": 1.0}
     return {
-        name: (torch.randn(value.shape, generator=generator, dtype=torch.float64) * 0.5 + shift.get(name.rpartition(".")[2], 0.0)).requires_grad_()
+        name: (
+            torch.randn(value.shape, generator=generator, dtype=torch.float64) * 0.5
+            + shift.get(name.rpartition(".")[2], 0.0)
+        ).requires_grad_()
         for name, value in initialise(config, seed).items()
     }
 
 
 def tokens_for(config: ModelConfig, *models: int) -> Tensor:
-    return torch.randint(config.d_vocab, (*models, BATCH, config.n_ctx), generator=torch.Generator().manual_seed(7))
+    return torch.randint(
+        config.d_vocab, (*models, BATCH, config.n_ctx), generator=torch.Generator().manual_seed(7)
+    )
 
 
 @given(configs(), st.integers(1, 3))
 def test_stacked_models_compute_what_each_does_alone(config, n_models):
     alone = [parameters(config, seed) for seed in range(n_models)]
-    stacked = {name: torch.stack([model[name].detach() for model in alone]).requires_grad_() for name in alone[0]}
+    stacked = {
+        name: torch.stack([model[name].detach() for model in alone]).requires_grad_()
+        for name in alone[0]
+    }
     tokens = tokens_for(config, n_models)
     together = forward.forward(stacked, config, forward.dense(tokens))
     assert together.shape == (n_models, BATCH, config.n_ctx, config.d_vocab_out)
@@ -72,7 +86,12 @@ def test_stacked_models_compute_what_each_does_alone(config, n_models):
         for name, value in model.items():
             expected = torch.zeros_like(value) if value.grad is None else value.grad
             ours = stacked[name].grad
-            torch.testing.assert_close(torch.zeros_like(value) if ours is None else ours[index], expected, rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(
+                torch.zeros_like(value) if ours is None else ours[index],
+                expected,
+                rtol=1e-6,
+                atol=1e-7,
+            )
 
 
 @given(configs())
@@ -84,10 +103,14 @@ def test_the_hooked_module_computes_the_same(config):
     model.use_attn_result = True
     hooks = [(name, lambda tensor, hook: seen.append(hook.name)) for name in model.hook_dict]
     logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
-    torch.testing.assert_close(logits, forward.forward(model.weights(), config, forward.dense(tokens)))
+    torch.testing.assert_close(
+        logits, forward.forward(model.weights(), config, forward.dense(tokens))
+    )
     # with groups that leave early the norm before the unembedding runs unhooked for them
     silent = {name for name in model.hook_dict if name not in seen}
-    assert all(name.startswith("ln_final") for name in silent) and (config.read_layers is not None or not silent)
+    assert all(name.startswith("ln_final") for name in silent) and (
+        config.read_layers is not None or not silent
+    )
     assert len(seen) == len(set(seen)) or config.read_layers is not None
 
 
@@ -104,21 +127,42 @@ def test_a_causal_model_reads_no_later_token_and_a_bidirectional_one_may(config)
 
 @pytest.mark.parametrize("rate", [0.0, 0.25, 1.0])
 def test_constant_attention_is_mixed_in_as_ones(rate):
-    config = ModelConfig(d_model=4, n_heads=1, d_vocab=3, d_vocab_out=3, attention_dir="bidirectional", attention_rate=rate, attn_only=True)
+    config = ModelConfig(
+        d_model=4,
+        n_heads=1,
+        d_vocab=3,
+        d_vocab_out=3,
+        attention_dir="bidirectional",
+        attention_rate=rate,
+        attn_only=True,
+    )
     model = HookedTransformer(config, seed=1)
     tokens = torch.tensor([[0, 1, 2]])
     _, cache = model.run_with_cache(tokens)
-    scores, pattern, v = (cache[f"blocks.0.attn.hook_{name}"] for name in ("attn_scores", "pattern", "v"))
+    scores, pattern, v = (
+        cache[f"blocks.0.attn.hook_{name}"] for name in ("attn_scores", "pattern", "v")
+    )
     torch.testing.assert_close(pattern, rate * scores.softmax(-1) + (1 - rate))
     by_hand = (rate * scores[0, 0].softmax(-1) @ v[0, :, 0]) + (1 - rate) * v[0, :, 0].sum(0)
     torch.testing.assert_close(cache["blocks.0.attn.hook_z"][0, :, 0], by_hand)
 
 
 def test_groups_that_leave_early_are_read_from_the_stream_there():
-    config = ModelConfig(n_layers=2, d_model=6, n_heads=2, d_vocab=4, d_vocab_out=5, output_sizes=(2, 3), read_layers=(1, 2), normalization_type="LN")
+    config = ModelConfig(
+        n_layers=2,
+        d_model=6,
+        n_heads=2,
+        d_vocab=4,
+        d_vocab_out=5,
+        output_sizes=(2, 3),
+        read_layers=(1, 2),
+        normalization_type="LN",
+    )
     model = HookedTransformer(config, seed=0)
     logits, cache = model.run_with_cache(torch.tensor([[0, 3, 1]]))
     weight, bias = model.weights()["unembed.W_U"], model.weights()["unembed.b_U"]
     for layer, columns in ((0, slice(0, 2)), (1, slice(2, 5))):
         stream = torch.nn.functional.layer_norm(cache[f"blocks.{layer}.hook_resid_post"], (6,))
-        torch.testing.assert_close(logits[..., columns], stream @ weight[:, columns] + bias[columns])
+        torch.testing.assert_close(
+            logits[..., columns], stream @ weight[:, columns] + bias[columns]
+        )

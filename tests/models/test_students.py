@@ -1,4 +1,6 @@
-"""The students' closed forms against samples, autograd, plain runs and the theory of their tasks."""
+"""The students' closed forms against samples, autograd, plain runs and the theory of their
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,15 @@ def expand(batch: Batch, models: int) -> Batch:
 
 
 def descend(parameters, loss, steps, lr, adam=False):
-    """Gradient descent (or Adam) on the sum of the models' losses; returns the trained parameters."""
+    """Gradient descent (or Adam) on the sum of the models' losses; returns the trained
+    parameters.
+    """
     parameters = {name: value.clone().requires_grad_() for name, value in parameters.items()}
-    optimiser = torch.optim.Adam(parameters.values(), lr=lr) if adam else torch.optim.SGD(parameters.values(), lr=lr)
+    optimiser = (
+        torch.optim.Adam(parameters.values(), lr=lr)
+        if adam
+        else torch.optim.SGD(parameters.values(), lr=lr)
+    )
     for _ in range(steps):
         optimiser.zero_grad()
         loss(parameters).sum().backward()
@@ -44,12 +52,16 @@ def descend(parameters, loss, steps, lr, adam=False):
     return {name: value.detach() for name, value in parameters.items()}
 
 
-# --- Hermite series -----------------------------------------------------------------------------------------------------
+# --- Hermite series -------------------------------------------------------------------------------
 def test_hermite_series_are_numpys():
     coefficients = (0.3, -1.0, 0.0, 0.5, 0.25)
     z = torch.linspace(-3, 3, 11, dtype=torch.float64)
     plain = [c / math.sqrt(math.factorial(j)) for j, c in enumerate(coefficients)]
-    np.testing.assert_allclose(hermite.evaluate(coefficients, z).numpy(), np.polynomial.hermite_e.hermeval(z.numpy(), plain), atol=1e-12)
+    np.testing.assert_allclose(
+        hermite.evaluate(coefficients, z).numpy(),
+        np.polynomial.hermite_e.hermeval(z.numpy(), plain),
+        atol=1e-12,
+    )
 
 
 def test_gaussian_correlation_by_quadrature():
@@ -57,17 +69,23 @@ def test_gaussian_correlation_by_quadrature():
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
     z, w = np.meshgrid(nodes, nodes)
     other = rho * z + math.sqrt(1 - rho**2) * w
-    product = hermite.evaluate(first, torch.from_numpy(z)) * hermite.evaluate(second, torch.from_numpy(other))
+    product = hermite.evaluate(first, torch.from_numpy(z)) * hermite.evaluate(
+        second, torch.from_numpy(other)
+    )
     mean = (product.numpy() * np.outer(weights, weights)).sum() / (2 * math.pi)
-    assert hermite.correlate(first, second, torch.tensor(rho, dtype=torch.float64)).item() == pytest.approx(mean, abs=1e-10)
+    assert hermite.correlate(
+        first, second, torch.tensor(rho, dtype=torch.float64)
+    ).item() == pytest.approx(mean, abs=1e-10)
 
 
 def test_a_constant_link_is_refused():
-    with pytest.raises(ParameterError, match=r"hermite=\(1.0, 0.0\): expected a coefficient of degree 1 or more"):
+    with pytest.raises(
+        ParameterError, match=r"hermite=\(1.0, 0.0\): expected a coefficient of degree 1 or more"
+    ):
         hermite.link((1.0, 0.0))
 
 
-# --- linear bottleneck --------------------------------------------------------------------------------------------------
+# --- linear bottleneck ----------------------------------------------------------------------------
 def bottleneck_config(**values) -> LinearBottleneckConfig:
     return LinearBottleneckConfig.for_task(MIXTURE, **{"width": 4, **values})
 
@@ -79,10 +97,17 @@ def test_stacked_is_plain_and_padding_changes_nothing(decoder):
     other = bottleneck.initialise(bottleneck_config(decoder=decoder, columns=7, width=6), 4)
     both = stack([padded, other])
     config = bottleneck_config(decoder=decoder)
-    torch.testing.assert_close(bottleneck.population_loss(both, config, MIXTURE)[0], bottleneck.population_loss(plain, config, MIXTURE))
+    torch.testing.assert_close(
+        bottleneck.population_loss(both, config, MIXTURE)[0],
+        bottleneck.population_loss(plain, config, MIXTURE),
+    )
     assert bottleneck.widths(both).tolist() == [4, 6]
-    trained = descend(both, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True)
-    alone = descend(plain, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True)
+    trained = descend(
+        both, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True
+    )
+    alone = descend(
+        plain, lambda p: bottleneck.population_loss(p, config, MIXTURE), 20, 0.05, adam=True
+    )
     torch.testing.assert_close(trained["W_enc"][0, :, :4], alone["W_enc"], rtol=1e-4, atol=1e-5)
     assert bottleneck.widths(trained).tolist() == [4, 6]
 
@@ -112,15 +137,25 @@ def test_the_batch_loss_estimates_the_population_loss():
     config = bottleneck_config()
     p = stack([bottleneck.initialise(config, seed) for seed in (0, 1)])
     batch = expand(MIXTURE.sample(40_000, seed=0), 2)
-    torch.testing.assert_close(bottleneck.losses(p, config, batch), bottleneck.population_loss(p, config, MIXTURE), rtol=0.03, atol=0)
+    torch.testing.assert_close(
+        bottleneck.losses(p, config, batch),
+        bottleneck.population_loss(p, config, MIXTURE),
+        rtol=0.03,
+        atol=0,
+    )
     doubled = Batch(batch.tokens, batch.targets, torch.full((2, 40_000), 2.0), masks=batch.masks)
-    torch.testing.assert_close(bottleneck.losses(p, config, doubled), 2 * bottleneck.losses(p, config, batch))
+    torch.testing.assert_close(
+        bottleneck.losses(p, config, doubled), 2 * bottleneck.losses(p, config, batch)
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
     config = bottleneck_config()
-    p = {name: value.double().requires_grad_() for name, value in stack([bottleneck.initialise(config, seed) for seed in (0, 1)]).items()}
+    p = {
+        name: value.double().requires_grad_()
+        for name, value in stack([bottleneck.initialise(config, seed) for seed in (0, 1)]).items()
+    }
     one = MIXTURE.sample(50, seed=0)
     weights = torch.rand(50, dtype=torch.float64) if weighted else None
     shared = expand(Batch(one.tokens.double(), one.targets.double(), weights, masks=one.masks), 2)
@@ -137,12 +172,17 @@ def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
 def test_the_population_gradient_is_that_of_theorem_4():
     p = bottleneck.initialise(bottleneck_config(decoder="optimal"), 5)
     encoder = p["W_enc"].double().requires_grad_()
-    bottleneck.population_loss({"W_enc": encoder}, bottleneck_config(decoder="optimal"), MIXTURE).backward()
+    bottleneck.population_loss(
+        {"W_enc": encoder}, bottleneck_config(decoder="optimal"), MIXTURE
+    ).backward()
     q = encoder.detach()  # orthonormal at the start
     covariance = torch.einsum("t,tri,trj->ij", MIXTURE.priors, MIXTURE.readouts, MIXTURE.readouts)
     expected = -2 * (torch.eye(12, dtype=torch.float64) - q @ q.T) @ covariance @ q
     torch.testing.assert_close(encoder.grad, expected, rtol=1e-5, atol=1e-6)
-    bound = 2 * math.sqrt(torch.linalg.eigvalsh(covariance).max() * bottleneck.residual({"W_enc": q}, MIXTURE, (0, 1, 2)))
+    bound = 2 * math.sqrt(
+        torch.linalg.eigvalsh(covariance).max()
+        * bottleneck.residual({"W_enc": q}, MIXTURE, (0, 1, 2))
+    )
     assert encoder.grad.norm() <= bound
 
 
@@ -150,12 +190,16 @@ def test_every_width_learns_the_predicted_features():
     widths = [1, 2, 4, 6, 8, 9]
     configs = [bottleneck_config(decoder="optimal", width=width, columns=9) for width in widths]
     p = stack([bottleneck.initialise(config, 0) for config in configs])
-    trained = descend(p, lambda p: bottleneck.population_loss(p, configs[0], MIXTURE), 800, 0.02, adam=True)
+    trained = descend(
+        p, lambda p: bottleneck.population_loss(p, configs[0], MIXTURE), 800, 0.02, adam=True
+    )
     expected = torch.tensor([MIXTURE.retained_features(width) for width in widths])
     held = bottleneck.features_held(trained, MIXTURE)
     assert (held - expected).abs().max() < 0.1
     losses = bottleneck.population_loss(trained, configs[0], MIXTURE)
-    np.testing.assert_allclose(losses.numpy(), [MIXTURE.residual(width) for width in widths], atol=0.01)
+    np.testing.assert_allclose(
+        losses.numpy(), [MIXTURE.residual(width) for width in widths], atol=0.01
+    )
 
 
 def test_bottleneck_module_runs_what_the_functions_compute():
@@ -165,8 +209,14 @@ def test_bottleneck_module_runs_what_the_functions_compute():
     encoded = batch.tokens @ model.weights()["W_enc"]
     torch.testing.assert_close(cache["hook_encoded"], encoded)
     decoders = model.weights()["W_dec"]
-    torch.testing.assert_close(answers, torch.stack([encoded[i] @ decoders[t] for i, t in enumerate(batch.masks["task"])]))
-    silent = model.run_with_hooks(batch.tokens, batch.masks["task"], fwd_hooks=[("hook_encoded", lambda value, hook: value * 0)])
+    torch.testing.assert_close(
+        answers, torch.stack([encoded[i] @ decoders[t] for i, t in enumerate(batch.masks["task"])])
+    )
+    silent = model.run_with_hooks(
+        batch.tokens,
+        batch.masks["task"],
+        fwd_hooks=[("hook_encoded", lambda value, hook: value * 0)],
+    )
     assert not silent.any()
 
 
@@ -184,7 +234,7 @@ def test_bottleneck_errors():
         model.load_weights({"W_enc": torch.ones(1)})
 
 
-# --- two layers ---------------------------------------------------------------------------------------------------------
+# --- two layers -----------------------------------------------------------------------------------
 def grown(config: TwoLayerConfig, seed: int) -> dict[str, torch.Tensor]:
     """Neurons of norm 0.3, where no term of the loss is negligible."""
     return {"W": two_layer.initialise(config, seed)["W"] * 0.3 / config.init_norm}
@@ -196,7 +246,9 @@ def test_population_loss_is_the_mean_over_samples(coefficients):
     config = TwoLayerConfig.for_task(task, width=6)
     p = stack([grown(config, seed) for seed in (0, 1)])
     sampled = two_layer.losses(p, config, expand(task.sample(200_000, seed=0), 2))
-    torch.testing.assert_close(sampled, two_layer.population_loss(p, config, task), rtol=0.03, atol=0)
+    torch.testing.assert_close(
+        sampled, two_layer.population_loss(p, config, task), rtol=0.03, atol=0
+    )
 
 
 def test_population_loss_is_the_digests_formula_for_one_degree():
@@ -205,7 +257,11 @@ def test_population_loss_is_the_digests_formula_for_one_degree():
     n = w.norm(dim=1)
     v = w / n[:, None]
     a, c = SUM.amplitudes, v @ SUM.directions.T
-    expected = a.square().sum() - 2 * ((n**2)[:, None] * a * c**3).sum() + (torch.outer(n**2, n**2) * (v @ v.T) ** 3).sum()
+    expected = (
+        a.square().sum()
+        - 2 * ((n**2)[:, None] * a * c**3).sum()
+        + (torch.outer(n**2, n**2) * (v @ v.T) ** 3).sum()
+    )
     torch.testing.assert_close(two_layer.population_loss({"W": w}, config, SUM), expected)
 
 
@@ -224,7 +280,9 @@ def test_spare_neurons_change_nothing(seed, spare):
 def test_directions_emerge_in_order_at_times_in_proportion_to_one_over_their_amplitude():
     task = SingleIndex(d=32, n_directions=4, beta=1.0, rotation=0)
     config = TwoLayerConfig.for_task(task, width=64)
-    p = {"W": stack([two_layer.initialise(config, seed) for seed in range(2)])["W"].requires_grad_()}
+    p = {
+        "W": stack([two_layer.initialise(config, seed) for seed in range(2)])["W"].requires_grad_()
+    }
     optimiser, times = torch.optim.SGD(p.values(), lr=0.05), torch.full((2, 4), math.inf)
     for step in range(1200):
         optimiser.zero_grad()
@@ -248,7 +306,9 @@ def test_two_layer_module_is_its_formula():
     w = model.weights()["W"].detach()
     pre = x @ (w / w.norm(dim=1, keepdim=True)).T
     torch.testing.assert_close(cache["hook_pre"], pre)
-    torch.testing.assert_close(answers, ((pre**3 - 3 * pre) / math.sqrt(6) * w.norm(dim=1) ** 2).sum(1))
+    torch.testing.assert_close(
+        answers, ((pre**3 - 3 * pre) / math.sqrt(6) * w.norm(dim=1) ** 2).sum(1)
+    )
 
 
 def test_the_table_serves_both_tasks_kinds():

@@ -1,4 +1,6 @@
-"""HookedTransformer against TransformerLens 3.9's, activation by activation (tests/fixtures/make_transformer_lens_fixture.py)."""
+"""HookedTransformer against TransformerLens 3.9's, activation by activation
+(tests/fixtures/make_transformer_lens_fixture.py).
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,28 @@ FILES = sorted((Path(__file__).parents[1] / "fixtures" / "transformer_lens").glo
 SMALL = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_mlp=20, n_ctx=5, d_vocab=7, d_vocab_out=6)
 
 
-def opened(file: Path) -> tuple[HookedTransformer, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Our model with the file's weights; the file's state dict, its activations, and tokens and logits."""
+def opened(
+    file: Path,
+) -> tuple[
+    HookedTransformer, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, torch.Tensor]
+]:
+    """Our model with the file's weights; the file's state dict, its activations, and tokens and
+    logits.
+    """
     with safe_open(file, framework="pt") as content:
         names = content.keys()
-        tensors, given = {name: content.get_tensor(name) for name in names}, json.loads(content.metadata()["config"])
-    parts = {kind: {name.removeprefix(kind): value for name, value in tensors.items() if name.startswith(kind)} for kind in ("weight:", "hook:")}
+        tensors, given = (
+            {name: content.get_tensor(name) for name in names},
+            json.loads(content.metadata()["config"]),
+        )
+    parts = {
+        kind: {
+            name.removeprefix(kind): value
+            for name, value in tensors.items()
+            if name.startswith(kind)
+        }
+        for kind in ("weight:", "hook:")
+    }
     config, weights, assumed = interpret(file, parts["weight:"], given)
     assert not set(assumed) - {"attention_dir"}
     model = HookedTransformer(config).eval()
@@ -32,7 +50,14 @@ def opened(file: Path) -> tuple[HookedTransformer, dict[str, torch.Tensor], dict
 
 
 def test_all_cases_are_there():
-    assert {file.stem for file in FILES} >= {"one_layer_no_norm", "two_layers_ln", "attention_only", "bidirectional", "ln_pre", "folded_ln"}
+    assert {file.stem for file in FILES} >= {
+        "one_layer_no_norm",
+        "two_layers_ln",
+        "attention_only",
+        "bidirectional",
+        "ln_pre",
+        "folded_ln",
+    }
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -44,7 +69,9 @@ def test_logits_and_every_activation_equal_transformer_lens(file):
     torch.testing.assert_close(logits, tensors["logits"], atol=1e-5, rtol=0)
     assert set(cache) == set(hooks)
     for name, expected in hooks.items():
-        torch.testing.assert_close(cache[name], expected, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            cache[name], expected, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -57,24 +84,38 @@ def test_the_state_dict_goes_back_unchanged(file):
 
 
 def test_a_model_without_biases_takes_zero_biases_and_gives_them_back():
-    config = ModelConfig(**SMALL.to_dict() | {"use_bias": False, "normalization_type": "LN", "output_sizes": None})
+    config = ModelConfig(
+        **SMALL.to_dict() | {"use_bias": False, "normalization_type": "LN", "output_sizes": None}
+    )
     source = HookedTransformer(config, seed=3)
     state = source.transformer_lens_state()
     assert not any(bool(state[name].any()) for name in set(state) - set(source.weights()))
     target = HookedTransformer(config, seed=4)
     target.load_weights(state)
-    assert all(torch.equal(value, source.weights()[name]) for name, value in target.weights().items())
-    with pytest.raises(CheckpointError, match=r"state dict has blocks.0.attn.b_Q, which this model has no place for"):
+    assert all(
+        torch.equal(value, source.weights()[name]) for name, value in target.weights().items()
+    )
+    with pytest.raises(
+        CheckpointError,
+        match=r"state dict has blocks.0.attn.b_Q, which this model has no place for",
+    ):
         target.load_weights(state | {"blocks.0.attn.b_Q": torch.ones(3, 4)})
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [({"embed.W_E": None}, "lacks embed.W_E"), ({"embed.W_E": torch.ones(3, 12)}, r"embed.W_E: got shape \(3, 12\), expected \(7, 12\)")],
+    [
+        ({"embed.W_E": None}, "lacks embed.W_E"),
+        ({"embed.W_E": torch.ones(3, 12)}, r"embed.W_E: got shape \(3, 12\), expected \(7, 12\)"),
+    ],
 )
 def test_a_state_dict_that_does_not_fit_is_refused(change, text):
     model = HookedTransformer(SMALL)
-    state = {name: value for name, value in (model.transformer_lens_state() | change).items() if value is not None}
+    state = {
+        name: value
+        for name, value in (model.transformer_lens_state() | change).items()
+        if value is not None
+    }
     with pytest.raises(CheckpointError, match=text):
         model.load_weights(state)
 
@@ -84,11 +125,17 @@ def test_repeated_passes_share_weights_and_have_hooks_of_their_own():
     unrolled = HookedTransformer(ModelConfig(**SMALL.to_dict() | {"n_layers": 4}), seed=0).eval()
     weights = looped.weights()
     copies = {
-        f"blocks.{layer + 2}.{name.split('.', 2)[2]}": value for name, value in weights.items() for layer in (0, 1) if name.startswith(f"blocks.{layer}.")
+        f"blocks.{layer + 2}.{name.split('.', 2)[2]}": value
+        for name, value in weights.items()
+        for layer in (0, 1)
+        if name.startswith(f"blocks.{layer}.")
     }
     unrolled.load_weights({**weights, **copies})
     tokens = torch.randint(7, (3, 5), generator=torch.Generator().manual_seed(0))
-    (logits, cache), (expected, plain) = looped.run_with_cache(tokens), unrolled.run_with_cache(tokens)
+    (logits, cache), (expected, plain) = (
+        looped.run_with_cache(tokens),
+        unrolled.run_with_cache(tokens),
+    )
     assert torch.equal(logits, expected) and set(cache) == set(plain)
     assert torch.equal(cache["blocks.3.hook_resid_post"], plain["blocks.3.hook_resid_post"])
 
@@ -97,7 +144,9 @@ def test_hooks_intervene_and_leave_nothing_behind():
     model = HookedTransformer(SMALL).eval()
     tokens = torch.randint(7, (2, 5), generator=torch.Generator().manual_seed(1))
     before = model(tokens)
-    zeroed = model.run_with_hooks(tokens, fwd_hooks=[("blocks.1.hook_resid_post", lambda x, hook: torch.zeros_like(x))])
+    zeroed = model.run_with_hooks(
+        tokens, fwd_hooks=[("blocks.1.hook_resid_post", lambda x, hook: torch.zeros_like(x))]
+    )
     assert torch.equal(zeroed, model.weights()["unembed.b_U"].expand_as(zeroed))
     assert torch.equal(model(tokens), before)
     assert not any(point.fwd_hooks for point in model.hook_dict.values())
@@ -111,7 +160,9 @@ def test_a_forward_can_be_cut_in_two_at_every_layer():
         assert torch.equal(model(residual, start_at_layer=layer), model(tokens))
 
 
-@pytest.mark.parametrize("tokens", [torch.zeros(1, 6, dtype=torch.int64), torch.full((1, 2), 7), torch.full((1, 2), -1)])
+@pytest.mark.parametrize(
+    "tokens", [torch.zeros(1, 6, dtype=torch.int64), torch.full((1, 2), 7), torch.full((1, 2), -1)]
+)
 def test_tokens_that_do_not_fit_are_refused(tokens):
     with pytest.raises(ParameterError):
         HookedTransformer(SMALL)(tokens)

@@ -24,8 +24,20 @@ FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
 
 def made(seed: int = 0, **changes: Any) -> Subject:
     task = TASKS["comparison"](n=8)
-    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 12, "normalization_type": "LN", "init_mode": "d_model"} | changes
-    return Subject(HookedTransformer(ModelConfig(n_ctx=2, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed).double(), task)
+    shape: dict[str, Any] = {
+        "n_layers": 2,
+        "d_model": 8,
+        "n_heads": 2,
+        "d_mlp": 12,
+        "normalization_type": "LN",
+        "init_mode": "d_model",
+    } | changes
+    return Subject(
+        HookedTransformer(
+            ModelConfig(n_ctx=2, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed
+        ).double(),
+        task,
+    )
 
 
 def rows(subject: Subject, **settings: Any) -> dict[str, float]:
@@ -57,15 +69,36 @@ def test_zeroing_equals_zero_weights() -> None:
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
     subject = made(1)
-    found = rows(subject, mode=mode, neurons=0, components=("attention", "head", "mlp", "direction"), directions=2)
+    found = rows(
+        subject,
+        mode=mode,
+        neurons=0,
+        components=("attention", "head", "mlp", "direction"),
+        directions=2,
+    )
     order = torch.from_numpy(rng("resample", 0).permutation(64))
     for component, loss in found.items():
         kind, _, place = component.partition(" ")
         layer, *members = (int(part) for part in place.split("."))
-        name = {"attention": "hook_attn_out", "head": "attn.hook_z", "mlp": "hook_mlp_out", "direction": "hook_resid_pre"}[kind]
+        name = {
+            "attention": "hook_attn_out",
+            "head": "attn.hook_z",
+            "mlp": "hook_mlp_out",
+            "direction": "hook_resid_pre",
+        }[kind]
 
-        def ablate(value: torch.Tensor, hook: Any, kind: str = kind, layer: int = layer, members: list[int] = members) -> torch.Tensor:
-            new = {"zero": torch.zeros_like(value), "mean": value.mean(0).expand_as(value), "resample": value[order]}[mode]
+        def ablate(
+            value: torch.Tensor,
+            hook: Any,
+            kind: str = kind,
+            layer: int = layer,
+            members: list[int] = members,
+        ) -> torch.Tensor:
+            new = {
+                "zero": torch.zeros_like(value),
+                "mean": value.mean(0).expand_as(value),
+                "resample": value[order],
+            }[mode]
             if kind == "head":
                 value = value.clone()
                 value[:, :, members[0]] = new[:, :, members[0]]
@@ -77,7 +110,9 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
             return new
 
         logits = subject.logits(hooks=[(f"blocks.{layer}.{name}", ablate)])
-        assert loss == pytest.approx(float(F.cross_entropy(logits, subject.targets[:, 0])), abs=1e-9), component
+        assert loss == pytest.approx(
+            float(F.cross_entropy(logits, subject.targets[:, 0])), abs=1e-9
+        ), component
 
 
 def test_importance_by_finite_differences() -> None:
@@ -92,10 +127,16 @@ def test_importance_by_finite_differences() -> None:
             value[:, pos, neuron] *= scale
             return value
 
-        logits = at(subject.all_logits(hooks=[("blocks.0.mlp.hook_post", change)]), torch.full((len(data),), 1))
+        logits = at(
+            subject.all_logits(hooks=[("blocks.0.mlp.hook_post", change)]),
+            torch.full((len(data),), 1),
+        )
         return answer_scores(subject.task, logits, data.targets[:, -1])[:, 0, 1]
 
-    expected = sum(float(((loss(pos, 1 + step) - loss(pos, 1 - step)) / (2 * step)).abs().mean()) for pos in (0, 1))
+    expected = sum(
+        float(((loss(pos, 1 + step) - loss(pos, 1 - step)) / (2 * step)).abs().mean())
+        for pos in (0, 1)
+    )
     assert float(importance[0, neuron]) == pytest.approx(expected, rel=1e-4)
 
 
@@ -112,9 +153,18 @@ def test_planted_heads_are_needed_and_the_decoy_is_not() -> None:
 def test_outputs_stand_apart() -> None:
     task = TASKS["remainders"](p=5)
     sizes = tuple(output.n_classes for output in task.outputs)
-    config = ModelConfig(d_model=8, n_heads=2, n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, output_sizes=sizes)
+    config = ModelConfig(
+        d_model=8,
+        n_heads=2,
+        n_ctx=task.n_ctx,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        output_sizes=sizes,
+    )
     model = HookedTransformer(config, seed=0)
-    with torch.no_grad():  # head 0 writes where only the first output reads, head 1 where only the second does
+    with (
+        torch.no_grad()
+    ):  # head 0 writes where only the first output reads, head 1 where only the second does
         model.blocks[0].attn.W_O.zero_()
         model.blocks[0].attn.W_O[0, 0, 0] = model.blocks[0].attn.W_O[1, 0, 1] = 5.0
         model.W_U[0, sizes[0] :] = model.W_U[1, : sizes[0]] = 0
@@ -132,7 +182,11 @@ def test_silent_on_an_untrained_model_and_whole_in_chunks() -> None:
     result = Ablation(null_samples=99, null_examples=32).run(subject, seed=0)
     assert not result.metrics["found"]
     subject.chunk, subject.memory = 5, 1
-    assert np.allclose(Ablation(null_samples=2).run(subject, seed=0).arrays["loss_change"], result.arrays["loss_change"], atol=1e-9)
+    assert np.allclose(
+        Ablation(null_samples=2).run(subject, seed=0).arrays["loss_change"],
+        result.arrays["loss_change"],
+        atol=1e-9,
+    )
 
 
 def test_bad_input() -> None:

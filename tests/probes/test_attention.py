@@ -1,4 +1,6 @@
-"""Attention: scores by loops, planted heads found and named, silence of untrained heads, the composition's target."""
+"""Attention: scores by loops, planted heads found and named, silence of untrained heads, the
+composition's target.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def by_loops(pattern: np.ndarray, tokens: np.ndarray, kind: str) -> list[float]:
                 keys = {
                     "previous_token": [q - 1] if q else [],
                     "same_token": [k for k in range(q) if tokens[i, k] == tokens[i, q]],
-                    "induction": [k for k in range(1, ctx) if k - 1 < q and tokens[i, k - 1] == tokens[i, q]],
+                    "induction": [
+                        k for k in range(1, ctx) if k - 1 < q and tokens[i, k - 1] == tokens[i, q]
+                    ],
                 }[kind]
                 if keys:
                     scores.append(sum(pattern[i, head, q, k] for k in keys))
@@ -51,7 +55,11 @@ def test_nothing_beyond_an_examples_length_is_hit() -> None:
 
 def test_shuffled_keys_keep_causality() -> None:
     for order in patterns.shuffled_keys(6, True, 0, 5):
-        assert all(sorted(order[q, : q + 1]) == list(range(q + 1)) and list(order[q, q + 1 :]) == list(range(q + 1, 6)) for q in range(6))
+        assert all(
+            sorted(order[q, : q + 1]) == list(range(q + 1))
+            and list(order[q, q + 1 :]) == list(range(q + 1, 6))
+            for q in range(6)
+        )
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
@@ -77,20 +85,26 @@ def test_planted_heads_look_at_one_operand_each() -> None:
 
 def test_composition_attends_from_each_place_to_its_hidden_image() -> None:
     plant = planted.composition(n=4, k=2)
-    result = probe.run("attention", Subject(plant.subject.model, plant.subject.task, n_examples=128))
+    result = probe.run(
+        "attention", Subject(plant.subject.model, plant.subject.task, n_examples=128)
+    )
     layer, head = plant.truth["heads"]["hop 1"]
     name = f"L{layer}H{head}"
     assert result.metrics["target.heads"] == [name] and result.metrics["target.argmax"][name] == 1
     pattern = result.arrays["pattern"][0]
     hidden = plant.subject.task.tables()["permutations"]
-    assert np.mean([pattern[i * 4 + j, i * 4 + hidden[i][j]] for i in range(2) for j in range(4)]) == pytest.approx(result.metrics["target.mass"][name])
+    assert np.mean(
+        [pattern[i * 4 + j, i * 4 + hidden[i][j]] for i in range(2) for j in range(4)]
+    ) == pytest.approx(result.metrics["target.mass"][name])
     assert "follows the stated target" in result.finding
 
 
 def test_a_stated_target_is_held_against_the_heads() -> None:
     plant = planted.induction_head(n=8, length=4)
     target = tuple(max(q - 1, -1) for q in range(8))
-    metrics = probe.run("attention", Subject(plant.subject.model, plant.subject.task, n_examples=16), target=target).metrics
+    metrics = probe.run(
+        "attention", Subject(plant.subject.model, plant.subject.task, n_examples=16), target=target
+    ).metrics
     assert metrics["target.heads"] == metrics["previous_token.heads"]
     with pytest.raises(NotApplicableError, match="one for each of 8 positions"):
         probe.run("attention", plant.subject, target=(0, 1))
@@ -99,16 +113,24 @@ def test_a_stated_target_is_held_against_the_heads() -> None:
 def test_untrained_heads_are_called_nothing() -> None:
     task = TASKS["modular-arithmetic"](p=11)
     for seed in range(5):
-        model = HookedTransformer(ModelConfig(n_layers=2, d_model=16, n_heads=4, d_vocab=12, d_vocab_out=11), seed=seed + 1000)
+        model = HookedTransformer(
+            ModelConfig(n_layers=2, d_model=16, n_heads=4, d_vocab=12, d_vocab_out=11),
+            seed=seed + 1000,
+        )
         metrics = probe.run("attention", Subject(model, task)).metrics
-        assert not any(metrics[f"{kind}.heads"] for kind in patterns.SCORES) and metrics["operand.heads"] == {}
+        assert (
+            not any(metrics[f"{kind}.heads"] for kind in patterns.SCORES)
+            and metrics["operand.heads"] == {}
+        )
 
 
 def test_small_memory_and_double_precision_change_nothing() -> None:
     plant = planted.modular_addition(11, (2, 5), noise=0.1).subject
     expected = probe.run("attention", plant).metrics["operand.attention"]
     small = Subject(plant.model, plant.task, memory=5000, chunk=7)
-    assert {k: v for k, v in probe.run("attention", small).metrics["operand.attention"].items()} == {k: pytest.approx(v) for k, v in expected.items()}
+    assert {
+        k: v for k, v in probe.run("attention", small).metrics["operand.attention"].items()
+    } == {k: pytest.approx(v) for k, v in expected.items()}
     plant.model.double()
     found = probe.run("attention", Subject(plant.model, plant.task)).metrics["operand.attention"]
     assert found == {k: pytest.approx(v, abs=1e-6) for k, v in expected.items()}

@@ -1,4 +1,6 @@
-"""The embedding's geometry: closed forms, planted order and parity, averages over widths, silence on random rows."""
+"""The embedding's geometry: closed forms, planted order and parity, averages over widths, silence
+on random rows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from probes import embedding
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:
-    model = HookedTransformer(ModelConfig(d_model=rows.shape[1], n_heads=1, d_mlp=4, d_vocab=p + 1, d_vocab_out=p))
+    model = HookedTransformer(
+        ModelConfig(d_model=rows.shape[1], n_heads=1, d_mlp=4, d_vocab=p + 1, d_vocab_out=p)
+    )
     with torch.no_grad():
         model.W_E[:p] = torch.from_numpy(rows)
     return Subject(model, TASKS["modular-arithmetic"](p=p))
@@ -43,7 +47,11 @@ def test_separation_is_the_r_squared_of_class_means() -> None:
     design = np.eye(3)[classes]
     for i in range(3):
         fitted = design @ np.linalg.lstsq(design, scores[:, i], rcond=None)[0]
-        expected = 1 - ((scores[:, i] - fitted) ** 2).sum() / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
+        expected = (
+            1
+            - ((scores[:, i] - fitted) ** 2).sum()
+            / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
+        )
         assert embedding.separation(scores, classes)[i] == pytest.approx(expected)
 
 
@@ -65,7 +73,11 @@ def test_the_best_cyclic_pattern_is_found_by_exhaustive_correlation() -> None:
     similar = embedding.similarity(np.random.default_rng(1).standard_normal((n, 6)))
     metrics, _ = embedding.layout(similar, permutations=1)
     off = ~np.eye(n, dtype=bool)
-    every = [np.corrcoef(similar[off], embedding.whittaker_shannon(n, width, order)[off])[0, 1] for width in (3, 5, 7, 9) for order in range(1, 6)]
+    every = [
+        np.corrcoef(similar[off], embedding.whittaker_shannon(n, width, order)[off])[0, 1]
+        for width in (3, 5, 7, 9)
+        for order in range(1, 6)
+    ]
     assert metrics["cyclic.correlation"] == pytest.approx(max(every))
 
 
@@ -83,7 +95,9 @@ def test_a_planted_circle_is_cyclic_and_not_split_by_parity() -> None:
 def test_planted_parity_and_residues_are_separated() -> None:
     generator = np.random.default_rng(0)
     values = np.arange(20)
-    parity = 3.0 * np.where(values % 2, 1.0, -1.0)[:, None] * generator.standard_normal(32) + generator.standard_normal((20, 32))
+    parity = 3.0 * np.where(values % 2, 1.0, -1.0)[:, None] * generator.standard_normal(
+        32
+    ) + generator.standard_normal((20, 32))
     result = probe.run("embedding", subject_with(parity, 20))
     assert result.metrics["parity.separation"] > 0.9 and result.metrics["parity.component"] == 1
     assert result.null["parity.separation"].p_value == 0.001 and "separate parity" in result.finding
@@ -91,7 +105,9 @@ def test_planted_parity_and_residues_are_separated() -> None:
 
 def test_random_rows_and_a_lookup_table_are_silent() -> None:
     task = TASKS["modular-arithmetic"](p=13)
-    for subject in [subject_with(np.random.default_rng(seed).standard_normal((13, 24)), 13) for seed in range(3)] + [planted.lookup_table(task).subject]:
+    for subject in [
+        subject_with(np.random.default_rng(seed).standard_normal((13, 24)), 13) for seed in range(3)
+    ] + [planted.lookup_table(task).subject]:
         finding = probe.run("embedding", subject).finding
         assert "neither parity nor residues" in finding and "circle" not in finding
 
@@ -110,6 +126,10 @@ def test_similarity_is_averaged_over_models_of_any_width() -> None:
     generator = np.random.default_rng(0)
     rows = [generator.standard_normal((11, d)) for d in (8, 16, 24)]
     expected = np.mean([np.corrcoef(r.astype(np.float32)) for r in rows], axis=0)
-    assert np.allclose(embedding.average_similarity(subject_with(r, 11) for r in rows), expected, atol=1e-5)
+    assert np.allclose(
+        embedding.average_similarity(subject_with(r, 11) for r in rows), expected, atol=1e-5
+    )
     with pytest.raises(DataError, match="models of one task"):
-        embedding.average_similarity([subject_with(rows[0], 11), subject_with(generator.standard_normal((13, 8)), 13)])
+        embedding.average_similarity(
+            [subject_with(rows[0], 11), subject_with(generator.standard_normal((13, 8)), 13)]
+        )

@@ -1,4 +1,6 @@
-"""The Fourier probe: brute-force transforms, planted frequencies, silence without a mechanism, published checkpoints."""
+"""The Fourier probe: brute-force transforms, planted frequencies, silence without a mechanism,
+published checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_energies_are_the_transform_summed_by_hand_and_add_up(n: int, d: int, se
     assert np.allclose(found, brute_energies(x))
     assert np.isclose(found.sum(), ((x - x.mean(0)) ** 2).sum())
     gram = x @ x.T
-    assert np.allclose(spectra.wave_sums(spectra.offset_profile(gram)) * spectra._signs(n) / n, found)
+    assert np.allclose(
+        spectra.wave_sums(spectra.offset_profile(gram)) * spectra._signs(n) / n, found
+    )
 
 
 @given(n=st.integers(2, 9), seed=st.integers(0, 10**6))
@@ -56,9 +60,18 @@ def test_grid_energies_are_projections_on_products_of_waves(n: int, seed: int) -
     centred = x - x.mean((0, 1))
     assert np.allclose(total, (centred**2).sum((0, 1)))
     for k in range(1, n // 2 + 1):
-        waves = [np.ones(n), np.cos(2 * np.pi * k * np.arange(n) / n), np.sin(2 * np.pi * k * np.arange(n) / n)]
+        waves = [
+            np.ones(n),
+            np.cos(2 * np.pi * k * np.arange(n) / n),
+            np.sin(2 * np.pi * k * np.arange(n) / n),
+        ]
         waves = [wave / np.linalg.norm(wave) for wave in waves if np.linalg.norm(wave) > 1e-6]
-        expected = sum(np.einsum("i,j,ijm->m", a, b, centred) ** 2 for i, a in enumerate(waves) for j, b in enumerate(waves) if i or j)
+        expected = sum(
+            np.einsum("i,j,ijm->m", a, b, centred) ** 2
+            for i, a in enumerate(waves)
+            for j, b in enumerate(waves)
+            if i or j
+        )
         assert np.allclose(blocks[k - 1], expected)
 
 
@@ -69,16 +82,25 @@ def test_cosines_of_logits_are_the_cosines_of_the_whole_tensors() -> None:
     logits -= logits.mean((0, 1))
     x, y, c = np.ogrid[:p, :p, :p]
     sums = np.array([sum(logits[a, (answer - a) % p] for a in range(p)) for answer in range(p)])
-    found = spectra.cosine_spectrum(sums, np.full(p, float(p)), float((logits**2).sum()), spectra.Key(permutations=9), 0)
+    found = spectra.cosine_spectrum(
+        sums, np.full(p, float(p)), float((logits**2).sum()), spectra.Key(permutations=9), 0
+    )
     for k in range(1, 4):
         wave = np.cos(2 * np.pi * k * (x + y - c) / p)
-        assert np.isclose(found.values[k - 1], (logits * wave).sum() / np.linalg.norm(logits) / np.linalg.norm(wave))
+        assert np.isclose(
+            found.values[k - 1],
+            (logits * wave).sum() / np.linalg.norm(logits) / np.linalg.norm(wave),
+        )
 
 
 @pytest.mark.parametrize(("p", "frequencies"), [(23, (3, 7)), (31, (1, 2, 3, 14)), (24, (5, 7))])
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[int, ...], noise: float) -> None:
-    subject = planted.modular_addition(p, frequencies, noise=noise, rotation_seed=1, decoy=0.2 if noise else None).subject
+def test_planted_frequencies_are_recovered_exactly(
+    p: int, frequencies: tuple[int, ...], noise: float
+) -> None:
+    subject = planted.modular_addition(
+        p, frequencies, noise=noise, rotation_seed=1, decoy=0.2 if noise else None
+    ).subject
     result = probe.run("fourier", subject)
     for part in ("embedding", "neurons", "logits"):
         assert result.metrics[f"{part}.key_frequencies"] == list(frequencies), part
@@ -89,40 +111,77 @@ def test_planted_frequencies_are_recovered_exactly(p: int, frequencies: tuple[in
 def test_planted_neurons_belong_to_their_frequency() -> None:
     plant = planted.modular_addition(23, (3, 7))
     metrics = probe.run("fourier", plant.subject).metrics
-    assert metrics["neurons.clusters"] == {k: len(cluster) for k, cluster in plant.truth["clusters"].items()}
+    assert metrics["neurons.clusters"] == {
+        k: len(cluster) for k, cluster in plant.truth["clusters"].items()
+    }
     assert metrics["logits.explained"] == pytest.approx(1, abs=0.01)
     assert metrics["embedding.share"][3] == pytest.approx(0.5, abs=1e-6)
 
 
 def test_a_lookup_table_and_untrained_weights_are_silent() -> None:
     task = TASKS["modular-arithmetic"](p=13)
-    untrained = [Subject(HookedTransformer(ModelConfig(d_model=16, n_heads=2, d_vocab=14, d_vocab_out=13), seed=seed), task) for seed in range(3)]
-    for subject in [planted.lookup_table(task, noise=noise, rotation_seed=1).subject for noise in (0.0, 0.2)] + untrained:
+    untrained = [
+        Subject(
+            HookedTransformer(
+                ModelConfig(d_model=16, n_heads=2, d_vocab=14, d_vocab_out=13), seed=seed
+            ),
+            task,
+        )
+        for seed in range(3)
+    ]
+    for subject in [
+        planted.lookup_table(task, noise=noise, rotation_seed=1).subject for noise in (0.0, 0.2)
+    ] + untrained:
         result = probe.run("fourier", subject)
-        assert [result.metrics[f"{part}.key_frequencies"] for part in ("embedding", "neurons", "logits")] == [[], [], []]
+        assert [
+            result.metrics[f"{part}.key_frequencies"] for part in ("embedding", "neurons", "logits")
+        ] == [[], [], []]
         assert set(result.metrics["residual.modes"].values()) == {0}
         assert "no key frequency" in result.finding
 
 
 def test_multiplication_is_read_in_logarithms() -> None:
     p = 13
-    plain, task = TASKS["modular-arithmetic"](p=p - 1), TASKS["modular-arithmetic"](p=p, operation="multiply")
+    plain, task = (
+        TASKS["modular-arithmetic"](p=p - 1),
+        TASKS["modular-arithmetic"](p=p, operation="multiply"),
+    )
     plant = planted.modular_addition(p - 1, (1, 5)).subject.model
     powers = torch.tensor(task.symmetry.tokens)
-    model = HookedTransformer(ModelConfig(**{**plant.config.to_dict(), "d_vocab": p + 1, "d_vocab_out": p, "output_sizes": None}))
+    model = HookedTransformer(
+        ModelConfig(
+            **{**plant.config.to_dict(), "d_vocab": p + 1, "d_vocab_out": p, "output_sizes": None}
+        )
+    )
     state = {name: value.detach().clone() for name, value in plant.weights().items()}
-    embedding, unembedding = torch.zeros(p + 1, plant.config.d_model), torch.zeros(plant.config.d_model, p)
+    embedding, unembedding = (
+        torch.zeros(p + 1, plant.config.d_model),
+        torch.zeros(plant.config.d_model, p),
+    )
     embedding[powers], embedding[p] = state["embed.W_E"][: p - 1], state["embed.W_E"][p - 1]
     unembedding[:, powers] = state["unembed.W_U"]
     model.load_weights({**state, "embed.W_E": embedding, "unembed.W_U": unembedding})
     assert plain.symmetry.group.order == p - 1
     metrics = probe.run("fourier", Subject(model, task)).metrics
-    assert metrics["embedding.key_frequencies"] == metrics["neurons.key_frequencies"] == metrics["logits.key_frequencies"] == [1, 5]
+    assert (
+        metrics["embedding.key_frequencies"]
+        == metrics["neurons.key_frequencies"]
+        == metrics["logits.key_frequencies"]
+        == [1, 5]
+    )
 
 
 def test_every_output_has_its_own_modulus() -> None:
     task = TASKS["remainders"](p=11)
-    model = HookedTransformer(ModelConfig(d_model=16, n_heads=2, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, output_sizes=(2, 3, 5, 7)))
+    model = HookedTransformer(
+        ModelConfig(
+            d_model=16,
+            n_heads=2,
+            d_vocab=task.d_vocab,
+            d_vocab_out=task.d_vocab_out,
+            output_sizes=(2, 3, 5, 7),
+        )
+    )
     metrics = probe.run("fourier", Subject(model, task)).metrics
     assert metrics["logits.key_frequencies"] == {"mod 2": [], "mod 3": [], "mod 5": [], "mod 7": []}
     assert [len(metrics["logits.cosine"][f"mod {q}"]) for q in (2, 3, 5, 7)] == [1, 1, 2, 3]
@@ -133,10 +192,14 @@ def test_the_same_seed_gives_the_same_result_in_either_precision_and_in_small_me
     once, twice = probe.run("fourier", subject, seed=3), probe.run("fourier", subject, seed=3)
     assert once.to_json() == twice.to_json() == ProbeResult.from_json(once.to_json()).to_json()
     small = Subject(subject.model, subject.task, memory=1000, chunk=7)
-    assert probe.run("fourier", small, seed=3).metrics["logits.share"] == pytest.approx(once.metrics["logits.share"])
+    assert probe.run("fourier", small, seed=3).metrics["logits.share"] == pytest.approx(
+        once.metrics["logits.share"]
+    )
     subject.model.double()
     double = probe.run("fourier", Subject(subject.model, subject.task), seed=3)
-    assert double.metrics["embedding.share"] == pytest.approx(once.metrics["embedding.share"], abs=1e-6)
+    assert double.metrics["embedding.share"] == pytest.approx(
+        once.metrics["embedding.share"], abs=1e-6
+    )
 
 
 def test_a_series_counts_active_frequencies_over_steps() -> None:
@@ -146,7 +209,11 @@ def test_a_series_counts_active_frequencies_over_steps() -> None:
     series = {0: lambda: start, 100: lambda: trained}
     result = probe.run("fourier", Subject(subject.model, subject.task, series=series))
     table = result.tables["steps"].columns
-    assert table["step"] == [0, 100] and table["logit keys"] == [0, 2] and table["embedding keys"] == [0, 2]
+    assert (
+        table["step"] == [0, 100]
+        and table["logit keys"] == [0, 2]
+        and table["embedding keys"] == [0, 2]
+    )
     assert "steps" in result.figures
 
 
@@ -161,14 +228,30 @@ def test_a_group_that_is_not_cyclic_is_sent_to_irreps() -> None:
 @pytest.mark.parametrize(
     ("name", "task", "keys", "shares"),
     [
-        ("rep-theory/C113_T_seed1/model.pt", {"task": "modular-arithmetic", "p": 113}, [16, 30, 56], {16: 0.348, 30: 0.314, 56: 0.239}),
-        ("progress-measures/wd_10-1_mod_addition_loss_curve.pth", {}, [6, 23, 37, 39, 41], {23: 0.24, 6: 0.17, 37: 0.15, 41: 0.14, 39: 0.13}),
+        (
+            "rep-theory/C113_T_seed1/model.pt",
+            {"task": "modular-arithmetic", "p": 113},
+            [16, 30, 56],
+            {16: 0.348, 30: 0.314, 56: 0.239},
+        ),
+        (
+            "progress-measures/wd_10-1_mod_addition_loss_curve.pth",
+            {},
+            [6, 23, 37, 39, 41],
+            {23: 0.24, 6: 0.17, 37: 0.15, 41: 0.14, 39: 0.13},
+        ),
         ("pizza/model_q9rsl94xlv.pt", {}, [4, 12, 19, 21], {12: 0.28, 4: 0.27, 21: 0.25, 19: 0.19}),
     ],
 )
-def test_published_checkpoints_have_their_published_frequencies(name: str, task: dict, keys: list[int], shares: dict[int, float]) -> None:
+def test_published_checkpoints_have_their_published_frequencies(
+    name: str, task: dict, keys: list[int], shares: dict[int, float]
+) -> None:
     result = probe.run("fourier", mechint.load(published(name), **task), operand_permutations=19)
     assert result.metrics["logits.key_frequencies"] == keys
-    assert {k: result.metrics["embedding.share"][k] for k in shares} == pytest.approx(shares, abs=0.005)
+    assert {k: result.metrics["embedding.share"][k] for k in shares} == pytest.approx(
+        shares, abs=0.005
+    )
     if "C113" in name:
-        assert "frequency 1 holds 6.5% of the embedding and the logits do not use it" in result.finding
+        assert (
+            "frequency 1 holds 6.5% of the embedding and the logits do not use it" in result.finding
+        )

@@ -19,7 +19,9 @@ from probes.gradients import Gradients
 
 def small(chunk: int = 4096) -> Subject:
     task = TASKS["modular-arithmetic"](p=7, train_fraction=0.6)
-    model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, d_vocab=8, d_vocab_out=7, normalization_type="LN"), seed=1)
+    model = HookedTransformer(
+        ModelConfig(d_model=8, n_heads=2, d_vocab=8, d_vocab_out=7, normalization_type="LN"), seed=1
+    )
     return Subject(model, task, chunk=chunk)
 
 
@@ -28,9 +30,13 @@ def test_norms_are_those_of_a_plain_backward_pass() -> None:
     result = Gradients(permutations=1).run(subject)
     data = subject.data[subject.task.split(0)["train"]]  # type: ignore[union-attr]
     F.cross_entropy(subject.model(data.tokens)[:, -1], data.targets[:, -1, 0]).backward()
-    expected = {name: float(weight.grad.norm()) for name, weight in subject.model.named_parameters()}
+    expected = {
+        name: float(weight.grad.norm()) for name, weight in subject.model.named_parameters()
+    }
     assert result.metrics["gradients.norms"] == pytest.approx(expected, rel=1e-4, abs=1e-7)
-    assert result.metrics["gradients.total"] == pytest.approx(math.hypot(*expected.values()), rel=1e-4)
+    assert result.metrics["gradients.total"] == pytest.approx(
+        math.hypot(*expected.values()), rel=1e-4
+    )
 
 
 def test_a_step_along_the_gradient_changes_the_loss_by_its_squared_norm() -> None:
@@ -54,7 +60,9 @@ def test_the_unembedding_s_gradient_has_its_closed_form() -> None:
     result = Gradients(permutations=1, split="all").run(subject)
     x = subject.activation("blocks.0.hook_resid_post", subject.read).double()
     error = subject.logits().double().softmax(-1) - F.one_hot(subject.targets[:, 0], 13)
-    assert result.metrics["gradients.norms"]["unembed.W_U"] == pytest.approx(float((x.T @ error / len(x)).norm()), rel=1e-4)
+    assert result.metrics["gradients.norms"]["unembed.W_U"] == pytest.approx(
+        float((x.T @ error / len(x)).norm()), rel=1e-4
+    )
 
 
 def test_chunks_and_several_positions_add_up() -> None:
@@ -62,7 +70,9 @@ def test_chunks_and_several_positions_add_up() -> None:
     whole = Gradients(permutations=2).run(plant.subject)
     plant.subject.chunk = 100
     parts = Gradients(permutations=2).run(plant.subject)
-    assert parts.metrics["gradients.norms"] == pytest.approx(whole.metrics["gradients.norms"], rel=1e-3, abs=1e-7)
+    assert parts.metrics["gradients.norms"] == pytest.approx(
+        whole.metrics["gradients.norms"], rel=1e-3, abs=1e-7
+    )
     targets = plant.subject.data.targets[..., 0].flatten()
     loss = F.cross_entropy(plant.subject.all_logits().flatten(0, 1), targets, ignore_index=IGNORE)
     assert parts.metrics["gradients.loss"] == pytest.approx(float(loss), rel=1e-4, abs=1e-9)
@@ -70,23 +80,47 @@ def test_chunks_and_several_positions_add_up() -> None:
 
 def test_remainder_weights_divide_by_the_logarithm_of_the_classes() -> None:
     task = TASKS["remainders"](p=7)
-    model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, d_vocab=task.d_vocab, n_ctx=task.n_ctx, d_vocab_out=task.d_vocab_out))
+    model = HookedTransformer(
+        ModelConfig(
+            d_model=8,
+            n_heads=2,
+            d_vocab=task.d_vocab,
+            n_ctx=task.n_ctx,
+            d_vocab_out=task.d_vocab_out,
+        )
+    )
     subject = Subject(model, task)
     losses = subject.loss()
-    equal, log = (Gradients(split="all", permutations=1, weights=weights).run(subject) for weights in ("equal", "log"))
-    assert equal.metrics["gradients.loss"] == pytest.approx(sum(losses.values()) / len(losses), rel=1e-5)
+    equal, log = (
+        Gradients(split="all", permutations=1, weights=weights).run(subject)
+        for weights in ("equal", "log")
+    )
+    assert equal.metrics["gradients.loss"] == pytest.approx(
+        sum(losses.values()) / len(losses), rel=1e-5
+    )
     expected = sum(losses[output.name] / math.log(output.n_classes) for output in task.outputs)
     assert log.metrics["gradients.loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_series_gives_a_curve_a_weight() -> None:
     subject = small()
-    states = {step: {name: value / (1 + step) for name, value in subject.model.state_dict().items()} for step in (0, 5, 10)}
-    subject = Subject(subject.model, subject.task, series={step: lambda step=step: states[step] for step in states})
+    states = {
+        step: {name: value / (1 + step) for name, value in subject.model.state_dict().items()}
+        for step in (0, 5, 10)
+    }
+    subject = Subject(
+        subject.model,
+        subject.task,
+        series={step: lambda step=step: states[step] for step in states},
+    )
     result = Gradients(permutations=1).run(subject)
     assert result.tables["series"].columns["step"] == [0, 5, 10]
     now = result.metrics["gradients.norms"]
-    assert {name: column[0] for name, column in result.tables["series"].columns.items() if name != "step"} == pytest.approx(now, rel=1e-5, abs=1e-9)
+    assert {
+        name: column[0]
+        for name, column in result.tables["series"].columns.items()
+        if name != "step"
+    } == pytest.approx(now, rel=1e-5, abs=1e-9)
     assert "series" in result.figures
 
 

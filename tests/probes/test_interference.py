@@ -1,4 +1,6 @@
-"""Interference against one backward an example and group, and on streams whose injections are known."""
+"""Interference against one backward an example and group, and on streams whose injections are
+known.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,34 @@ from probes.interference import Gradients, Interference, _with_whole, cosines, g
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
     sizes = tuple(output.n_classes for output in task.outputs)
-    shape: dict[str, Any] = {"d_model": 8, "n_heads": 2, "d_mlp": 12, "init_mode": "d_model", "output_sizes": sizes} | changes
-    config = ModelConfig(n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, **shape)
+    shape: dict[str, Any] = {
+        "d_model": 8,
+        "n_heads": 2,
+        "d_mlp": 12,
+        "init_mode": "d_model",
+        "output_sizes": sizes,
+    } | changes
+    config = ModelConfig(
+        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab_out, **shape
+    )
     return Subject(HookedTransformer(config, seed=seed).double(), task, n_examples=64)
 
 
 def corpus(**changes: Any) -> Any:
-    parameters = {"inject": "comparison", "inject_parameters": {"n": 6, "equals": False}, "frequency": 0.5, "n_ctx": 8, "vocab_size": 64}
+    parameters = {
+        "inject": "comparison",
+        "inject_parameters": {"n": 6, "equals": False},
+        "frequency": 0.5,
+        "n_ctx": 8,
+        "vocab_size": 64,
+    }
     return TASKS["corpus"](**parameters | changes)
 
 
 def backward(subject: Subject, loss: torch.Tensor) -> torch.Tensor:
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(subject.model.parameters()))])
+    return torch.cat(
+        [part.flatten() for part in torch.autograd.grad(loss, list(subject.model.parameters()))]
+    )
 
 
 def test_example_gradients_equal_one_backward_each() -> None:
@@ -50,7 +68,9 @@ def test_group_gradients_equal_one_backward_each() -> None:
     groups = groups_of(subject.task, data)
     ours = Gradients(subject).of_groups(data, torch.stack(list(groups.values())))
     for i, (row, part) in enumerate(zip(ours, subject.task.output_slices.values(), strict=True)):
-        loss = F.cross_entropy(subject.model(data.tokens)[:, -1, part], data.targets[:, -1, i], reduction="sum")
+        loss = F.cross_entropy(
+            subject.model(data.tokens)[:, -1, part], data.targets[:, -1, i], reduction="sum"
+        )
         assert torch.allclose(row, backward(subject, loss), atol=1e-9)
 
 
@@ -82,8 +102,13 @@ def test_neurons_are_rows_of_the_whole_gradient() -> None:
 
 
 def test_cosines_by_numpy() -> None:
-    a, b = torch.randn(3, 5, generator=torch.Generator().manual_seed(0)), torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
-    expected = [[np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y) for y in b.numpy()] for x in a.numpy()]
+    a, b = (
+        torch.randn(3, 5, generator=torch.Generator().manual_seed(0)),
+        torch.randn(2, 5, generator=torch.Generator().manual_seed(1)),
+    )
+    expected = [
+        [np.dot(x, y) / np.linalg.norm(x) / np.linalg.norm(y) for y in b.numpy()] for x in a.numpy()
+    ]
     assert np.allclose(cosines(a, b).numpy(), expected, atol=1e-6)
     assert torch.isnan(cosines(torch.zeros(1, 5), b)).all()
 
@@ -92,7 +117,12 @@ def test_corpus_batches_split_and_injections_show() -> None:
     subject = made(corpus(gap=2, frequency=0.4))
     result = Interference(batches=4, batch_size=8, null_samples=3, examples=32).run(subject, seed=0)
     table = result.tables["batches"].to_frame()
-    assert (table.task_positions > 0).tolist() == [False, True, False, True]  # a burst every second batch
+    assert (table.task_positions > 0).tolist() == [
+        False,
+        True,
+        False,
+        True,
+    ]  # a burst every second batch
     assert table.task.isna().tolist() == [True, False, True, False]
     assert table.task[1] > table.background[1]
     assert result.metrics["cosine.task"] > result.metrics["cosine.background"]
@@ -104,7 +134,11 @@ def test_series_follows_the_checkpoints() -> None:
     task = TASKS["comparison"](n=8)
     subject = made(task)
     weights = {step: made(task, seed=step).model.state_dict() for step in (0, 10, 20)}
-    run = Subject(subject.model, task, series={step: (lambda state=state: state) for step, state in weights.items()})
+    run = Subject(
+        subject.model,
+        task,
+        series={step: (lambda state=state: state) for step, state in weights.items()},
+    )
     result = Interference(batches=2, batch_size=8, null_samples=3, series=2).run(run, seed=0)
     assert result.arrays["steps"].tolist() == [0, 20]
     alone = Interference(batches=2, batch_size=8, null_samples=3).run(run.at(20), seed=0)
@@ -113,7 +147,11 @@ def test_series_follows_the_checkpoints() -> None:
 
 def test_silent_on_shuffled_labels_and_bad_input() -> None:
     subject = made(TASKS["comparison"](n=16, labels="shuffled"), n_layers=1)
-    assert not Interference(batches=2, batch_size=32, null_samples=99, examples=128).run(subject, seed=0).metrics["found"]
+    assert (
+        not Interference(batches=2, batch_size=32, null_samples=99, examples=128)
+        .run(subject, seed=0)
+        .metrics["found"]
+    )
     with pytest.raises(ParameterError, match="are too few for 200 batches"):
         Interference(batches=200).run(subject)
     with pytest.raises(ParameterError, match="layer=5: the model has blocks 0 to 0"):

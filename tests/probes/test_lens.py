@@ -19,7 +19,14 @@ from probes.lens import Lens, Readout
 def random_subject(normalization: str | None) -> Subject:
     """Two layers with every kind of weight non-zero."""
     task = TASKS["modular-arithmetic"](p=7)
-    config = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_vocab=8, d_vocab_out=7, normalization_type=normalization)
+    config = ModelConfig(
+        n_layers=2,
+        d_model=12,
+        n_heads=3,
+        d_vocab=8,
+        d_vocab_out=7,
+        normalization_type=normalization,
+    )
     model = HookedTransformer(config)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -43,10 +50,19 @@ def test_the_lens_at_the_end_is_the_model_and_the_parts_add_up(normalization: st
 
 
 @pytest.mark.parametrize("normalization", ["LN", "LNPre", None])
-def test_every_depth_is_what_the_model_makes_of_that_residual_stream(normalization: str | None) -> None:
+def test_every_depth_is_what_the_model_makes_of_that_residual_stream(
+    normalization: str | None,
+) -> None:
     subject = random_subject(normalization)
     table = Lens().run(subject).tables["lens"].columns
-    for i, hook in enumerate(("blocks.0.hook_resid_pre", "blocks.0.hook_resid_mid", "blocks.0.hook_resid_post", "blocks.1.hook_resid_mid")):
+    for i, hook in enumerate(
+        (
+            "blocks.0.hook_resid_pre",
+            "blocks.0.hook_resid_mid",
+            "blocks.0.hook_resid_post",
+            "blocks.1.hook_resid_mid",
+        )
+    ):
         with torch.no_grad():
             logits = subject.model(subject.activation(hook), start_at_layer=2)[:, subject.read]
         assert table["accuracy"][i] == pytest.approx(subject.accuracy(logits)["answer"])
@@ -54,13 +70,19 @@ def test_every_depth_is_what_the_model_makes_of_that_residual_stream(normalizati
 
 
 def test_attributions_are_transformer_lens_s() -> None:
-    """TransformerLens's ActivationCache decomposes the stream and applies the final norm; the product is taken here."""
+    """TransformerLens's ActivationCache decomposes the stream and applies the final norm; the
+    product is taken here.
+    """
     subject = random_subject("LNPre")
     with torch.no_grad():
         _, recorded = subject.model.run_with_cache(subject.data.tokens)
     cache = ActivationCache(dict(recorded), subject.model)
-    stack = torch.cat([cache[f"blocks.{layer}.attn.hook_z"][:, -1].unsqueeze(0) for layer in range(2)])
-    heads = torch.einsum("lbhd,lhdm->lhbm", stack, torch.stack([block.attn.W_O for block in subject.model.blocks])).flatten(0, 1)
+    stack = torch.cat(
+        [cache[f"blocks.{layer}.attn.hook_z"][:, -1].unsqueeze(0) for layer in range(2)]
+    )
+    heads = torch.einsum(
+        "lbhd,lhdm->lhbm", stack, torch.stack([block.attn.W_O for block in subject.model.blocks])
+    ).flatten(0, 1)
     scaled = cache.apply_ln_to_stack(heads, layer=-1, pos_slice=-1)
     direction = subject.model.W_U - subject.model.W_U.mean(1, keepdim=True)
     expected = (scaled * direction.T[subject.targets[:, 0]]).sum(-1).mean(-1)
@@ -93,7 +115,10 @@ def test_it_finds_the_planted_head_and_where_it_looks() -> None:
 
 def test_it_is_silent_on_untrained_weights() -> None:
     subject = planted.modular_addition(13, (2, 3)).subject
-    p_values = [Lens(permutations=99).run(subject.untrained(seed)).null["attribution.top"].p_value for seed in range(5)]
+    p_values = [
+        Lens(permutations=99).run(subject.untrained(seed)).null["attribution.top"].p_value
+        for seed in range(5)
+    ]
     assert min(p_values) > 0.01
 
 

@@ -20,13 +20,20 @@ def test_ridge_is_least_squares_of_the_augmented_system() -> None:
     centred = x - x.mean(0)
     penalty = 0.3 * np.trace(centred.T @ centred) / 5
     augmented = np.concatenate([centred, np.sqrt(penalty) * np.eye(5)])
-    expected = np.linalg.lstsq(augmented, np.concatenate([y - y.mean(), np.zeros(5)]), rcond=None)[0]
+    expected = np.linalg.lstsq(augmented, np.concatenate([y - y.mean(), np.zeros(5)]), rcond=None)[
+        0
+    ]
     assert Ridge(x, 0.3).weights(y) == pytest.approx(expected)
 
 
 def test_r2_is_one_minus_residual_over_variance() -> None:
     draw = np.random.default_rng(1)
-    x, y, x_new, y_new = draw.normal(size=(30, 3)), draw.normal(size=30), draw.normal(size=(10, 3)), draw.normal(size=10)
+    x, y, x_new, y_new = (
+        draw.normal(size=(30, 3)),
+        draw.normal(size=30),
+        draw.normal(size=(10, 3)),
+        draw.normal(size=10),
+    )
     design = np.concatenate([x, np.ones((30, 1))], 1)
     said = np.concatenate([x_new, np.ones((10, 1))], 1) @ np.linalg.lstsq(design, y, rcond=None)[0]
     expected = 1 - ((y_new - said) ** 2).sum() / ((y_new - y.mean()) ** 2).sum()
@@ -34,19 +41,34 @@ def test_r2_is_one_minus_residual_over_variance() -> None:
 
 
 def test_the_discriminant_is_bayes_rule_for_equal_normal_classes() -> None:
-    """Among classes of equal size the nearest mean in the Mahalanobis distance within classes wins."""
+    """Among classes of equal size the nearest mean in the Mahalanobis distance within classes
+    wins.
+    """
     draw = np.random.default_rng(2)
     labels = np.repeat([3, 5, 8], 30)
-    x = draw.normal(size=(90, 4)) @ draw.normal(size=(4, 4)) + draw.normal(size=(3, 4))[np.repeat([0, 1, 2], 30)]
+    x = (
+        draw.normal(size=(90, 4)) @ draw.normal(size=(4, 4))
+        + draw.normal(size=(3, 4))[np.repeat([0, 1, 2], 30)]
+    )
     means = np.stack([x[labels == label].mean(0) for label in (3, 5, 8)])
-    within = sum((x[labels == label] - mean).T @ (x[labels == label] - mean) for label, mean in zip((3, 5, 8), means, strict=True)) / 90
+    within = (
+        sum(
+            (x[labels == label] - mean).T @ (x[labels == label] - mean)
+            for label, mean in zip((3, 5, 8), means, strict=True)
+        )
+        / 90
+    )
     away = x[:, None] - means
-    said = np.array([3, 5, 8])[np.einsum("nci,ij,ncj->nc", away, np.linalg.inv(within), away).argmin(1)]
+    said = np.array([3, 5, 8])[
+        np.einsum("nci,ij,ncj->nc", away, np.linalg.inv(within), away).argmin(1)
+    ]
     assert Discriminant(x, 0.0).score(labels, x, labels) == pytest.approx((said == labels).mean())
 
 
 def test_the_answer_is_found_where_it_is_computed() -> None:
-    result = Linear(permutations=199).run(planted.modular_addition(13, (2, 3), rotation_seed=2).subject)
+    result = Linear(permutations=199).run(
+        planted.modular_addition(13, (2, 3), rotation_seed=2).subject
+    )
     assert result.metrics["linear.best_variable"] == "answer"
     assert result.metrics["linear.answer.best_at"] == "L0 feed-forward"
     assert result.metrics["linear.answer.accuracy"] == 1.0
@@ -71,7 +93,10 @@ def test_the_planted_order_direction_is_recovered(rotation_seed: int | None) -> 
     probe = Linear(**NUMBER)
     result = probe.run(plant.subject)
     assert result.metrics["linear.rank of a.r2"] > 0.999
-    cosine = result.arrays["direction of rank of a"] @ plant.truth["subspaces"]["hook_embed"][:, 0].numpy()
+    cosine = (
+        result.arrays["direction of rank of a"]
+        @ plant.truth["subspaces"]["hook_embed"][:, 0].numpy()
+    )
     assert abs(cosine) == pytest.approx(1, abs=1e-5)
     assert probe.detects(result)
 

@@ -1,4 +1,6 @@
-"""Norm ratios against direct computation, their comparison against scipy, and planted differences."""
+"""Norm ratios against direct computation, their comparison against scipy, and planted
+differences.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ from probes.norms import Norms, compare, jensen_shannon, ratios
 
 def small(seed: int = 0, **config: object) -> Subject:
     task = TASKS["modular-arithmetic"](p=11)
-    settings = {"d_model": 16, "n_heads": 2, "d_vocab": 12, "d_vocab_out": 11, "normalization_type": "LN", **config}
+    settings = {
+        "d_model": 16,
+        "n_heads": 2,
+        "d_vocab": 12,
+        "d_vocab_out": 11,
+        "normalization_type": "LN",
+        **config,
+    }
     return Subject(HookedTransformer(ModelConfig.from_dict(settings), seed=seed), task)
 
 
@@ -39,14 +48,23 @@ def test_ratios_are_output_over_input_norm() -> None:
     subject = small(n_layers=2)
     found = ratios(subject)
     assert list(found) == ["L0 attention", "L0 feed-forward", "L1 attention", "L1 feed-forward"]
-    out, given = subject.activation("blocks.1.hook_mlp_out"), subject.activation("blocks.1.hook_resid_mid")
-    assert found["L1 feed-forward"] == pytest.approx((out.norm(dim=-1) / given.norm(dim=-1)).numpy(), rel=1e-5)
+    out, given = (
+        subject.activation("blocks.1.hook_mlp_out"),
+        subject.activation("blocks.1.hook_resid_mid"),
+    )
+    assert found["L1 feed-forward"] == pytest.approx(
+        (out.norm(dim=-1) / given.norm(dim=-1)).numpy(), rel=1e-5
+    )
 
 
 def test_padding_does_not_count() -> None:
     subject = small()
     lengths = torch.arange(len(subject.data)) % 3 + 1
-    padded = Subject(subject.model, subject.task, data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths))
+    padded = Subject(
+        subject.model,
+        subject.task,
+        data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths),
+    )
     found = ratios(padded)["L0 attention"]
     assert np.isfinite(found).sum(1).tolist() == lengths.tolist()
 
@@ -55,13 +73,21 @@ def test_the_statistics_are_scipy_s() -> None:
     a, b = small(0), small(1)
     result = compare(a, b, bootstrap=199)
     x, y = (ratios(subject)["L0 attention"].ravel() for subject in (a, b))
-    got = {key.rpartition(".")[2]: value for key, value in result.metrics.items() if key.startswith("norms.L0 attention.")}
+    got = {
+        key.rpartition(".")[2]: value
+        for key, value in result.metrics.items()
+        if key.startswith("norms.L0 attention.")
+    }
     assert got["ks"] == pytest.approx(stats.ks_2samp(x, y).statistic)
     assert got["wasserstein"] == pytest.approx(stats.wasserstein_distance(x, y))
     edges = np.linspace(min(x.min(), y.min()), max(x.max(), y.max()), 101)
     histograms = [np.histogram(sample, edges)[0] for sample in (x, y)]
-    assert got["js_divergence_bits"] == pytest.approx(jensenshannon(*histograms, base=2) ** 2, abs=1e-9)
-    pooled = np.sqrt(((len(x) - 1) * x.var(ddof=1) + (len(y) - 1) * y.var(ddof=1)) / (len(x) + len(y) - 2))
+    assert got["js_divergence_bits"] == pytest.approx(
+        jensenshannon(*histograms, base=2) ** 2, abs=1e-9
+    )
+    pooled = np.sqrt(
+        ((len(x) - 1) * x.var(ddof=1) + (len(y) - 1) * y.var(ddof=1)) / (len(x) + len(y) - 2)
+    )
     assert got["cohens_d"] == pytest.approx((x.mean() - y.mean()) / pooled)
     assert got["d_low"] < got["cohens_d"] < got["d_high"]
 
@@ -71,7 +97,9 @@ def test_jensen_shannon_of_equal_distributions_is_zero() -> None:
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    """Two samples of one normal distribution: d is 0, and a 95% interval misses it in about 5% of 60 draws."""
+    """Two samples of one normal distribution: d is 0, and a 95% interval misses it in about 5% of
+    60 draws.
+    """
     draw = np.random.default_rng(0)
     probe = Norms(bootstrap=199)
     missed = 0
@@ -85,7 +113,9 @@ def test_a_planted_factor_is_measured_and_a_copy_is_not_told_apart() -> None:
     subject = small()
     louder = scaled(subject, "blocks.0.attn.W_O", 1.5)
     result = compare(louder, subject, bootstrap=199)
-    assert result.metrics["norms.L0 attention.mean"] / result.metrics["norms.L0 attention.other_mean"] == pytest.approx(1.5, rel=1e-5)
+    assert result.metrics["norms.L0 attention.mean"] / result.metrics[
+        "norms.L0 attention.other_mean"
+    ] == pytest.approx(1.5, rel=1e-5)
     assert result.null["norms.L0 attention.size"].p_value <= 0.005
     same = compare(subject, subject.like(copy.deepcopy(subject.model)), bootstrap=199)
     assert same.metrics["norms.L0 attention.cohens_d"] == 0
@@ -102,19 +132,36 @@ def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> No
 def test_the_stacked_untrained_models_are_the_models_one_by_one() -> None:
     subject = small(n_layers=2, normalization_type="LN")
     lengths = torch.arange(len(subject.data)) % 3 + 1
-    padded = Subject(subject.model, subject.task, data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths), memory=1 << 19)
+    padded = Subject(
+        subject.model,
+        subject.task,
+        data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths),
+        memory=1 << 19,
+    )
     stacked = Norms(null_models=20)._untrained(padded, seed=3)
     first = int(rng("norms null", 3).integers(1 << 31))
     for i in (0, 7, 19):
         alone = ratios(padded.untrained(first + i))
-        assert {name: values[i] for name, values in stacked.items()} == pytest.approx({name: np.nanmean(values) for name, values in alone.items()}, rel=1e-5)
+        assert {name: values[i] for name, values in stacked.items()} == pytest.approx(
+            {name: np.nanmean(values) for name, values in alone.items()}, rel=1e-5
+        )
 
 
 def test_the_other_model_is_loaded_from_its_path(tmp_path: Path) -> None:
     subject, other = small(0), small(1)
     path = tmp_path / "other.pt"
-    save_checkpoint(path, config=other.model.config, weights=other.model.weights(), task=other.task, step=0, metrics={})
-    loaded, at_hand = Norms(other=str(path), bootstrap=199).run(subject), compare(subject, other, bootstrap=199)
+    save_checkpoint(
+        path,
+        config=other.model.config,
+        weights=other.model.weights(),
+        task=other.task,
+        step=0,
+        metrics={},
+    )
+    loaded, at_hand = (
+        Norms(other=str(path), bootstrap=199).run(subject),
+        compare(subject, other, bootstrap=199),
+    )
     assert dict(loaded.metrics) == pytest.approx(dict(at_hand.metrics))
     with pytest.raises(CheckpointError, match="nowhere"):
         Norms(other=str(tmp_path / "nowhere.pt")).run(subject)

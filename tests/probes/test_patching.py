@@ -18,22 +18,51 @@ from mechint.interventions import Stream, at
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.patching import HOOKS, Component, Patching, attribution, flipped, logit_difference, patched
+from probes.patching import (
+    HOOKS,
+    Component,
+    Patching,
+    attribution,
+    flipped,
+    logit_difference,
+    patched,
+)
 
 
 def made(seed: int = 0, **changes: Any) -> Subject:
     task = TASKS["comparison"](n=12, equals=True)
-    shape: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 2, "normalization_type": "LN", "init_mode": "d_model"} | changes
-    return Subject(HookedTransformer(ModelConfig(n_ctx=3, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed).double(), task)
+    shape: dict[str, Any] = {
+        "n_layers": 2,
+        "d_model": 8,
+        "n_heads": 2,
+        "normalization_type": "LN",
+        "init_mode": "d_model",
+    } | changes
+    return Subject(
+        HookedTransformer(
+            ModelConfig(n_ctx=3, d_vocab=task.d_vocab, d_vocab_out=2, **shape), seed=seed
+        ).double(),
+        task,
+    )
 
 
-def looped(subject: Subject, base: torch.Tensor, source: torch.Tensor, reads: torch.Tensor, component: Component) -> torch.Tensor:
+def looped(
+    subject: Subject,
+    base: torch.Tensor,
+    source: torch.Tensor,
+    reads: torch.Tensor,
+    component: Component,
+) -> torch.Tensor:
     """The patch by a plain hook."""
     _, cache = subject.model.run_with_cache(source)
 
     def replace(value: torch.Tensor, hook: Any) -> torch.Tensor:
         value = value.clone()
-        where = (slice(None), component.pos) if component.head is None else (slice(None), component.pos, component.head)
+        where = (
+            (slice(None), component.pos)
+            if component.head is None
+            else (slice(None), component.pos, component.head)
+        )
         value[where] = cache[hook.name][where]
         return value
 
@@ -42,26 +71,54 @@ def looped(subject: Subject, base: torch.Tensor, source: torch.Tensor, reads: to
 
 
 @settings(max_examples=10)
-@given(seed=st.integers(0, 100), norm=st.sampled_from([None, "LN"]), direction=st.sampled_from(["causal", "bidirectional"]), layers=st.integers(1, 3))
-def test_stacked_patches_equal_a_hook_loop(seed: int, norm: str | None, direction: str, layers: int) -> None:
+@given(
+    seed=st.integers(0, 100),
+    norm=st.sampled_from([None, "LN"]),
+    direction=st.sampled_from(["causal", "bidirectional"]),
+    layers=st.integers(1, 3),
+)
+def test_stacked_patches_equal_a_hook_loop(
+    seed: int, norm: str | None, direction: str, layers: int
+) -> None:
     subject = made(seed, normalization_type=norm, attention_dir=direction, n_layers=layers)
-    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 8, seed, only_correct=False, minimal=True)
+    pairs = draw(
+        subject,
+        choose_variable(subject.task, "rank of a"),
+        8,
+        seed,
+        only_correct=False,
+        minimal=True,
+    )
     components = list(Patching(components=tuple(HOOKS))._components(subject))
     assert len(components) == layers * 3 * (3 + 2)
     names = {component.hook for component in components}
-    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    base, source = (
+        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+    )
     for component, logits in zip(components, patched(base, source, components), strict=True):
-        assert torch.allclose(logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9), str(component)
+        assert torch.allclose(
+            logits, looped(subject, pairs.base, pairs.source, pairs.reads, component), atol=1e-9
+        ), str(component)
 
 
 def test_attribution_is_exact_where_the_model_is_linear() -> None:
-    """After the last attention a model without feed-forward and norm is linear in what heads write."""
+    """After the last attention a model without feed-forward and norm is linear in what heads
+    write.
+    """
     subject = made(n_layers=1, attn_only=True, normalization_type=None)
-    pairs = draw(subject, choose_variable(subject.task, "rank of b"), 8, 0, only_correct=False, minimal=True)
-    components = [component for component in Patching(components=("head", "attn_out"))._components(subject)]
+    pairs = draw(
+        subject, choose_variable(subject.task, "rank of b"), 8, 0, only_correct=False, minimal=True
+    )
+    components = [
+        component for component in Patching(components=("head", "attn_out"))._components(subject)
+    ]
     names = {component.hook for component in components}
-    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
-    exact = logit_difference(subject.task, patched(base, source, components), pairs) - logit_difference(subject.task, base.logits, pairs)
+    base, source = (
+        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+    )
+    exact = logit_difference(
+        subject.task, patched(base, source, components), pairs
+    ) - logit_difference(subject.task, base.logits, pairs)
     assert torch.allclose(attribution(subject, pairs, source, components), exact, atol=1e-9)
     assert exact.abs().max() > 1e-3
 
@@ -69,14 +126,25 @@ def test_attribution_is_exact_where_the_model_is_linear() -> None:
 def test_attribution_is_the_derivative_of_patching() -> None:
     """A patch towards a source that is nearly the base changes the answer as the gradient says."""
     subject = made(normalization_type="LN")
-    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 8, 0, only_correct=False, minimal=True)
+    pairs = draw(
+        subject, choose_variable(subject.task, "rank of a"), 8, 0, only_correct=False, minimal=True
+    )
     components = list(Patching()._components(subject))
     names = {component.hook for component in components}
-    base, source = (Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source))
+    base, source = (
+        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+    )
     step = 1e-5
-    source.activations = {name: value + step * (source.activations[name] - value) for name, value in base.activations.items()}
-    small = logit_difference(subject.task, patched(base, source, components), pairs) - logit_difference(subject.task, base.logits, pairs)
-    assert torch.allclose(attribution(subject, pairs, source, components) / step, small / step, atol=1e-3)
+    source.activations = {
+        name: value + step * (source.activations[name] - value)
+        for name, value in base.activations.items()
+    }
+    small = logit_difference(
+        subject.task, patched(base, source, components), pairs
+    ) - logit_difference(subject.task, base.logits, pairs)
+    assert torch.allclose(
+        attribution(subject, pairs, source, components) / step, small / step, atol=1e-3
+    )
 
 
 def test_planted_circuit_is_found() -> None:
@@ -94,21 +162,32 @@ def test_planted_circuit_is_found() -> None:
 
 def test_silent_where_the_answer_does_not_follow() -> None:
     subject = made(3, normalization_type=None)
-    assert not Patching(pairs=128, only_correct=False).run(subject.untrained(5), seed=0).metrics["found"]
+    assert (
+        not Patching(pairs=128, only_correct=False)
+        .run(subject.untrained(5), seed=0)
+        .metrics["found"]
+    )
 
 
 def test_ends_of_the_scale_and_flips() -> None:
     subject = made(1)
-    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 16, 0, only_correct=False, minimal=True)
+    pairs = draw(
+        subject, choose_variable(subject.task, "rank of a"), 16, 0, only_correct=False, minimal=True
+    )
     assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
     assert torch.equal(pairs.labels, pairs.source_answers)
     everything = [Component("resid_pre", 0, 0), Component("resid_pre", 0, 1)]
-    base, source = (Stream(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"}) for tokens in (pairs.base, pairs.source))
+    base, source = (
+        Stream(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"})
+        for tokens in (pairs.base, pairs.source)
+    )
     logits = patched(base, source, everything)
     assert torch.allclose(logits[0], source.logits)
     assert torch.allclose(logits[1], base.logits)
     answers = subject.model(pairs.source)[:, -1].argmax(-1)
-    assert torch.equal(flipped(subject.task, logits[0], pairs), (answers == pairs.labels[:, 0]).float())
+    assert torch.equal(
+        flipped(subject.task, logits[0], pairs), (answers == pairs.labels[:, 0]).float()
+    )
 
 
 def test_chunks_do_not_change_the_numbers() -> None:

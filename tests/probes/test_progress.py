@@ -1,4 +1,6 @@
-"""Progress measures: projections by brute force, closed forms on plants, figures of published checkpoints."""
+"""Progress measures: projections by brute force, closed forms on plants, figures of published
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,27 @@ def test_losses_equal_a_projection_by_least_squares(p: int, keys: tuple[int, ...
     waves = np.stack([f(2 * np.pi * k * answers / p) for k in keys for f in (np.cos, np.sin)], 1)
     centred = logits - logits.mean(0)
     projected = waves @ np.linalg.lstsq(waves, centred, rcond=None)[0]
-    expected = {"loss": logits, "excluded_loss": logits - projected, "restricted_loss": projected + logits.mean(0)}
+    expected = {
+        "loss": logits,
+        "excluded_loss": logits - projected,
+        "restricted_loss": projected + logits.mean(0),
+    }
     split = subject.task.split(subject.split_seed)
     for name, values in expected.items():
-        for part, index in {"train": split["train"], "test": split["test"], "all": torch.arange(p * p)}.items():
+        for part, index in {
+            "train": split["train"],
+            "test": split["test"],
+            "all": torch.arange(p * p),
+        }.items():
             loss = F.cross_entropy(torch.from_numpy(values)[index], subject.targets[index, 0])
             assert metrics[f"{name}.{part}"] == pytest.approx(float(loss), rel=1e-6), (name, part)
     alone = projected - logits.mean(0) * 0
-    without_bias = probe.run("progress", subject, keys=keys, keep_bias=False).metrics["restricted_loss.all"]
-    assert without_bias == pytest.approx(float(F.cross_entropy(torch.from_numpy(alone), subject.targets[:, 0])), rel=1e-6)
+    without_bias = probe.run("progress", subject, keys=keys, keep_bias=False).metrics[
+        "restricted_loss.all"
+    ]
+    assert without_bias == pytest.approx(
+        float(F.cross_entropy(torch.from_numpy(alone), subject.targets[:, 0])), rel=1e-6
+    )
 
 
 def test_a_planted_circuit_lives_in_its_keys_alone() -> None:
@@ -60,7 +74,9 @@ def test_a_planted_circuit_lives_in_its_keys_alone() -> None:
     assert metrics["excluded_loss.all"] > math.log(23) - 1e-6
     assert metrics["restricted_loss.all"] < 1e-3
     assert metrics["embedding.gini"] == pytest.approx(1 - 2 / 11, abs=1e-6)
-    assert metrics["weights.sum_of_squares"] == pytest.approx(sum(float((w.detach().double() ** 2).sum()) for w in plant.subject.model.parameters()))
+    assert metrics["weights.sum_of_squares"] == pytest.approx(
+        sum(float((w.detach().double() ** 2).sum()) for w in plant.subject.model.parameters())
+    )
     assert result.null["trigonometric_share"].p_value <= 0.02
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
@@ -78,10 +94,19 @@ def test_a_frequency_beyond_half_the_modulus_is_refused() -> None:
 
 def test_the_measures_over_steps_use_the_last_keys() -> None:
     subject = planted.modular_addition(11, (2, 5)).subject
-    trained, start = ({k: v.clone() for k, v in m.state_dict().items()} for m in (subject.model, HookedTransformer(subject.model.config, seed=1)))
-    result = probe.run("progress", Subject(subject.model, subject.task, series={0: lambda: start, 9: lambda: trained}))
+    trained, start = (
+        {k: v.clone() for k, v in m.state_dict().items()}
+        for m in (subject.model, HookedTransformer(subject.model.config, seed=1))
+    )
+    result = probe.run(
+        "progress",
+        Subject(subject.model, subject.task, series={0: lambda: start, 9: lambda: trained}),
+    )
     columns = result.tables["steps"].columns
-    assert columns["step"] == [0, 9] and columns["trigonometric_share"][0] < 0.2 < 0.9 < columns["trigonometric_share"][1]
+    assert (
+        columns["step"] == [0, 9]
+        and columns["trigonometric_share"][0] < 0.2 < 0.9 < columns["trigonometric_share"][1]
+    )
     assert columns["loss.all"][1] == pytest.approx(result.metrics["loss.all"])
 
 
@@ -91,7 +116,11 @@ def test_published_figures_of_addition_mod_113() -> None:
     if not folder.exists():
         pytest.skip("the published checkpoint rep-theory/C113_T_seed1 is not beside the repository")
     theirs = json.loads((folder / "summary_metrics.json").read_text())
-    metrics = probe.run("progress", mechint.load(folder / "model.pt", task="modular-arithmetic", p=113)).metrics
+    metrics = probe.run(
+        "progress", mechint.load(folder / "model.pt", task="modular-arithmetic", p=113)
+    ).metrics
     assert metrics["loss.all"] == pytest.approx(theirs["all_loss"], rel=1e-5)
     # theirs leaves the classes' mean logits in the denominator, ours takes them out
-    assert metrics["trigonometric_share"] == pytest.approx(theirs["percent_logits_explained"], abs=0.01)
+    assert metrics["trigonometric_share"] == pytest.approx(
+        theirs["percent_logits_explained"], abs=0.01
+    )

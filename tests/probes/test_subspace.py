@@ -1,4 +1,6 @@
-"""Subspace alignment against the student's own mathematics, closed forms of random subspaces, and planted encoders."""
+"""Subspace alignment against the student's own mathematics, closed forms of random subspaces, and
+planted encoders.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,14 @@ TASK = {"n": 24, "n_tasks": 4, "rank": 6, "alpha": 1.0, "beta": 0.7}
 def test_the_planted_features_are_counted(rotation_seed: int | None) -> None:
     plant = planted.bottleneck(width=9, rotation_seed=rotation_seed, rotation=1, **TASK)
     result = Subspace().run(plant.subject)
-    assert result.metrics["subspace.features_held"] == pytest.approx(plant.truth["features"], abs=1e-5)
+    assert result.metrics["subspace.features_held"] == pytest.approx(
+        plant.truth["features"], abs=1e-5
+    )
     assert result.metrics["subspace.agreement"] == 1.0
     task = plant.subject.task
-    assert result.metrics["subspace.signal"] == pytest.approx(1 - task.residual(9) / float(task.utilities.sum()), abs=1e-6)  # type: ignore[union-attr]
+    assert result.metrics["subspace.signal"] == pytest.approx(
+        1 - task.residual(9) / float(task.utilities.sum()), abs=1e-6
+    )  # type: ignore[union-attr]
     truth = plant.truth["subspaces"]["W_enc"].numpy()
     found = result.arrays["encoder_space"]
     assert np.linalg.svd(truth.T @ found)[1] == pytest.approx(np.ones(9), abs=1e-6)
@@ -40,7 +46,9 @@ def test_numbers_are_those_of_the_student_s_own_functions() -> None:
     result = Subspace().run(subject)
     weights, task = subject.model.weights(), subject.task
     with torch.no_grad():
-        assert result.metrics["subspace.features_held"] == pytest.approx(linear_bottleneck.features_held(weights, task).tolist(), abs=1e-6)  # type: ignore[arg-type]
+        assert result.metrics["subspace.features_held"] == pytest.approx(
+            linear_bottleneck.features_held(weights, task).tolist(), abs=1e-6
+        )  # type: ignore[arg-type]
         rho = linear_bottleneck.residual(weights, task, task.common(0.75))  # type: ignore[arg-type, union-attr]
     assert result.metrics["subspace.residual"] == pytest.approx(float(rho), abs=1e-6)
 
@@ -49,7 +57,9 @@ def test_random_subspaces_hold_their_share() -> None:
     """E‖P b‖² = m / n for any unit vector."""
     draw = np.random.default_rng(0)
     bases = np.linalg.qr(draw.normal(size=(12, 12)))[0][:6].reshape(2, 3, 12)
-    mean = np.mean([held_share(column_space(draw.normal(size=(12, 4))), bases) for _ in range(4000)], 0)
+    mean = np.mean(
+        [held_share(column_space(draw.normal(size=(12, 4))), bases) for _ in range(4000)], 0
+    )
     assert mean == pytest.approx(np.full((2, 3), 4 / 12), abs=0.02)
 
 
@@ -63,13 +73,26 @@ def test_zero_and_repeated_columns_do_not_count() -> None:
 def test_it_is_silent_on_untrained_encoders() -> None:
     plant = planted.bottleneck(width=8, **TASK)
     assert Subspace().detects(Subspace().run(plant.subject))
-    assert sum(Subspace().detects(Subspace().run(plant.subject.untrained(seed))) for seed in range(20)) <= 1
+    assert (
+        sum(Subspace().detects(Subspace().run(plant.subject.untrained(seed))) for seed in range(20))
+        <= 1
+    )
 
 
 def test_a_series_counts_features_over_steps() -> None:
-    plants = {step: planted.bottleneck(width=width, noise=1e-6, **TASK) for step, width in ((0, 8), (10, 8))}
-    states = {step: {"W_enc": plant.subject.model.W_enc.detach() * (1 + step)} for step, plant in plants.items()}
-    subject = Subject(plants[0].subject.model, plants[0].subject.task, series={step: lambda step=step: states[step] for step in states})
+    plants = {
+        step: planted.bottleneck(width=width, noise=1e-6, **TASK)
+        for step, width in ((0, 8), (10, 8))
+    }
+    states = {
+        step: {"W_enc": plant.subject.model.W_enc.detach() * (1 + step)}
+        for step, plant in plants.items()
+    }
+    subject = Subject(
+        plants[0].subject.model,
+        plants[0].subject.task,
+        series={step: lambda step=step: states[step] for step in states},
+    )
     table = Subspace().run(subject).tables["series"].columns
     assert table["step"] == [0, 10]
     assert table["task 0"] == pytest.approx([plants[0].truth["features"][0]] * 2, abs=1e-3)

@@ -1,4 +1,6 @@
-"""Reports: what stands in the page, that it is the same every time, that it needs nothing else, and galleries."""
+"""Reports: what stands in the page, that it is the same every time, that it needs nothing else, and
+galleries.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import pytest
 
 from mechint import figures
 from mechint.errors import RunError
-from mechint.report import PAGE, Page, Section, build_gallery, check_writable, find_pages, page_of, render, write_report
+from mechint.report import (
+    PAGE,
+    Page,
+    Section,
+    build_gallery,
+    check_writable,
+    find_pages,
+    page_of,
+    render,
+    write_report,
+)
 from mechint.report.render import flat, plotly_js, show, slug
 from mechint.report.thumbnail import thumbnail
 from mechint.results import Claim, Figure, Null, ProbeResult, Table
@@ -27,11 +39,34 @@ def result(finding: str = "Frequencies 16 and 30 carry it.") -> ProbeResult:
     return ProbeResult(
         probe="fourier",
         question="Which frequencies?",
-        metrics={"logits.key_frequencies": [16, 30], "embedding.share": {str(k): 1 / k for k in range(1, 57)}, "neurons.fraction": 0.83},
+        metrics={
+            "logits.key_frequencies": [16, 30],
+            "embedding.share": {str(k): 1 / k for k in range(1, 57)},
+            "neurons.fraction": 0.83,
+        },
         finding=finding,
-        null={"neurons.fraction": Null("neurons.fraction", 0.83, 0.02, 0.01, 0.005, "untrained weights", 199)},
-        tables={"spectrum": Table({"k": list(range(1, 57)), "share": np.linspace(0, 1, 56)}, "one row a frequency", {"k": "cycles per p"})},
-        figures={"bars": figures.bars([1, 2], {"s": [0.1, 0.9]}, title="</script><b>", x_title="k", y_title="share", caption="High at <2>.")},
+        null={
+            "neurons.fraction": Null(
+                "neurons.fraction", 0.83, 0.02, 0.01, 0.005, "untrained weights", 199
+            )
+        },
+        tables={
+            "spectrum": Table(
+                {"k": list(range(1, 57)), "share": np.linspace(0, 1, 56)},
+                "one row a frequency",
+                {"k": "cycles per p"},
+            )
+        },
+        figures={
+            "bars": figures.bars(
+                [1, 2],
+                {"s": [0.1, 0.9]},
+                title="</script><b>",
+                x_title="k",
+                y_title="share",
+                caption="High at <2>.",
+            )
+        },
         provenance=provenance,
     )
 
@@ -50,7 +85,9 @@ class Outline(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.ids += [values["id"] or ""] if "id" in values else []
-        self.addresses += [value for name in ("src", "href") if (value := values.get(name)) is not None]
+        self.addresses += [
+            value for name in ("src", "href") if (value := values.get(name)) is not None
+        ]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -67,11 +104,15 @@ def outline(text: str) -> Outline:
 
 
 def test_a_report_shows_question_finding_null_figure_and_provenance(tmp_path: Path) -> None:
-    text = write_report({"fourier": result()}, tmp_path / "report.html", title="Addition").read_text()
+    text = write_report(
+        {"fourier": result()}, tmp_path / "report.html", title="Addition"
+    ).read_text()
     seen = outline(text)
     assert not seen.open
     assert len(seen.ids) == len(set(seen.ids))
-    assert all(address.startswith(("#", "data:")) for address in seen.addresses), "nothing is fetched"
+    assert all(address.startswith(("#", "data:")) for address in seen.addresses), (
+        "nothing is fetched"
+    )
     body = text.replace(plotly_js(), "")
     for wanted in (
         "Which frequencies?",
@@ -82,15 +123,21 @@ def test_a_report_shows_question_finding_null_figure_and_provenance(tmp_path: Pa
         "16, 30",
     ):
         assert wanted in body, wanted
-    assert re.search(r"0\.02 ± 0\.01</td>\s*<td class=\"n\">81</td>\s*<td class=\"n\">0\.005</td>", body)
+    assert re.search(
+        r"0\.02 ± 0\.01</td>\s*<td class=\"n\">81</td>\s*<td class=\"n\">0\.005</td>", body
+    )
     assert text.count(plotly_js()) == 1
-    (source,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', body, flags=re.DOTALL)
+    (source,) = re.findall(
+        r'<script type="application/json"[^>]*>(.*?)</script>', body, flags=re.DOTALL
+    )
     assert json.loads(source) == result().figures["bars"].spec
 
 
 def test_equal_results_give_equal_bytes_and_survive_json(tmp_path: Path) -> None:
     first = write_report({"fourier": result()}, tmp_path / "a.html").read_bytes()
-    again = write_report({"fourier": ProbeResult.from_json(result().to_json())}, tmp_path / "b.html").read_bytes()
+    again = write_report(
+        {"fourier": ProbeResult.from_json(result().to_json())}, tmp_path / "b.html"
+    ).read_bytes()
     assert first == again
 
 
@@ -105,7 +152,17 @@ def test_what_others_wrote_is_escaped() -> None:
 
 
 def test_claims_stand_with_their_verdict() -> None:
-    claim = Claim("study", "a", "It grows", "by 2", "by 2.1 ± 0.1", "at least 1.5", "half of it", "not reproduced", note="5 seeds")
+    claim = Claim(
+        "study",
+        "a",
+        "It grows",
+        "by 2",
+        "by 2.1 ± 0.1",
+        "at least 1.5",
+        "half of it",
+        "not reproduced",
+        note="5 seeds",
+    )
     text = render(Page("Study", [Section("Claims", claims=[claim])]))
     assert '<span class="verdict not-reproduced">not reproduced</span>' in text
     for wanted in ("It grows", "by 2.1 ± 0.1", "at least 1.5", "5 seeds"):
@@ -122,12 +179,23 @@ def test_a_page_round_trips_through_json() -> None:
 def test_a_gallery_shares_one_plotly(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / PAGE).write_text(json.dumps(page_of({"fourier": result()}, "Same title").to_dict()))
+        (tmp_path / "runs" / name / PAGE).write_text(
+            json.dumps(page_of({"fourier": result()}, "Same title").to_dict())
+        )
     index = build_gallery(find_pages([tmp_path / "runs"]), tmp_path / "gallery")
-    assert sorted(path.name for path in index.parent.iterdir()) == ["index.html", "plotly.js", "same-title-again.html", "same-title.html"]
+    assert sorted(path.name for path in index.parent.iterdir()) == [
+        "index.html",
+        "plotly.js",
+        "same-title-again.html",
+        "same-title.html",
+    ]
     seen = outline(index.read_text())
     assert not seen.open
-    assert all((index.parent / address).exists() for address in seen.addresses if not address.startswith("data:"))
+    assert all(
+        (index.parent / address).exists()
+        for address in seen.addresses
+        if not address.startswith("data:")
+    )
     assert index.read_text().count("<svg") == 2
     assert '<script src="plotly.js">' in (index.parent / "same-title.html").read_text()
 
@@ -143,10 +211,18 @@ def test_find_pages_says_what_is_no_page(tmp_path: Path) -> None:
 NAMES = {"title": "T", "x_title": "x", "y_title": "y", "caption": "C"}
 FIGURES: dict[str, Figure] = {
     "bars": figures.bars(["a", "b"], {"s": [1, -2]}, **NAMES),
-    "lines": figures.lines([0, 1, 10], {"s": [1, 2, float("nan")]}, bands={"s": ([0, 1, 2], [2, 3, 4])}, x_log=True, **NAMES),
+    "lines": figures.lines(
+        [0, 1, 10],
+        {"s": [1, 2, float("nan")]},
+        bands={"s": ([0, 1, 2], [2, 3, 4])},
+        x_log=True,
+        **NAMES,
+    ),
     "points": figures.scatter([1, 2], [1, 2], color=[0.0, 1.0], color_title="c", **NAMES),
     "matrix": figures.heatmap(np.eye(40), z_title="z", **NAMES),
-    "panels": figures.image_grid({"a": np.eye(3), "b": -np.eye(3)}, z_title="z", **NAMES, diverging=True),
+    "panels": figures.image_grid(
+        {"a": np.eye(3), "b": -np.eye(3)}, z_title="z", **NAMES, diverging=True
+    ),
     "nothing": Figure({"data": [], "layout": {}}, "C"),
 }
 

@@ -1,4 +1,6 @@
-"""Capacity: encoders with planted features are judged as the theory says; the other measures against brute force."""
+"""Capacity: encoders with planted features are judged as the theory says; the other measures
+against brute force.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,42 @@ WIDTHS = (1, 2, 3, 5, 7, 9, 11, 13, 15, 16)
 
 def planted(width: int, order: Callable[[Run], torch.Tensor]) -> Run:
     """A run whose encoder holds the `width` features of largest `order` (task, feature)."""
-    run = Run(plan("x", "regression-mixture", TASK, {"width": width, "columns": 16}, {"steps": 1, "batch_size": None}).spec)
+    run = Run(
+        plan(
+            "x",
+            "regression-mixture",
+            TASK,
+            {"width": width, "columns": 16},
+            {"steps": 1, "batch_size": None},
+        ).spec
+    )
     chosen = order(run).flatten().argsort(descending=True, stable=True)[:width]
     encoder = torch.zeros(16, 16, dtype=torch.float64)
     encoder[:, :width] = run.spec.task.bases.flatten(0, 1)[chosen].T
     run.weights, run.status = {"W_enc": encoder}, "finished"
-    run.metrics = [{"step": 1, **{f"test.{name}": float(value) for name, value in measures(run.weights, run.spec.task).items()}}]
+    run.metrics = [
+        {
+            "step": 1,
+            **{
+                f"test.{name}": float(value)
+                for name, value in measures(run.weights, run.spec.task).items()
+            },
+        }
+    ]
     return run
 
 
-def runs_of(order: Callable[[Run], torch.Tensor], arms: tuple[str, ...] = ("phase", "staircase")) -> Runs:
+def runs_of(
+    order: Callable[[Run], torch.Tensor], arms: tuple[str, ...] = ("phase", "staircase")
+) -> Runs:
     names = {f"{arm}-{width}": planted(width, order) for arm in arms for width in WIDTHS}
-    return Runs(names, {name: {"arm": name.split("-")[0], "width": run.spec.model.width, "seed": 0} for name, run in names.items()})
+    return Runs(
+        names,
+        {
+            name: {"arm": name.split("-")[0], "width": run.spec.model.width, "seed": 0}
+            for name, run in names.items()
+        },
+    )
 
 
 def utilities(run: Run) -> torch.Tensor:
@@ -53,14 +79,19 @@ def rarest_first(run: Run) -> torch.Tensor:
 def test_order_of_utility_is_told_from_the_others() -> None:
     right = capacity._order(runs_of(utilities))
     assert right.values["shares"]["utility"] == 1.0
-    assert right.holds == (max(right.values["shares"][name] for name in ("frequency", "spectrum")) < 0.8)
+    assert right.holds == (
+        max(right.values["shares"][name] for name in ("frequency", "spectrum")) < 0.8
+    )
     wrong = capacity._order(runs_of(frequencies))
     assert not wrong.holds
     assert wrong.values["shares"]["frequency"] == 1.0
 
 
 def test_critical_widths_and_threshold() -> None:
-    assert capacity._critical(runs_of(utilities)).values["shares"] == {"phase": 1.0, "staircase": 1.0}
+    assert capacity._critical(runs_of(utilities)).values["shares"] == {
+        "phase": 1.0,
+        "staircase": 1.0,
+    }
     assert not capacity._critical(runs_of(frequencies)).holds
     assert capacity._residuals(runs_of(utilities)).holds
     early = capacity._residuals(runs_of(rarest_first))
@@ -70,7 +101,9 @@ def test_critical_widths_and_threshold() -> None:
 
 @given(st.integers(0, 32), st.floats(0.1, 2), st.floats(0.1, 2))
 def test_kept_is_the_task_s_own_rule(width: int, alpha: float, beta: float) -> None:
-    task = plan("x", "regression-mixture", {"n": 32, "n_tasks": 8, "rank": 4, "alpha": alpha, "beta": beta}).spec.task
+    task = plan(
+        "x", "regression-mixture", {"n": 32, "n_tasks": 8, "rank": 4, "alpha": alpha, "beta": beta}
+    ).spec.task
     assert kept(task, width, task.utilities.numpy()).tolist() == task.retained_features(width)
 
 
@@ -91,7 +124,9 @@ def test_left_out_r2_is_that_of_fits_without_the_example(seed: int) -> None:
         rest = np.arange(12) != i
         weights, *_ = np.linalg.lstsq(x[rest], y[rest], rcond=None)
         errors.append(y[i] - x[i] @ weights)
-    assert left_out_r2(x, y) == pytest.approx(1 - np.sum(np.square(errors)) / np.sum((y - y.mean()) ** 2), abs=1e-6)
+    assert left_out_r2(x, y) == pytest.approx(
+        1 - np.sum(np.square(errors)) / np.sum((y - y.mean()) ** 2), abs=1e-6
+    )
 
 
 def test_retention_compares_widths_and_gaps() -> None:
@@ -100,7 +135,10 @@ def test_retention_compares_widths_and_gaps() -> None:
         for (gap, width), features in table.items():
             run = planted(width, utilities)
             run.metrics[0]["test.features.3"] = features
-            made[f"{gap}-{width}"], labels[f"{gap}-{width}"] = run, {"arm": "retention", "gap": gap, "width": width, "seed": 0}
+            made[f"{gap}-{width}"], labels[f"{gap}-{width}"] = (
+                run,
+                {"arm": "retention", "gap": gap, "width": width, "seed": 0},
+            )
         return Runs(made, labels)
 
     decays = {(1, 9): 2.0, (1, 13): 4.0, (16, 9): 0.0, (16, 13): 3.0, (64, 9): 0.0, (64, 13): 2.0}
@@ -117,4 +155,6 @@ def test_arms_train_as_one_ensemble(size: str) -> None:
     assert len({one.name for one in planned}) == len(planned)
     for arm in ("phase", "staircase", "complexity"):
         assert len({_shape(one.spec) for one in planned if one.labels["arm"] == arm}) == 1
-    assert {one.labels["width"] for one in planned if one.labels["arm"] == "phase"} >= {min(capacity.BUDGETS[size].widths)}
+    assert {one.labels["width"] for one in planned if one.labels["arm"] == "phase"} >= {
+        min(capacity.BUDGETS[size].widths)
+    }

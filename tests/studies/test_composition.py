@@ -1,4 +1,6 @@
-"""Composition: the attention patterns against the planted construction, the hops' targets against brute force."""
+"""Composition: the attention patterns against the planted construction, the hops' targets against
+brute force.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ class Planted(Run):
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    made = Planted(plan("x", "composition", {"n": 3, "k": 4, "hops": (1, 2, 4)}, {"d_model": 8, "n_heads": 1}, {"steps": 1}).spec)
+    made = Planted(
+        plan(
+            "x",
+            "composition",
+            {"n": 3, "k": 4, "hops": (1, 2, 4)},
+            {"d_model": 8, "n_heads": 1},
+            {"steps": 1},
+        ).spec
+    )
     made.status = "finished"
     return made
 
@@ -33,7 +43,9 @@ def test_construction_has_its_own_pattern(run: Run, layer: int) -> None:
     assert composition.pattern_shares(run, layer) == pytest.approx((1.0, 1.0), abs=1e-4)
 
 
-def test_looking_at_all_but_the_target_is_told_from_looking_at_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_at_all_but_the_target_is_told_from_looking_at_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert composition.complement_share(run) == 0.0
     made = run.subject()
     followed = made.activation("blocks.0.attn.hook_pattern")
@@ -61,10 +73,26 @@ def test_targets_by_brute_force(run: Run, layer: int) -> None:
 def learned(arm: str, steps: dict[int, int], last: int = 100) -> Run:
     """A run whose hops jump to accuracy 1 at the given steps (0: never)."""
     hops = tuple(steps)
-    run = Run(plan(arm, "composition", {"n": 3, "k": 4, "hops": hops}, {"d_model": 8, "n_heads": 1, "n_layers": 3}, {"steps": last}).spec)
+    run = Run(
+        plan(
+            arm,
+            "composition",
+            {"n": 3, "k": 4, "hops": hops},
+            {"d_model": 8, "n_heads": 1, "n_layers": 3},
+            {"steps": last},
+        ).spec
+    )
     names = ["test.accuracy"] if len(hops) == 1 else [f"test.accuracy.{hop}-hop" for hop in hops]
     for step in range(0, last + 1, 10):
-        run.metrics.append({"step": step, **{name: 1.0 if 0 < at <= step else 1 / 3 for name, at in zip(names, steps.values(), strict=True)}})
+        run.metrics.append(
+            {
+                "step": step,
+                **{
+                    name: 1.0 if 0 < at <= step else 1 / 3
+                    for name, at in zip(names, steps.values(), strict=True)
+                },
+            }
+        )
     run.step, run.status = last, "finished"
     return run
 
@@ -75,15 +103,25 @@ def runs_of(**arms: Run) -> Runs:
 
 def test_mixture_must_be_learned_from_easy_to_hard() -> None:
     last = learned("mixture-last", {1: 10, 2: 20, 4: 0})
-    assert composition._mixture(runs_of(mixture=learned("mixture", {1: 10, 2: 20, 4: 40}), mixture_last=last), 4).holds
-    assert not composition._mixture(runs_of(mixture=learned("mixture", {1: 10, 2: 50, 4: 40}), mixture_last=last), 4).holds
+    assert composition._mixture(
+        runs_of(mixture=learned("mixture", {1: 10, 2: 20, 4: 40}), mixture_last=last), 4
+    ).holds
+    assert not composition._mixture(
+        runs_of(mixture=learned("mixture", {1: 10, 2: 50, 4: 40}), mixture_last=last), 4
+    ).holds
     lost = composition._mixture(runs_of(mixture=last, mixture_last=last), 4)
     assert not lost.holds
-    assert lost.ours == "0 of 1 runs learned every hop; 1-hop at step 10, 2-hop at step 20, 4-hop never (medians)."
+    assert lost.ours == (
+        "0 of 1 runs learned every hop; 1-hop at step 10, 2-hop at step 20, 4-hop never (medians)."
+    )
 
 
 def test_direct_training_must_have_had_time_and_stay_at_chance() -> None:
     mixture = learned("mixture", {1: 10, 2: 20, 4: 40})
     assert composition._direct(runs_of(mixture=mixture, direct=learned("direct", {4: 0})), 4).holds
-    assert not composition._direct(runs_of(mixture=mixture, direct=learned("direct", {4: 90})), 4).holds
-    assert not composition._direct(runs_of(mixture=mixture, direct=learned("direct", {4: 0}, last=50)), 4).holds
+    assert not composition._direct(
+        runs_of(mixture=mixture, direct=learned("direct", {4: 90})), 4
+    ).holds
+    assert not composition._direct(
+        runs_of(mixture=mixture, direct=learned("direct", {4: 0}, last=50)), 4
+    ).holds

@@ -16,18 +16,29 @@ emergence = importlib.import_module("mechint.studies.emergence.runs")
 measured = importlib.import_module("mechint.studies.emergence.measures")
 
 
-def made_up(beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sharpness: float = 12.0) -> Run:
-    """A run whose directions emerge at scale · p^exponent, as logistic curves, and whose loss is what they leave."""
+def made_up(
+    beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sharpness: float = 12.0
+) -> Run:
+    """A run whose directions emerge at scale · p^exponent, as logistic curves, and whose loss is
+    what they leave.
+    """
     task = {"d": 64, "n_directions": 40, "beta": beta}
     steps = int(4 * scale * 40**exponent)
-    model, train = {"width": 120, "init_norm": 1e-3}, {"steps": steps, "batch_size": None, "lr": 0.2, "evaluate_every": max(1, steps // 2000)}
+    model, train = (
+        {"width": 120, "init_norm": 1e-3},
+        {"steps": steps, "batch_size": None, "lr": 0.2, "evaluate_every": max(1, steps // 2000)},
+    )
     run = Run(plan("x", "single-index", task, model, train, seed=seed).spec)
     at = np.arange(0, steps + 1, run.spec.train.evaluate_every)
     times = scale * np.arange(1, 41) ** exponent
     aligned = 1 / (1 + np.exp(-sharpness * (at[:, None] / times - 1)))
     losses = ((1 - aligned) ** 2) @ run.spec.task.amplitudes.square().numpy()
     run.metrics = [
-        {"step": int(step), "test.loss": float(loss), **{f"test.alignment.{p}": float(value) for p, value in enumerate(row)}}
+        {
+            "step": int(step),
+            "test.loss": float(loss),
+            **{f"test.alignment.{p}": float(value) for p, value in enumerate(row)},
+        }
         for step, loss, row in zip(at, losses, aligned, strict=True)
     ]
     run.status = "finished"
@@ -35,7 +46,10 @@ def made_up(beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sh
 
 
 def runs_of(*runs: Run) -> Runs:
-    labels = {str(i): {"arm": "mixture", "beta": run.spec.task.beta, "seed": i} for i, run in enumerate(runs)}
+    labels = {
+        str(i): {"arm": "mixture", "beta": run.spec.task.beta, "seed": i}
+        for i, run in enumerate(runs)
+    }
     return Runs({str(i): run for i, run in enumerate(runs)}, labels)
 
 
@@ -68,7 +82,10 @@ def test_loss_slope_needs_the_tail() -> None:
 
 def test_fitted_directions_follow_from_the_prediction_and_not_from_the_run() -> None:
     run = made_up(1.0, 1.0)
-    expected = run.spec.task.emergence_times(run.spec.train.lr, 1e-3, 120) * measured.SAFETY <= run.spec.train.steps
+    expected = (
+        run.spec.task.emergence_times(run.spec.train.lr, 1e-3, 120) * measured.SAFETY
+        <= run.spec.train.steps
+    )
     assert measured.fitted(run).tolist() == list(range(1, int(torch.count_nonzero(expected))))
     for row in run.metrics:
         row["test.alignment.5"] = 0.0
@@ -82,5 +99,9 @@ def test_sizes_are_whole() -> None:
         assert len({one.name for one in planned}) == len(planned)
         longest = [one for one in planned if one.labels["arm"] == "mixture"]
         assert all(len(measured.fitted(Run(one.spec))) >= 3 for one in longest)
-    widths = {dataclasses.replace(one.spec.model, width=1) for one in study.runs("laptop") if one.labels["arm"] == "floor"}
+    widths = {
+        dataclasses.replace(one.spec.model, width=1)
+        for one in study.runs("laptop")
+        if one.labels["arm"] == "floor"
+    }
     assert len(widths) == 1  # all widths train as one ensemble

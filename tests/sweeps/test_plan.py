@@ -19,10 +19,14 @@ SMALL = ("p=5", "d_model=8", "n_heads=1", "d_mlp=8", "steps=4", "evaluate_every=
 
 
 def test_runs_that_can_be_one_ensemble_are_one_group() -> None:
-    groups = plan("modular-arithmetic", SMALL, {"seed": [0, 1, 2], "d_model": [8, 16], "lr": [1e-3, 2e-3]})
+    groups = plan(
+        "modular-arithmetic", SMALL, {"seed": [0, 1, 2], "d_model": [8, 16], "lr": [1e-3, 2e-3]}
+    )
     assert [len(group.runs) for group in groups] == [6, 6]
     specs = groups[1].specs(Path("there"))
-    assert {(spec.train.seed, spec.model.d_model, spec.train.lr) for spec in specs} == {(seed, 16, lr) for seed in range(3) for lr in (1e-3, 2e-3)}
+    assert {(spec.train.seed, spec.model.d_model, spec.train.lr) for spec in specs} == {
+        (seed, 16, lr) for seed in range(3) for lr in (1e-3, 2e-3)
+    }
     assert len({spec.out for group in groups for spec in group.specs(Path("there"))}) == 12
 
 
@@ -48,12 +52,22 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     stopped = run_sweep(groups, tmp_path / "sweep", "local")
     first = next(stopped)
     stopped.close()
-    assert [row["status"] for row in sweeps.rows_of(groups[1], tmp_path / "sweep")] == ["waiting", "waiting"]
+    assert [row["status"] for row in sweeps.rows_of(groups[1], tmp_path / "sweep")] == [
+        "waiting",
+        "waiting",
+    ]
 
-    monkeypatch.setattr("mechint.training.train_many", lambda *args, **kwargs: pytest.fail("a finished run was repeated"))
+    monkeypatch.setattr(
+        "mechint.training.train_many",
+        lambda *args, **kwargs: pytest.fail("a finished run was repeated"),
+    )
     assert sweeps.run_group(groups[0], tmp_path / "sweep") == first
     monkeypatch.undo()
-    rows = [row for group in run_sweep(read_plan(tmp_path / "sweep"), tmp_path / "sweep", "local") for row in group]
+    rows = [
+        row
+        for group in run_sweep(read_plan(tmp_path / "sweep"), tmp_path / "sweep", "local")
+        for row in group
+    ]
     assert rows[:2] == first
     assert len({row["id"] for row in rows}) == 4
     for row in rows:
@@ -63,7 +77,11 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_run_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
-    groups = plan("modular-arithmetic", (*SMALL, "optimizer=sgd", "warmup=0"), {"momentum": [0.5, 0.0], "lr": [1e30, 1e-3]})
+    groups = plan(
+        "modular-arithmetic",
+        (*SMALL, "optimizer=sgd", "warmup=0"),
+        {"momentum": [0.5, 0.0], "lr": [1e30, 1e-3]},
+    )
     for failed, fine in run_sweep(groups, tmp_path / "sweep"):
         assert failed["status"] == "failed" and "not finite" in failed["error"]
         assert fine["status"] == "finished" and fine["metrics"]["step"] == 4
@@ -84,10 +102,14 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_slurm_submits_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = plan("modular-arithmetic", SMALL, {"d_mlp": [8, 16, 24]})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match=r"sbatch is not on the PATH; submit .*sweep\.sbatch where it is"):
+    with pytest.raises(
+        RunError, match=r"sbatch is not on the PATH; submit .*sweep\.sbatch where it is"
+    ):
         list(run_sweep(groups, tmp_path / "s", "slurm"))
     stub = tmp_path / "sbatch"
-    stub.write_text(f'#!{os.sep}bin/sh\nread -r first < "$1"\necho "$first" > "{tmp_path}/submitted"\n')
+    stub.write_text(
+        f'#!{os.sep}bin/sh\nread -r first < "$1"\necho "$first" > "{tmp_path}/submitted"\n'
+    )
     stub.chmod(0o755)
     rows = list(run_sweep(groups, tmp_path / "s", "slurm"))
     assert [row[0]["status"] for row in rows] == ["submitted"] * 3
@@ -106,13 +128,25 @@ def test_without_ray_its_executor_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     settings = [part for text in SMALL for part in ("--set", text)]
-    arguments = ["sweep", "modular-arithmetic", *settings, "--over", "seed=0:2", "--over", "d_mlp=8,16", "--out", str(out)]
+    arguments = [
+        "sweep",
+        "modular-arithmetic",
+        *settings,
+        "--over",
+        "seed=0:2",
+        "--over",
+        "d_mlp=8,16",
+        "--out",
+        str(out),
+    ]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert len(done.stdout.splitlines()) == 4
     again = CliRunner().invoke(main, ["sweep", str(out), "--json"])
     rows = json.loads(again.stdout)
-    assert [row["parameters"] for row in rows] == [{"seed": seed, "d_mlp": width} for width in (8, 16) for seed in (0, 1)]
+    assert [row["parameters"] for row in rows] == [
+        {"seed": seed, "d_mlp": width} for width in (8, 16) for seed in (0, 1)
+    ]
     assert (out / PLAN).exists() and len(list(out.glob(f"*/{ROWS}"))) == 2
     one = CliRunner().invoke(main, ["sweep", str(out), "--only", "1", "--json"])
     assert json.loads(one.stdout) == rows[2:]
@@ -121,11 +155,17 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_a_file_describes_a_sweep(tmp_path: Path) -> None:
     toml = tmp_path / "sweep.toml"
-    toml.write_text('task = "modular-arithmetic"\n[set]\np = 5\nsteps = 2\nd_model = 8\nn_heads = 1\n[over]\nseed = [0, 1]\n')
+    toml.write_text(
+        'task = "modular-arithmetic"\n[set]\np = 5\nsteps = 2\nd_model = 8\nn_heads = '
+        "1\n[over]\nseed = [0, 1]\n"
+    )
     done = CliRunner().invoke(main, ["sweep", str(toml), "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)) == 2
     toml.write_text("task = 3\n")
     wrong = CliRunner().invoke(main, ["sweep", str(toml)])
     assert wrong.exit_code == 2
-    assert "expected the names task, set (name = value) and over (name = list of values)" in wrong.stderr
+    assert (
+        "expected the names task, set (name = value) and over (name = list of values)"
+        in wrong.stderr
+    )

@@ -16,7 +16,9 @@ from mechint.task import IGNORE, rng
 
 @settings(max_examples=15)
 @given(st.integers(2, 10), st.integers(4, 7), st.integers(0, 99), st.data())
-def test_every_hop_is_its_shorter_hops_one_after_the_other(n: int, k: int, seed: int, data: st.DataObject) -> None:
+def test_every_hop_is_its_shorter_hops_one_after_the_other(
+    n: int, k: int, seed: int, data: st.DataObject
+) -> None:
     task = tasks.make("composition", n=n, k=k, hops=tuple(range(1, k + 1)), perm_seed=seed)
     batch = task.sample(5, seed)
     hop = batch.targets.unflatten(1, (k, n))  # (example, i, j, r - 1)
@@ -24,14 +26,22 @@ def test_every_hop_is_its_shorter_hops_one_after_the_other(n: int, k: int, seed:
     b = data.draw(st.integers(1, k - a))
     for example in range(5):
         for i in range(k - a - b + 1):
-            assert [hop[example, i + a, hop[example, i, j, a - 1], b - 1] for j in range(n)] == hop[example, i, :, a + b - 1].tolist()
-    assert all((hop[:, i, :, r - 1] == IGNORE).all() == (i + r > k) for i in range(k) for r in range(1, k + 1))
+            assert [hop[example, i + a, hop[example, i, j, a - 1], b - 1] for j in range(n)] == hop[
+                example, i, :, a + b - 1
+            ].tolist()
+    assert all(
+        (hop[:, i, :, r - 1] == IGNORE).all() == (i + r > k)
+        for i in range(k)
+        for r in range(1, k + 1)
+    )
 
 
 def test_the_query_form_is_the_longest_hop_from_the_first_layer() -> None:
     task = tasks.make("composition", n=5, k=3, hops=(3,))
     batch = task.sample(1, seed=4)
-    sigma = [[int(word) for word in layer.split()] for layer in task.text(batch.tokens[0]).split("|")]
+    sigma = [
+        [int(word) for word in layer.split()] for layer in task.text(batch.tokens[0]).split("|")
+    ]
     pi = task.tables()["permutations"]
     for x in range(5):
         answer = sigma[2][pi[2][sigma[1][pi[1][sigma[0][pi[0][x]]]]]]
@@ -42,7 +52,9 @@ def test_a_variable_set_to_another_value_sends_x_on_from_there() -> None:
     task = tasks.make("composition", n=6, k=4, hops=(1, 2, 4))
     pairs = task.counterfactuals("2-hop of 3", 20, seed=0)
     hidden = task.permutations.tolist()
-    for tokens, value, labels, own in zip(pairs.base.tokens, pairs.values.tolist(), pairs.labels, pairs.base.targets, strict=True):
+    for tokens, value, labels, own in zip(
+        pairs.base.tokens, pairs.values.tolist(), pairs.labels, pairs.base.targets, strict=True
+    ):
         sigma = (tokens % 6).view(4, 6).tolist()
         expected = own.clone()
         expected[3, 1] = value
@@ -55,7 +67,10 @@ def test_inputs_are_uniform_permutations_and_answers_uniform() -> None:
     batch = task.generate(20_000, "train", rng(0))
     values = batch.tokens.unflatten(1, (2, 4)) - torch.tensor([[0], [4]])
     assert torch.equal(values.sort(-1).values, torch.arange(4).expand_as(values))
-    for counts in (torch.bincount(values[:, 0] @ torch.tensor([64, 16, 4, 1])), torch.bincount(batch.targets[:, 2, 1])):
+    for counts in (
+        torch.bincount(values[:, 0] @ torch.tensor([64, 16, 4, 1])),
+        torch.bincount(batch.targets[:, 2, 1]),
+    ):
         shares = counts[counts > 0] / 20_000
         assert (shares * len(shares) - 1).abs().max() < 0.25
 
@@ -63,8 +78,15 @@ def test_inputs_are_uniform_permutations_and_answers_uniform() -> None:
 @pytest.mark.parametrize(("n", "k"), [(2, 3), (2, 4), (3, 1), (4, 1), (3, 2)])
 def test_few_inputs_are_split_with_none_left_out(n: int, k: int) -> None:
     task = tasks.make("composition", n=n, k=k, hops=(1,))
-    seen = {split: {tuple(row) for row in task.sample(2000, 0, split).tokens.tolist()} for split in ("train", "validation", "test")}
-    assert sum(map(len, seen.values())) == len(set().union(*seen.values())) == {2: 2, 3: 6, 4: 24}[n] ** k
+    seen = {
+        split: {tuple(row) for row in task.sample(2000, 0, split).tokens.tolist()}
+        for split in ("train", "validation", "test")
+    }
+    assert (
+        sum(map(len, seen.values()))
+        == len(set().union(*seen.values()))
+        == {2: 2, 3: 6, 4: 24}[n] ** k
+    )
 
 
 def asked(task, step: int, batch_size: int = 400) -> list[float]:
@@ -94,7 +116,10 @@ def test_the_stream_goes_on_where_it_was_entered() -> None:
     task = tasks.make("composition", weights=(1.0, 1.0, 1.0), stages=(0, 3, 5))
     whole = list(islice(task.stream("train", 2, 1000), 7))  # crosses a block
     later = list(islice(task.stream("train", 2, 1000, start=4), 3))
-    assert all(torch.equal(a.targets, b.targets) and torch.equal(a.tokens, b.tokens) for a, b in zip(whole[4:], later, strict=True))
+    assert all(
+        torch.equal(a.targets, b.targets) and torch.equal(a.tokens, b.tokens)
+        for a, b in zip(whole[4:], later, strict=True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,22 +34,36 @@ def test_the_theory_is_that_of_the_mixture_covariance(task):
     torch.testing.assert_close(values[:rank], task.utilities.flatten().sort(descending=True).values)
     for width in (0, 1, rank // 2, rank):
         best = torch.eye(task.n, dtype=torch.float64) - vectors[:, :width] @ vectors[:, :width].T
-        assert task.residual(width) == pytest.approx(float(torch.trace(covariance @ best)), abs=1e-9)
+        assert task.residual(width) == pytest.approx(
+            float(torch.trace(covariance @ best)), abs=1e-9
+        )
         assert sum(task.retained_features(width)) == min(width, rank)
-        assert float(task.task_losses(width) @ task.priors) == pytest.approx(task.residual(width), abs=1e-9)
+        assert float(task.task_losses(width) @ task.priors) == pytest.approx(
+            task.residual(width), abs=1e-9
+        )
 
 
 @settings(max_examples=25, deadline=None)
 @given(task=mixtures)
 def test_critical_widths_by_counting_up(task):
-    distinct = len({round(u, 12) for u in task.utilities.flatten().tolist()}) == task.utilities.numel()
+    distinct = (
+        len({round(u, 12) for u in task.utilities.flatten().tolist()}) == task.utilities.numel()
+    )
     for features in range(1, task.rank + 1):
         widths = range(1, task.n_tasks * task.rank + 1)
         for t in range(task.n_tasks):
             least = next(width for width in widths if task.retained_features(width)[t] >= features)
-            assert task.critical_width(t, features) == least if distinct else task.critical_width(t, features) >= least
+            assert (
+                task.critical_width(t, features) == least
+                if distinct
+                else task.critical_width(t, features) >= least
+            )
         every = next(width for width in widths if min(task.retained_features(width)) >= features)
-        assert task.critical_width(features=features) == every if distinct else task.critical_width(features=features) >= every
+        assert (
+            task.critical_width(features=features) == every
+            if distinct
+            else task.critical_width(features=features) >= every
+        )
 
 
 def test_rank_one_is_a_linear_staircase():
@@ -78,9 +92,13 @@ def test_labels_are_the_teachers_and_tasks_come_at_their_prior():
     share = torch.bincount(batch.masks["task"]).double() / 20_000
     assert (share - task.priors).abs().max() < 0.015
     assert torch.cov(batch.tokens.T).sub(torch.eye(12)).abs().max() < 0.05
-    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.03)
+    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(
+        task.chance["y"].loss, rel=0.03
+    )
     mean = batch.targets.mean(0)
-    assert (batch.targets - mean).square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.03)
+    assert (batch.targets - mean).square().sum(-1).mean().item() == pytest.approx(
+        task.chance["y"].loss, rel=0.03
+    )
 
 
 @pytest.mark.parametrize("gap", [1, 4, 16])
@@ -91,14 +109,18 @@ def test_bursts_keep_the_long_run_frequency(gap):
     share = torch.stack(counts).sum(0) / (steps * batch_size)
     assert (share - task.priors).abs().max() < 0.03
     if gap > 1:
-        assert all((int(count[-1]) > 0) == ((step + 1) % gap == 0) for step, count in enumerate(counts))
+        assert all(
+            (int(count[-1]) > 0) == ((step + 1) % gap == 0) for step, count in enumerate(counts)
+        )
 
 
 def test_fixed_normalisation_weights_an_enlarged_batch_up():
     task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalisation="fixed")
     batch = next(task.stream("train", 0, 50, start=7))
     errors = torch.rand(len(batch))
-    assert (errors * batch.weights).mean().item() == pytest.approx(errors.sum().item() / 50, rel=1e-5)
+    assert (errors * batch.weights).mean().item() == pytest.approx(
+        errors.sum().item() / 50, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("gap", [1, 3])
@@ -114,7 +136,9 @@ def test_shuffled_targets_say_nothing_about_the_input():
     task = RegressionMixture(n=8, n_tasks=2, rank=4).control("shuffled")
     batch = task.sample(20_000, seed=0)
     assert (batch.tokens.T @ batch.targets / 20_000).abs().max() < 0.04
-    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(task.chance["y"].loss, rel=0.05)
+    assert batch.targets.square().sum(-1).mean().item() == pytest.approx(
+        task.chance["y"].loss, rel=0.05
+    )
 
 
 def test_text_round_trips():
@@ -127,7 +151,9 @@ def test_text_round_trips():
 
 
 def test_errors():
-    with pytest.raises(ParameterError, match=r"regression-mixture: n=10: expected at least n_tasks × rank = 64"):
+    with pytest.raises(
+        ParameterError, match=r"regression-mixture: n=10: expected at least n_tasks × rank = 64"
+    ):
         RegressionMixture(n=10)
     with pytest.raises(ParameterError, match="gap=2: expected 1 where there is a single task"):
         RegressionMixture(n_tasks=1, gap=2)

@@ -13,7 +13,10 @@ from tasks.single_index import SingleIndex
 
 
 @settings(max_examples=20, deadline=None)
-@given(hermite=st.lists(st.floats(0.1, 1), min_size=2, max_size=6).map(tuple), rotation=st.one_of(st.none(), st.integers(0, 5)))
+@given(
+    hermite=st.lists(st.floats(0.1, 1), min_size=2, max_size=6).map(tuple),
+    rotation=st.one_of(st.none(), st.integers(0, 5)),
+)
 def test_targets_are_those_of_explicit_polynomials(hermite, rotation):
     task = SingleIndex(d=6, n_directions=3, hermite=hermite, rotation=rotation)
     batch = task.sample(4, seed=0)
@@ -23,12 +26,18 @@ def test_targets_are_those_of_explicit_polynomials(hermite, rotation):
 
 def test_directions_are_orthonormal_and_amplitudes_a_power_law():
     task = SingleIndex(d=12, n_directions=5, beta=1.5, rotation=3)
-    torch.testing.assert_close(task.directions @ task.directions.T, torch.eye(5, dtype=torch.float64))
-    torch.testing.assert_close(task.amplitudes / task.amplitudes[0], torch.arange(1, 6, dtype=torch.float64) ** -1.5)
+    torch.testing.assert_close(
+        task.directions @ task.directions.T, torch.eye(5, dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        task.amplitudes / task.amplitudes[0], torch.arange(1, 6, dtype=torch.float64) ** -1.5
+    )
     assert task.amplitudes.square().sum().item() == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("hermite", "variance"), [((0.0, 0.0, 1.0), 1.0), ((0.6, 0.0, 0.0, 0.8), 0.64)])
+@pytest.mark.parametrize(
+    ("hermite", "variance"), [((0.0, 0.0, 1.0), 1.0), ((0.6, 0.0, 0.0, 0.8), 0.64)]
+)
 def test_chance_is_the_variance(hermite, variance):
     task = SingleIndex(hermite=hermite)
     assert task.chance["y"].loss == pytest.approx(variance)
@@ -42,11 +51,15 @@ def test_predictions_are_power_laws():
     assert exponent == pytest.approx(task.beta, abs=0.1)  # up to logarithms
     window = torch.linspace(float(times[3]), float(times[60]), 50, dtype=torch.float64)
     loss = task.predicted_loss(window, times) + task.tail
-    assert np.polyfit(window.log().numpy(), loss.log().numpy(), 1)[0] == pytest.approx(task.loss_slope, abs=0.1)
+    assert np.polyfit(window.log().numpy(), loss.log().numpy(), 1)[0] == pytest.approx(
+        task.loss_slope, abs=0.1
+    )
     assert task.width_floor(0) == pytest.approx(1) and task.width_floor(192) == 0
     longer = SingleIndex(d=4096, n_directions=4000, beta=1.0)
     scale = float(task.amplitudes[0] / longer.amplitudes[0]) ** 2
-    assert task.tail == pytest.approx(longer.width_floor(192) * scale + longer.tail * scale, rel=1e-6)
+    assert task.tail == pytest.approx(
+        longer.width_floor(192) * scale + longer.tail * scale, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])
@@ -67,7 +80,9 @@ def test_shuffled_targets_say_nothing_about_the_input():
 
 
 def test_errors_and_parameters():
-    with pytest.raises(ParameterError, match="single-index: n_directions=65: expected at most d=64"):
+    with pytest.raises(
+        ParameterError, match="single-index: n_directions=65: expected at most d=64"
+    ):
         SingleIndex(n_directions=65)
     with pytest.raises(ParameterError, match="expected a coefficient of degree 1 or more"):
         SingleIndex(hermite=(1.0, 0.0))

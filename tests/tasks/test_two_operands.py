@@ -1,4 +1,6 @@
-"""Modular arithmetic, remainders, groups and hidden order, each against arithmetic written out another way."""
+"""Modular arithmetic, remainders, groups and hidden order, each against arithmetic written out
+another way.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,29 @@ BY_HAND = {
 def test_answers_on_the_grid_are_the_operation(p: int, operation: str) -> None:
     task = tasks.make("modular-arithmetic", p=p, operation=operation)
     answers = task.examples().targets[:, -1, 0].reshape(task.grid)
-    assert all(answers[x, y] == BY_HAND[operation](x, y) % p for x, y in itertools.product(range(p), repeat=2))
+    assert all(
+        answers[x, y] == BY_HAND[operation](x, y) % p
+        for x, y in itertools.product(range(p), repeat=2)
+    )
     assert (task.examples().targets[:, :-1] == IGNORE).all()
 
 
 def test_prompts_of_the_three_forms() -> None:
-    plain, short, apart = (tasks.make("modular-arithmetic", p=5, **form) for form in ({}, {"equals": False}, {"separate_vocabulary": True}))
-    assert plain.inputs()[7].tolist() == [1, 2, 5] and (plain.d_vocab, plain.n_ctx, plain.d_vocab_out) == (6, 3, 5)
+    plain, short, apart = (
+        tasks.make("modular-arithmetic", p=5, **form)
+        for form in ({}, {"equals": False}, {"separate_vocabulary": True})
+    )
+    assert plain.inputs()[7].tolist() == [1, 2, 5] and (
+        plain.d_vocab,
+        plain.n_ctx,
+        plain.d_vocab_out,
+    ) == (6, 3, 5)
     assert short.inputs()[7].tolist() == [1, 2] and (short.d_vocab, short.n_ctx) == (5, 2)
     assert apart.inputs()[7].tolist() == [1, 7, 10] and apart.d_vocab == 11
-    assert all(torch.equal(task.examples().targets[:, -1], plain.examples().targets[:, -1]) for task in (short, apart))
+    assert all(
+        torch.equal(task.examples().targets[:, -1], plain.examples().targets[:, -1])
+        for task in (short, apart)
+    )
 
 
 @pytest.mark.parametrize("p", [3, 7, 11, 113])
@@ -60,26 +75,55 @@ def test_a_table_of_the_callers_has_the_symmetry_of_its_group_or_none() -> None:
     task = tasks.make("modular-arithmetic", p=4, table=tuple(map(tuple, klein.table.tolist())))
     assert task.symmetry.group == klein == task.outputs[0].group
     maximum = tasks.make("modular-arithmetic", p=3, table=((0, 1, 2), (1, 1, 2), (2, 2, 2)))
-    assert maximum.symmetry is None and maximum.examples().targets[:, -1, 0].tolist() == [0, 1, 2, 1, 1, 2, 2, 2, 2]
+    assert maximum.symmetry is None and maximum.examples().targets[:, -1, 0].tolist() == [
+        0,
+        1,
+        2,
+        1,
+        1,
+        2,
+        2,
+        2,
+        2,
+    ]
     assert maximum.chance["answer"].accuracy == pytest.approx(5 / 9)
 
 
 def test_shuffled_labels_keep_the_counts_and_lose_the_sum() -> None:
-    true, shuffled = (tasks.make("modular-arithmetic", p=31, labels=labels) for labels in ("true", "shuffled"))
+    true, shuffled = (
+        tasks.make("modular-arithmetic", p=31, labels=labels) for labels in ("true", "shuffled")
+    )
     a, b = (task.examples().targets[:, -1, 0] for task in (true, shuffled))
     assert torch.equal(a.sort().values, b.sort().values)
     assert (a == b).double().mean() < 3 / 31
-    assert true.chance == shuffled.chance and true.chance["answer"].loss == pytest.approx(math.log(31))
-    assert not torch.equal(b, tasks.make("modular-arithmetic", p=31, labels="shuffled", label_seed=1).examples().targets[:, -1, 0])
+    assert true.chance == shuffled.chance and true.chance["answer"].loss == pytest.approx(
+        math.log(31)
+    )
+    assert not torch.equal(
+        b,
+        tasks.make("modular-arithmetic", p=31, labels="shuffled", label_seed=1)
+        .examples()
+        .targets[:, -1, 0],
+    )
 
 
 def test_the_sources_29_remainders() -> None:
     task = tasks.make("remainders")
-    assert len(task.outputs) == 29 and task.outputs[-1].n_classes == 109 and len(task.examples()) == 12_769
-    assert {split: len(index) for split, index in task.split(0).items()} == {"train": 3831, "validation": 1000, "test": 7938}
+    assert (
+        len(task.outputs) == 29
+        and task.outputs[-1].n_classes == 109
+        and len(task.examples()) == 12_769
+    )
+    assert {split: len(index) for split, index in task.split(0).items()} == {
+        "train": 3831,
+        "validation": 1000,
+        "test": 7938,
+    }
     x0, x1 = 17, 90
     answers = task.label_inputs(torch.tensor([[x0, x1, 113]]))[0, -1].tolist()
-    assert answers == [(x0 + 113 * x1) % int(output.name.removeprefix("mod ")) for output in task.outputs]
+    assert answers == [
+        (x0 + 113 * x1) % int(output.name.removeprefix("mod ")) for output in task.outputs
+    ]
     # by the Chinese remainder theorem the answers to all primes name the number
     assert len(task.examples().targets[:, -1].unique(dim=0)) == 12_769
 
@@ -87,7 +131,9 @@ def test_the_sources_29_remainders() -> None:
 def test_remainders_controls() -> None:
     task = tasks.make("remainders", p=23)
     assert task.control("masked").primes == (11, 13, 17, 19)
-    rows, basis = (sorted(of.examples().targets[:, -1].tolist()) for of in (task, task.control("shuffled")))
+    rows, basis = (
+        sorted(of.examples().targets[:, -1].tolist()) for of in (task, task.control("shuffled"))
+    )
     assert rows == basis
     divisible = tasks.make("remainders", p=23, target="divisibility").examples().targets[:, -1]
     assert torch.equal(divisible, (task.examples().targets[:, -1] == 0).long())
@@ -95,7 +141,10 @@ def test_remainders_controls() -> None:
 
 @given(st.integers(2, 40), st.integers(0, 99))
 def test_hidden_order_and_hidden_addition_follow_the_bijection(n: int, seed: int) -> None:
-    for name, by_rank in (("comparison", lambda a, b: int(a < b)), ("hidden-addition", lambda a, b: (a + b) % n)):
+    for name, by_rank in (
+        ("comparison", lambda a, b: int(a < b)),
+        ("hidden-addition", lambda a, b: (a + b) % n),
+    ):
         task = tasks.make(name, n=n, bijection_seed=seed)
         rank = list(task.tables()["rank"].values())
         assert sorted(rank) == list(range(n))
@@ -109,7 +158,9 @@ def test_a_rank_is_changed_by_changing_the_token() -> None:
     pairs = task.counterfactuals("rank of b", 64, seed=3)
     rank = task.ranks
     expected = (rank[pairs.base.tokens[:, 0]] < rank[pairs.source.tokens[:, 1]]).long()
-    assert torch.equal(pairs.labels[:, -1, 0], expected) and torch.equal(pairs.values, rank[pairs.source.tokens[:, 1]])
+    assert torch.equal(pairs.labels[:, -1, 0], expected) and torch.equal(
+        pairs.values, rank[pairs.source.tokens[:, 1]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +170,11 @@ def test_a_rank_is_changed_by_changing_the_token() -> None:
         ("modular-arithmetic", {"p": 1.5}, "p=1.5"),
         ("modular-arithmetic", {"train_fraction": 1.5}, "expected 0 to 1"),
         ("modular-arithmetic", {"train_fraction": 0.0}, "at least one of the 12769 pairs"),
-        ("modular-arithmetic", {"train_fraction": 0.8, "validation_fraction": 0.3}, "validation_fraction=0.3"),
+        (
+            "modular-arithmetic",
+            {"train_fraction": 0.8, "validation_fraction": 0.3},
+            "validation_fraction=0.3",
+        ),
         ("modular-arithmetic", {"p": 3, "table": ((0, 1), (1, 0))}, "expected p=3 rows of 3"),
         ("modular-arithmetic", {"p": 2, "table": ((0, 1), (1, 2))}, "answers from 0 to p-1=1"),
         ("remainders", {"masked": (4,)}, "of the primes below p=113"),

@@ -1,4 +1,6 @@
-"""The compact forward gives the plain one's logits at every read position, and the same gradients."""
+"""The compact forward gives the plain one's logits at every read position, and the same
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4
 
 @st.composite
 def problems(draw) -> tuple[ModelConfig, list[dict[str, Tensor]], list[Batch]]:
-    """A model of some kind, its weights in float64 for each seed, and a batch for each: some positions read, some padded."""
+    """A model of some kind, its weights in float64 for each seed, and a batch for each: some
+    positions read, some padded.
+    """
     models, n, pos, d_vocab = draw(SHAPES)
     d_vocab *= draw(st.sampled_from([1, 10]))
     n_layers, n_loops = draw(st.integers(1, 2)), draw(st.integers(1, 2))
@@ -46,11 +50,16 @@ def problems(draw) -> tuple[ModelConfig, list[dict[str, Tensor]], list[Batch]]:
     generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
     padded, everywhere = draw(st.booleans()), draw(st.booleans())
     batches = [_batch(config, n, padded, everywhere, generator) for _ in range(models)]
-    weights = [{name: value.double() + 0.1 for name, value in initialise(config, seed).items()} for seed in range(models)]
+    weights = [
+        {name: value.double() + 0.1 for name, value in initialise(config, seed).items()}
+        for seed in range(models)
+    ]
     return config, weights, batches
 
 
-def _batch(config: ModelConfig, n: int, padded: bool, everywhere: bool, generator: torch.Generator) -> Batch:
+def _batch(
+    config: ModelConfig, n: int, padded: bool, everywhere: bool, generator: torch.Generator
+) -> Batch:
     pos, outputs = config.n_ctx, len(config.output_sizes or (1,))
     tokens = torch.randint(config.d_vocab, (n, pos), generator=generator)
     targets = torch.randint(2, (n, pos, outputs), generator=generator)
@@ -79,7 +88,10 @@ def plain(weights: dict[str, Tensor], config: ModelConfig, batch: Batch) -> tupl
 @given(problems())
 def test_compact_equals_plain(problem):
     config, alone, batches = problem
-    stacked = {name: torch.stack([weights[name] for weights in alone]).requires_grad_() for name in alone[0]}
+    stacked = {
+        name: torch.stack([weights[name] for weights in alone]).requires_grad_()
+        for name in alone[0]
+    }
     prepared = compact(stack(batches), config)
     logits = forward.forward(stacked, config, prepared.layout)
     real = (prepared.targets != IGNORE).any(-1)
@@ -91,8 +103,13 @@ def test_compact_equals_plain(problem):
         assert torch.equal(prepared.targets[index][real[index]], targets)
         expected.square().sum().backward()
         for name, value in weights.items():
-            gradient, ours = (torch.zeros_like(value) if grad is None else grad for grad in (value.grad, _of(stacked[name].grad, index)))
-            torch.testing.assert_close(ours, gradient, rtol=1e-6, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}")
+            gradient, ours = (
+                torch.zeros_like(value) if grad is None else grad
+                for grad in (value.grad, _of(stacked[name].grad, index))
+            )
+            torch.testing.assert_close(
+                ours, gradient, rtol=1e-6, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
+            )
 
 
 def _of(gradient: Tensor | None, index: int) -> Tensor | None:

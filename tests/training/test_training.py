@@ -1,4 +1,6 @@
-"""The training engine against a plain loop, against itself in and out of ensembles, and across interruptions."""
+"""The training engine against a plain loop, against itself in and out of ensembles, and across
+interruptions.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ BRIEF = {"steps": 30, "evaluate_every": 10, "warmup": 3, "lr": 5e-3}
 
 
 def plain_losses(steps: int, weight_decay: float) -> list[float]:
-    """Training losses of a loop that anybody would write: the module's own forward, PyTorch's AdamW."""
+    """Training losses of a loop that anybody would write: the module's own forward, PyTorch's
+    AdamW.
+    """
     model = HookedTransformer(spec(TASK, SMALL).model, seed=0)
     data = TASK.examples()[TASK.split(0)["train"]]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98)
+    )
     warm_up = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / 3))
     losses = []
     for _ in range(steps):
@@ -55,10 +61,26 @@ def test_training_equals_a_plain_loop() -> None:
     ("task", "model", "training"),
     [
         (TASK, {**SMALL, "dropout": 0.1}, {**BRIEF, "grokfast": "ema"}),
-        (TASK, {**SMALL, "use_bias": False}, {**BRIEF, "batch_size": 8, "clip": 0.1, "optimizer": "adam", "weight_decay": 0.01}),
-        (tasks.make("remainders", p=5, train_fraction=0.6), SMALL, {**BRIEF, "grokfast": "ma", "grokfast_window": 4}),
-        (tasks.make("composition", n=3, k=2, hops=(1, 2)), {"d_model": 16, "n_layers": 2, "n_heads": 2}, {**BRIEF, "batch_size": 8, "eval_examples": 50}),
-        (tasks.make("listops", operands=2, depth=2), {"d_model": 16, "n_layers": 2, "n_loops": 2}, {**BRIEF, "batch_size": 4, "eval_examples": 20}),
+        (
+            TASK,
+            {**SMALL, "use_bias": False},
+            {**BRIEF, "batch_size": 8, "clip": 0.1, "optimizer": "adam", "weight_decay": 0.01},
+        ),
+        (
+            tasks.make("remainders", p=5, train_fraction=0.6),
+            SMALL,
+            {**BRIEF, "grokfast": "ma", "grokfast_window": 4},
+        ),
+        (
+            tasks.make("composition", n=3, k=2, hops=(1, 2)),
+            {"d_model": 16, "n_layers": 2, "n_heads": 2},
+            {**BRIEF, "batch_size": 8, "eval_examples": 50},
+        ),
+        (
+            tasks.make("listops", operands=2, depth=2),
+            {"d_model": 16, "n_layers": 2, "n_loops": 2},
+            {**BRIEF, "batch_size": 4, "eval_examples": 20},
+        ),
     ],
     ids=["dropout", "clipped", "remainders", "composition", "listops"],
 )
@@ -73,7 +95,11 @@ def test_same_curve_in_and_out_of_an_ensemble(task, model, training) -> None:
 
 def test_one_ensemble_holds_different_rates_and_labels() -> None:
     shuffled = dataclasses.replace(TASK, labels="shuffled")
-    specs = [spec(TASK, SMALL, {**BRIEF, "lr": 1e-3}), spec(TASK, SMALL, {**BRIEF, "weight_decay": 0.0, "min_lr": 1e-4}), spec(shuffled, SMALL, BRIEF, seed=3)]
+    specs = [
+        spec(TASK, SMALL, {**BRIEF, "lr": 1e-3}),
+        spec(TASK, SMALL, {**BRIEF, "weight_decay": 0.0, "min_lr": 1e-4}),
+        spec(shuffled, SMALL, BRIEF, seed=3),
+    ]
     together = train_many(specs)
     for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
         assert run.final == pytest.approx(alone.final, rel=2e-3, abs=1e-5)
@@ -81,15 +107,38 @@ def test_one_ensemble_holds_different_rates_and_labels() -> None:
 
 def test_students_descend_the_population_loss_to_the_closed_form() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
-    training = {"steps": 600, "batch_size": None, "optimizer": "adam", "weight_decay": 0.0, "lr": 0.02, "evaluate_every": 600}
-    runs = train_many([spec(task, {"width": width, "columns": 3, "decoder": "optimal"}, training) for width in (1, 3)])
+    training = {
+        "steps": 600,
+        "batch_size": None,
+        "optimizer": "adam",
+        "weight_decay": 0.0,
+        "lr": 0.02,
+        "evaluate_every": 600,
+    }
+    runs = train_many(
+        [
+            spec(task, {"width": width, "columns": 3, "decoder": "optimal"}, training)
+            for width in (1, 3)
+        ]
+    )
     for width, run in zip((1, 3), runs, strict=True):
         assert run.final["test.loss"] == pytest.approx(float(task.residual(width)), rel=0.02)
 
 
 def test_students_learn_from_batches() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
-    (run,) = train(task, {"width": 4}, {"steps": 200, "batch_size": 64, "optimizer": "adam", "weight_decay": 0.0, "lr": 0.02, "evaluate_every": 100})
+    (run,) = train(
+        task,
+        {"width": 4},
+        {
+            "steps": 200,
+            "batch_size": 64,
+            "optimizer": "adam",
+            "weight_decay": 0.0,
+            "lr": 0.02,
+            "evaluate_every": 100,
+        },
+    )
     assert run.final["test.loss"] < 0.2 * run.metrics[0]["test.loss"]
 
 
@@ -106,7 +155,13 @@ def interrupting(step: int):
 
 @pytest.mark.parametrize("seeds", [(4,), (4, 5)])
 def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
-    training = {**BRIEF, "grokfast": "ema", "batch_size": 8, "checkpoints": "linear", "n_checkpoints": 3}
+    training = {
+        **BRIEF,
+        "grokfast": "ema",
+        "batch_size": 8,
+        "checkpoints": "linear",
+        "n_checkpoints": 3,
+    }
     model, handler = {**SMALL, "dropout": 0.2}, signal.getsignal(signal.SIGINT)
     whole = train(TASK, model, training, seeds=seeds, out=tmp_path / "whole")
     cut = train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", progress=interrupting(20))
@@ -119,7 +174,9 @@ def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
         assert b.status == "finished"
         assert (a.path / "metrics.jsonl").read_bytes() == (b.path / "metrics.jsonl").read_bytes()
         assert (a.path / "ckpt.pt").read_bytes() == (b.path / "ckpt.pt").read_bytes()
-        assert sorted(path.name for path in (b.path / "checkpoints").iterdir()) == [f"step-{step:08d}.pt" for step in (0, 10, 20, 30)]
+        assert sorted(path.name for path in (b.path / "checkpoints").iterdir()) == [
+            f"step-{step:08d}.pt" for step in (0, 10, 20, 30)
+        ]
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -144,7 +201,11 @@ def test_a_directory_keeps_its_run(tmp_path: Path) -> None:
 
 
 def test_a_non_finite_loss_names_step_and_parameter() -> None:
-    with pytest.raises(NonFiniteError, match=r"seed 0: the loss at step \d+ is not finite, first in (embed|pos_embed|blocks|unembed|the logits)"):
+    with pytest.raises(
+        NonFiniteError,
+        match=r"seed 0: the loss at step \d+ is not finite, "
+        r"first in (embed|pos_embed|blocks|unembed|the logits)",
+    ):
         train(TASK, SMALL, {**BRIEF, "optimizer": "sgd", "lr": 1e30})
 
 
@@ -160,7 +221,9 @@ def test_a_non_finite_run_leaves_its_ensemble_alone() -> None:
 def test_early_stops() -> None:
     (reached,) = train(TASK, SMALL, {**BRIEF, "stop_accuracy": 0.0})
     assert (reached.status, reached.final["step"]) == ("stopped", 0)
-    (flat,) = train(TASK, SMALL, {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 2, "stop_after": 30})
+    (flat,) = train(
+        TASK, SMALL, {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 2, "stop_after": 30}
+    )
     assert (flat.status, flat.final["step"]) == ("stopped", 30)
 
 
@@ -191,23 +254,38 @@ def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
     subject, split = run.subject(), TASK.split(0)
     for name in ("train", "test"):
         index = split[name]
-        assert run.final[f"{name}.accuracy"] == pytest.approx(subject.accuracy(subject.logits()[index], subject.targets[index])["answer"])
-        assert run.final[f"{name}.loss"] == pytest.approx(subject.loss(subject.logits()[index], subject.targets[index])["answer"], rel=1e-5)
-    assert json.loads((run.path / "config.json").read_text())["task"]["name"] == "modular-arithmetic"
+        assert run.final[f"{name}.accuracy"] == pytest.approx(
+            subject.accuracy(subject.logits()[index], subject.targets[index])["answer"]
+        )
+        assert run.final[f"{name}.loss"] == pytest.approx(
+            subject.loss(subject.logits()[index], subject.targets[index])["answer"], rel=1e-5
+        )
+    assert (
+        json.loads((run.path / "config.json").read_text())["task"]["name"] == "modular-arithmetic"
+    )
 
 
-# --- the optimiser ----------------------------------------------------------------------------------------------------
+# --- the optimiser --------------------------------------------------------------------------------
 @settings(deadline=None, max_examples=20)
-@given(kind=st.sampled_from(["adamw", "adam", "sgd"]), decay=st.floats(0, 0.5), momentum=st.floats(0, 0.9), seed=st.integers(0, 99))
+@given(
+    kind=st.sampled_from(["adamw", "adam", "sgd"]),
+    decay=st.floats(0, 0.5),
+    momentum=st.floats(0, 0.9),
+    seed=st.integers(0, 99),
+)
 def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(5, generator=generator, dtype=torch.float64)
-    config = TrainConfig(optimizer=kind, lr=0.1, weight_decay=decay, momentum=momentum, warmup=0, precision="float64")
+    config = TrainConfig(
+        optimizer=kind, lr=0.1, weight_decay=decay, momentum=momentum, warmup=0, precision="float64"
+    )
     ours = FlatParameters([{"W": start}], dtype=torch.float64)
     optimiser = Optimiser([config], ours)
     theirs = torch.nn.Parameter(start.clone())
     reference = {
-        "adamw": lambda: torch.optim.AdamW([theirs], lr=0.1, betas=config.betas, weight_decay=decay),
+        "adamw": lambda: torch.optim.AdamW(
+            [theirs], lr=0.1, betas=config.betas, weight_decay=decay
+        ),
         "adam": lambda: torch.optim.Adam([theirs], lr=0.1, betas=config.betas, weight_decay=decay),
         "sgd": lambda: torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=decay),
     }[kind]()
@@ -224,7 +302,16 @@ def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: 
 @pytest.mark.parametrize("start", ["first", "zero"])
 def test_grokfast_ema_by_hand(start: str) -> None:
     gradients = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    config = TrainConfig(optimizer="sgd", lr=1.0, weight_decay=0.0, warmup=0, grokfast="ema", grokfast_alpha=0.9, grokfast_lamb=2.0, grokfast_start=start)
+    config = TrainConfig(
+        optimizer="sgd",
+        lr=1.0,
+        weight_decay=0.0,
+        warmup=0,
+        grokfast="ema",
+        grokfast_alpha=0.9,
+        grokfast_lamb=2.0,
+        grokfast_start=start,
+    )
     flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
     optimiser = Optimiser([config], flat)
     slow = gradients[0] if start == "first" else torch.zeros(3, dtype=torch.float64)
@@ -241,7 +328,15 @@ def test_grokfast_ema_by_hand(start: str) -> None:
 
 def test_grokfast_ma_averages_the_window() -> None:
     gradients = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    config = TrainConfig(optimizer="sgd", lr=1.0, weight_decay=0.0, warmup=0, grokfast="ma", grokfast_window=3, grokfast_lamb=0.5)
+    config = TrainConfig(
+        optimizer="sgd",
+        lr=1.0,
+        weight_decay=0.0,
+        warmup=0,
+        grokfast="ma",
+        grokfast_window=3,
+        grokfast_lamb=0.5,
+    )
     flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
     optimiser = Optimiser([config], flat)
     expected = torch.zeros(3, dtype=torch.float64)

@@ -1,4 +1,6 @@
-"""Workers train what this process would have trained, the same bits however many they are; an interruption keeps everything."""
+"""Workers train what this process would have trained, the same bits however many they are; an
+interruption keeps everything.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,20 @@ TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
 
 
-def specs(out: Path | None, steps: int = 20, every: int = 10, lrs: tuple[float, ...] = (1e-3, 2e-3, 1e-3)) -> list[Spec]:
+def specs(
+    out: Path | None, steps: int = 20, every: int = 10, lrs: tuple[float, ...] = (1e-3, 2e-3, 1e-3)
+) -> list[Spec]:
     """Two shapes: the last run is wider than the others."""
     widths = [16] * (len(lrs) - 1) + [24]
     train = {"steps": steps, "evaluate_every": every}
     return [
-        spec(TASK, {**SMALL, "d_model": width}, {**train, "lr": lr}, seed=i, out=None if out is None else out / str(i))
+        spec(
+            TASK,
+            {**SMALL, "d_model": width},
+            {**train, "lr": lr},
+            seed=i,
+            out=None if out is None else out / str(i),
+        )
         for i, (width, lr) in enumerate(zip(widths, lrs, strict=True))
     ]
 
@@ -37,7 +47,13 @@ def test_workers_train_as_one_process_does_and_name_the_run_that_failed(tmp_path
     alone = train_many(specs(tmp_path / "alone", lrs=lrs))
     seen: list[Progress] = []
     apart = train_many(specs(tmp_path / "2", lrs=lrs), workers=2, progress=seen.append)
-    assert [run.status for run in apart] == ["finished", "finished", "finished", "failed", "finished"]
+    assert [run.status for run in apart] == [
+        "finished",
+        "finished",
+        "finished",
+        "failed",
+        "finished",
+    ]
     assert "is not finite" in apart[3].error
     assert len({now.part for now in seen}) > 1
     more = train_many(specs(tmp_path / "3", lrs=lrs), workers=3)

@@ -1,4 +1,6 @@
-"""Causal language models in a Hugging Face model directory (``config.json`` and weights), offline."""
+"""Causal language models in a Hugging Face model directory (``config.json`` and weights),
+offline.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,19 @@ def read(path: Path, content: Any) -> Found | None:
     if not isinstance(given, Mapping) or "model_type" not in given:
         return None
     if not any(file for pattern in WEIGHTS for file in path.glob(pattern)):
-        raise CheckpointError(f"{path}: a Hugging Face configuration without weights; expected {' or '.join(WEIGHTS)} beside it")
+        raise CheckpointError(
+            f"{path}: a Hugging Face configuration without weights; expected "
+            f"{' or '.join(WEIGHTS)} beside it"
+        )
     from mechint.models.bridge import boot
 
     model = boot(path)
-    return Found(config=model.cfg, model=model, extra={"model_type": given["model_type"], "d_vocab": model.cfg.d_vocab, "n_ctx": model.cfg.n_ctx})
+    return Found(
+        config=model.cfg,
+        model=model,
+        extra={
+            "model_type": given["model_type"],
+            "d_vocab": model.cfg.d_vocab,
+            "n_ctx": model.cfg.n_ctx,
+        },
+    )

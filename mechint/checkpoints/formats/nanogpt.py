@@ -1,7 +1,8 @@
 """nanoGPT's ckpt.pt: ``{model, optimizer, model_args, iter_num, best_val_loss, config}``.
 
-Its activation is the exact GELU; files from before June 2023 were made with the tanh approximation and do not say so, so
-``extra["assumed"]`` names what was taken. The unembedding is the embedding, or its own matrix where the file has one.
+Its activation is the exact GELU; files from before June 2023 were made with the tanh approximation
+and do not say so, so ``extra["assumed"]`` names what was taken. The unembedding is the embedding,
+or its own matrix where the file has one.
 """
 
 from __future__ import annotations
@@ -29,15 +30,25 @@ def read(path: Path, content: Any) -> Found | None:
     try:
         config, weights = _convert(state, content["model_args"])
     except (KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path}: a nanoGPT checkpoint, but damaged or incomplete: {error}") from error
+        raise CheckpointError(
+            f"{path}: a nanoGPT checkpoint, but damaged or incomplete: {error}"
+        ) from error
     step, metrics = record(content)
     given = content.get("config")
-    extra = {"assumed": {"act_fn": "gelu"}} | ({"config": plain_values(given)} if isinstance(given, Mapping) else {})
+    extra = {"assumed": {"act_fn": "gelu"}} | (
+        {"config": plain_values(given)} if isinstance(given, Mapping) else {}
+    )
     return Found(config=config, weights=weights, step=step, metrics=metrics, extra=extra)
 
 
-def _convert(state: Mapping[str, Tensor], given: Mapping[str, Any]) -> tuple[ModelConfig, dict[str, Tensor]]:
-    n_heads, embedding, positions = given["n_head"], state["transformer.wte.weight"], state["transformer.wpe.weight"]
+def _convert(
+    state: Mapping[str, Tensor], given: Mapping[str, Any]
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    n_heads, embedding, positions = (
+        given["n_head"],
+        state["transformer.wte.weight"],
+        state["transformer.wpe.weight"],
+    )
     unembedding = state.get("lm_head.weight", embedding)
     d_vocab, d_model = embedding.shape
     if not isinstance(n_heads, int) or n_heads < 1 or d_model % n_heads:
@@ -60,24 +71,54 @@ def _convert(state: Mapping[str, Tensor], given: Mapping[str, Any]) -> tuple[Mod
     weights = {"embed.W_E": embedding, "pos_embed.W_pos": positions, "unembed.W_U": unembedding.T}
     if biased:
         weights["unembed.b_U"] = unembedding.new_zeros(unembedding.shape[0])
-    weights |= _named(state, {"transformer.ln_f.weight": "ln_final.w", "transformer.ln_f.bias": "ln_final.b"}, biased)
+    weights |= _named(
+        state,
+        {"transformer.ln_f.weight": "ln_final.w", "transformer.ln_f.bias": "ln_final.b"},
+        biased,
+    )
     for layer in range(n_layers):
-        weights |= {f"blocks.{layer}.{name}": value for name, value in _block(state, f"transformer.h.{layer}.", n_heads, biased).items()}
+        weights |= {
+            f"blocks.{layer}.{name}": value
+            for name, value in _block(state, f"transformer.h.{layer}.", n_heads, biased).items()
+        }
     return config, weights
 
 
-def _named(state: Mapping[str, Tensor], names: Mapping[str, str], biased: bool) -> dict[str, Tensor]:
+def _named(
+    state: Mapping[str, Tensor], names: Mapping[str, str], biased: bool
+) -> dict[str, Tensor]:
     return {new: state[old] for old, new in names.items() if biased or not old.endswith(".bias")}
 
 
 def _block(state: Mapping[str, Tensor], at: str, n_heads: int, biased: bool) -> dict[str, Tensor]:
     """One block: weights stand on the left there (torch's Linear), q, k and v in one matrix."""
-    block = _named(state, {f"{at}ln_{i}.{old}": f"ln{i}.{new}" for i in (1, 2) for old, new in (("weight", "w"), ("bias", "b"))}, biased)
-    block |= _named(state, {f"{at}mlp.c_fc.bias": "mlp.b_in", f"{at}mlp.c_proj.bias": "mlp.b_out", f"{at}attn.c_proj.bias": "attn.b_O"}, biased)
-    block |= {"mlp.W_in": state[f"{at}mlp.c_fc.weight"].T, "mlp.W_out": state[f"{at}mlp.c_proj.weight"].T}
+    block = _named(
+        state,
+        {
+            f"{at}ln_{i}.{old}": f"ln{i}.{new}"
+            for i in (1, 2)
+            for old, new in (("weight", "w"), ("bias", "b"))
+        },
+        biased,
+    )
+    block |= _named(
+        state,
+        {
+            f"{at}mlp.c_fc.bias": "mlp.b_in",
+            f"{at}mlp.c_proj.bias": "mlp.b_out",
+            f"{at}attn.c_proj.bias": "attn.b_O",
+        },
+        biased,
+    )
+    block |= {
+        "mlp.W_in": state[f"{at}mlp.c_fc.weight"].T,
+        "mlp.W_out": state[f"{at}mlp.c_proj.weight"].T,
+    }
     for which, rows in zip("QKV", state[f"{at}attn.c_attn.weight"].chunk(3), strict=True):
         block[f"attn.W_{which}"] = rows.unflatten(0, (n_heads, -1)).transpose(1, 2)
-    for which, bias in zip("QKV", state[f"{at}attn.c_attn.bias"].chunk(3) if biased else (), strict=biased):
+    for which, bias in zip(
+        "QKV", state[f"{at}attn.c_attn.bias"].chunk(3) if biased else (), strict=biased
+    ):
         block[f"attn.b_{which}"] = bias.unflatten(0, (n_heads, -1))
     block["attn.W_O"] = state[f"{at}attn.c_proj.weight"].T.unflatten(0, (n_heads, -1))
     return block

@@ -1,10 +1,12 @@
 """mechint's own checkpoint: tensors and plain values only, in a ``.pt`` or a ``.safetensors`` file.
 
-    {"format": "mechint", "version": 1, "kind": "transformer", "config": {…}, "task": {"name", "parameters"} | None,
-     "step": 1200, "metrics": {…}, "train": {…} | None, "seed": 0, "versions": {…}, "state": {name: tensor}}
+    {"format": "mechint", "version": 1, "kind": "transformer", "config": {…}, "task": {"name",
+    "parameters"} | None,
+     "step": 1200, "metrics": {…}, "train": {…} | None, "seed": 0, "versions": {…}, "state": {name:
+         tensor}}
 
-The safetensors twin holds ``state`` as its tensors and the rest as JSON under the metadata key "mechint". The bytes are
-a function of the contents and the versions alone.
+The safetensors twin holds ``state`` as its tensors and the rest as JSON under the metadata key
+"mechint". The bytes are a function of the contents and the versions alone.
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ def save_checkpoint(
     # through JSON: plain values whatever numpy or torch scalars the caller gave
     header = json.loads(json.dumps(header, default=lambda value: value.tolist()))
     # a copy each: a view would drag its whole storage into the file
-    state = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in weights.items()}
+    state = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in weights.items()
+    }
     if Path(path).suffix == ".safetensors":
         from safetensors.torch import save
 
@@ -79,7 +84,11 @@ def save_checkpoint(
 
 def read(path: Path, content: Any) -> Found | None:
     """mechint's ckpt.pt."""
-    if not isinstance(content, Mapping) or content.get("format") != FORMAT or isinstance(content, SafeTensors):
+    if (
+        not isinstance(content, Mapping)
+        or content.get("format") != FORMAT
+        or isinstance(content, SafeTensors)
+    ):
         return None
     return _found(path, content, state_dict(content.get("state")))
 
@@ -93,18 +102,30 @@ def read_safetensors(path: Path, content: Any) -> Found | None:
     except ValueError as error:
         raise CheckpointError(f"{path}: its header is damaged: {error}") from error
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: its header is damaged: got {type(header).__name__}, expected a mapping")
+        raise CheckpointError(
+            f"{path}: its header is damaged: got {type(header).__name__}, expected a mapping"
+        )
     return _found(path, header, dict(content))
 
 
 def _found(path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | None) -> Found:
     version = header.get("version")
     if version != VERSION:
-        raise CheckpointError(f"{path}: mechint checkpoint of version {version!r}, expected {VERSION}; a newer mechint may read it")
+        raise CheckpointError(
+            f"{path}: mechint checkpoint of version {version!r}, expected {VERSION}; a newer "
+            "mechint may read it"
+        )
     task, metrics = header.get("task"), header.get("metrics")
     told = task is None or (isinstance(task, Mapping) and {"name", "parameters"} <= set(task))
-    if state is None or not isinstance(header.get("config"), Mapping) or not isinstance(metrics, Mapping) or not told:
-        raise CheckpointError(f"{path}: a mechint checkpoint whose state, config, task or metrics is damaged")
+    if (
+        state is None
+        or not isinstance(header.get("config"), Mapping)
+        or not isinstance(metrics, Mapping)
+        or not told
+    ):
+        raise CheckpointError(
+            f"{path}: a mechint checkpoint whose state, config, task or metrics is damaged"
+        )
     return Found(
         config=settings(config_class(str(header.get("kind"))), header["config"], path),
         weights=state,

@@ -1,9 +1,11 @@
-"""Models of Zhong et al. 2023, The Clock and the Pizza: a state dict, and beside it a JSON file with its configuration.
+"""Models of Zhong et al. 2023, The Clock and the Pizza: a state dict, and beside it a JSON file
+with its configuration.
 
-``model_X.pt`` goes with ``config_X.json``. Attention is ``attn_coeff * softmax + (1 - attn_coeff)``, and every position
-sees every other whatever "attention_dir" says: their code has no mask. Inputs are ``x y``, with a last token ``=`` when
-"eqn_sign", the second operand with tokens of its own when "diff_vocab". "funcs" is Python text; it is compared with the
-functions known here, never evaluated.
+``model_X.pt`` goes with ``config_X.json``. Attention is
+``attn_coeff * softmax + (1 - attn_coeff)``, and every position sees every other whatever
+"attention_dir" says: their code has no mask. Inputs are ``x y``, with a last token ``=`` when
+"eqn_sign", the second operand with tokens of its own when "diff_vocab". "funcs" is Python text; it
+is compared with the functions known here, never evaluated.
 """
 
 from __future__ import annotations
@@ -36,18 +38,34 @@ def read(path: Path, content: Any) -> Found | None:
     if not is_left_facing(state):
         if given is None:
             return None
-        kind = "a linear model" if "model_type" in given or given.get("use_linear") else "no transformer"
+        kind = (
+            "a linear model"
+            if "model_type" in given or given.get("use_linear")
+            else "no transformer"
+        )
         raise CheckpointError(f"{path}: {kind} of the pizza code; only its transformers are read")
     if given is None:
         wanted = " or ".join(place.name for place in _places(path))
-        raise CheckpointError(f"{path}: weights of the pizza code without their configuration (attn_coeff); expected {wanted} beside the file")
+        raise CheckpointError(
+            f"{path}: weights of the pizza code without their configuration (attn_coeff); "
+            f"expected {wanted} beside the file"
+        )
     try:
         rate = float(given["attn_coeff"])
-        config, weights = turn_round(path, state, str(given.get("act_fn", "relu")), attention_dir="bidirectional", attention_rate=rate)
+        config, weights = turn_round(
+            path,
+            state,
+            str(given.get("act_fn", "relu")),
+            attention_dir="bidirectional",
+            attention_rate=rate,
+        )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{path}: its configuration is not usable: attn_coeff={given.get('attn_coeff')!r}, expected 0 to 1") from error
+        raise CheckpointError(
+            f"{path}: its configuration is not usable: "
+            f"attn_coeff={given.get('attn_coeff')!r}, expected 0 to 1"
+        ) from error
     parameters = _task(given)
     return Found(
         config=config,
@@ -80,4 +98,10 @@ def _task(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     shares = {"train_fraction": given["frac"]} if isinstance(given.get("frac"), float) else {}
     equals, separate = bool(given.get("eqn_sign")), bool(given.get("diff_vocab"))
-    return {"p": given["C"], "operation": OPERATIONS[match[1]], "equals": equals, "separate_vocabulary": separate, **shares}
+    return {
+        "p": given["C"],
+        "operation": OPERATIONS[match[1]],
+        "equals": equals,
+        "separate_vocabulary": separate,
+        **shares,
+    }

@@ -1,8 +1,10 @@
-"""Models of Chughtai et al. 2023, A Toy Model of Universality: TransformerLens state dicts with x_embed and y_embed.
+"""Models of Chughtai et al. 2023, A Toy Model of Universality: TransformerLens state dicts with
+x_embed and y_embed.
 
-``cfg.json`` beside the file names the group: cyclic groups are modular addition and dihedral groups have mechint's order of
-elements. The order of the permutations is written nowhere, so for symmetric and alternating groups the task is the
-multiplication table that the model itself answers with, if that is a group's; ``extra`` says so.
+``cfg.json`` beside the file names the group: cyclic groups are modular addition and dihedral groups
+have mechint's order of elements. The order of the permutations is written nowhere, so for symmetric
+and alternating groups the task is the multiplication table that the model itself answers with, if
+that is a group's; ``extra`` says so.
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ def read(path: Path, content: Any) -> Found | None:
     if state is None:
         return None
     if {"W_x", "W_y", "W_U"} <= set(state):
-        raise CheckpointError(f"{path}: an MLP of the rep-theory code; only its transformers are read")
+        raise CheckpointError(
+            f"{path}: an MLP of the rep-theory code; only its transformers are read"
+        )
     if not {*BUFFERS, "embed.W_E"} <= set(state):
         return None
-    config, weights, _ = interpret(path, {name: value for name, value in state.items() if name not in BUFFERS}, KNOWN)
+    config, weights, _ = interpret(
+        path, {name: value for name, value in state.items() if name not in BUFFERS}, KNOWN
+    )
     given = json_beside(path.with_name("cfg.json"))
     given = given if isinstance(given, Mapping) and "group" in given else {}
     recorded = json_beside(path.with_name("summary_metrics.json"))
@@ -49,12 +55,18 @@ def read(path: Path, content: Any) -> Found | None:
         task=task,
         parameters=parameters,
         step=given.get("num_epochs"),
-        metrics={name: metrics[name] for name in ("train_loss", "test_loss", "train_acc", "test_acc") if name in metrics},
+        metrics={
+            name: metrics[name]
+            for name in ("train_loss", "test_loss", "train_acc", "test_acc")
+            if name in metrics
+        },
         extra=({"config": plain_values(given)} if given else {}) | note,
     )
 
 
-def _task(given: Mapping[str, Any], config: ModelConfig, weights: Mapping[str, Tensor]) -> tuple[str | None, dict[str, Any], dict[str, str]]:
+def _task(
+    given: Mapping[str, Any], config: ModelConfig, weights: Mapping[str, Tensor]
+) -> tuple[str | None, dict[str, Any], dict[str, str]]:
     """Name and parameters of the task, and a note where it was read from the model."""
     group, n = given.get("group"), given.get("group_parameter")
     if group == "CyclicGroup":
@@ -67,8 +79,22 @@ def _task(given: Mapping[str, Any], config: ModelConfig, weights: Mapping[str, T
     try:
         FiniteGroup(table)
     except DataError as error:
-        return None, {}, {"task": f"the model's answers are no group's ({error}), and the order of the elements of {group} is not recorded"}
-    note = {"task": f"the multiplication table the model answers with, since the order of the elements of {group}({n}) is not recorded"}
+        return (
+            None,
+            {},
+            {
+                "task": (
+                    f"the model's answers are no group's ({error}), and the order of the elements "
+                    f"of {group} is not recorded"
+                )
+            },
+        )
+    note = {
+        "task": (
+            "the multiplication table the model answers with, since the order of the elements of "
+            f"{group}({n}) is not recorded"
+        )
+    }
     return "groups", {"group": f"{group[0]}{n}", "table": table}, note
 
 
@@ -79,4 +105,8 @@ def _answers(config: ModelConfig, weights: Mapping[str, Tensor]) -> list[list[in
     pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n))
     prompts = torch.cat([pairs, torch.full((n * n, 1), config.d_vocab - 1)], 1)
     with torch.no_grad():
-        return torch.cat([model(part)[:, -1].argmax(-1) for part in prompts.split(4096)]).view(n, n).tolist()
+        return (
+            torch.cat([model(part)[:, -1].argmax(-1) for part in prompts.split(4096)])
+            .view(n, n)
+            .tolist()
+        )

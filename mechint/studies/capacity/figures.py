@@ -14,7 +14,10 @@ from mechint.training import Run
 
 
 def _by_width(runs: Runs, **labels: Any) -> dict[int, list[Run]]:
-    return {width: runs.select(width=width, **labels) for width in sorted(runs.values_of("width", **labels))}
+    return {
+        width: runs.select(width=width, **labels)
+        for width in sorted(runs.values_of("width", **labels))
+    }
 
 
 def _held(group: list[Run]) -> np.ndarray:
@@ -23,12 +26,22 @@ def _held(group: list[Run]) -> np.ndarray:
 
 
 def _steps(critical: list[int], widths: list[int]) -> dict[str, Any]:
-    """A trace: for every row (task) the place between two columns (widths) where it is predicted to begin."""
+    """A trace: for every row (task) the place between two columns (widths) where it is predicted to
+    begin.
+    """
     places = [sum(width < wanted for width in widths) - 0.5 for wanted in critical]
     x = [place for place in places for _ in (0, 1)]
     y = [edge for t in range(len(places)) for edge in (t - 0.5, t + 0.5)]
     line = {"color": "#D55E00", "width": 3}
-    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "name": "predicted", "showlegend": False}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "line": line,
+        "name": "predicted",
+        "showlegend": False,
+    }
 
 
 def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
@@ -36,24 +49,45 @@ def _diagram(runs: Runs, arm: str, title: str, caption: str) -> Figure:
     widths, task = list(groups), task_of(next(iter(groups.values()))[0])
     table = np.stack([_held(group) for group in groups.values()], axis=1)
     names = [f"{t + 1} ({prior:.0%})" for t, prior in enumerate(task.priors.tolist())]
-    titles: dict[str, Any] = {"x_title": "width m", "y_title": "task (share of the data)", "z_title": "features held"}
+    titles: dict[str, Any] = {
+        "x_title": "width m",
+        "y_title": "task (share of the data)",
+        "z_title": "features held",
+    }
     shown = figures.heatmap(table, title=title, caption=caption, annotate=False, **titles)
     edges = _steps([task.critical_width(t) for t in range(task.n_tasks)], widths)
     layout = dict(shown.spec["layout"])
-    for axis, ticks in (("xaxis", [str(width) for width in widths]), ("yaxis", names)):  # columns and rows by number, so that edges have places
-        layout[axis] = {**layout[axis], "type": "linear", "tickmode": "array", "tickvals": list(range(len(ticks))), "ticktext": ticks}
+    for axis, ticks in (
+        ("xaxis", [str(width) for width in widths]),
+        ("yaxis", names),
+    ):  # columns and rows by number, so that edges have places
+        layout[axis] = {
+            **layout[axis],
+            "type": "linear",
+            "tickmode": "array",
+            "tickvals": list(range(len(ticks))),
+            "ticktext": ticks,
+        }
     return Figure({"data": [*shown.spec["data"], edges], "layout": layout}, shown.caption)
 
 
 def phase(runs: Runs) -> Figure:
     """Features held by task and width, with the predicted beginning of every task."""
-    caption = "Features of every task held at every width. The line is the predicted critical width: left of it a task should be absent, right of it present."
+    caption = (
+        "Features of every task held at every width. The line is the predicted critical width: "
+        "left of it a task should be absent, right of it present."
+    )
     return _diagram(runs, "phase", "Which width holds which task", caption)
 
 
 def staircase(runs: Runs) -> Figure:
     """The same with one feature a task."""
-    return _diagram(runs, "staircase", "One feature a task", "With one feature a task every step of width buys the next rarer task: a linear staircase.")
+    return _diagram(
+        runs,
+        "staircase",
+        "One feature a task",
+        "With one feature a task every step of width buys the next rarer task: a linear staircase.",
+    )
 
 
 def residuals(runs: Runs, mass: float) -> Figure:
@@ -62,25 +96,47 @@ def residuals(runs: Runs, mass: float) -> Figure:
     task = task_of(next(iter(groups.values()))[0])
     common = task.common(mass)
     total = float(task.common_spectrum(mass).sum())
-    left = [float(np.mean([residual_of(run, mass) for run in group])) / total for group in groups.values()]
+    left = [
+        float(np.mean([residual_of(run, mass) for run in group])) / total
+        for group in groups.values()
+    ]
     series: dict[str, Any] = {"frequent tasks: residual": left}
     for t in (len(common), task.n_tasks - 1):
         if t < task.n_tasks:
-            series[f"task {t + 1}: features held"] = [float(_held(group)[t]) / task.rank for group in groups.values()]
+            series[f"task {t + 1}: features held"] = [
+                float(_held(group)[t]) / task.rank for group in groups.values()
+            ]
     titles: dict[str, Any] = {"x_title": "width m", "y_title": "share (0–1)"}
-    caption = "The rare tasks' features appear only once little of the frequent tasks is left to explain."
-    return figures.lines(list(groups), series, title="Residual and rare tasks", markers=True, caption=caption, **titles)
+    caption = (
+        "The rare tasks' features appear only once little of the frequent tasks is left to explain."
+    )
+    return figures.lines(
+        list(groups),
+        series,
+        title="Residual and rare tasks",
+        markers=True,
+        caption=caption,
+        **titles,
+    )
 
 
 def retention(runs: Runs) -> Figure:
     """Rare features at the end over the gap, one curve a width."""
     gaps = sorted(runs.values_of("gap", arm="retention"))
     series = {
-        f"width {width}": [_held(runs.select(arm="retention", gap=gap, width=width))[-1] for gap in gaps] for width in runs.values_of("width", arm="retention")
+        f"width {width}": [
+            _held(runs.select(arm="retention", gap=gap, width=width))[-1] for gap in gaps
+        ]
+        for width in runs.values_of("width", arm="retention")
     }
     titles: dict[str, Any] = {"x_title": "steps between showings", "y_title": "rare features held"}
-    caption = "Features of the rarest task at the end, at the same long-run frequency: narrow models lose them as the showings move apart."
-    return figures.lines(gaps, series, title="Retention", x_log=True, markers=True, caption=caption, **titles)
+    caption = (
+        "Features of the rarest task at the end, at the same long-run frequency: narrow models "
+        "lose them as the showings move apart."
+    )
+    return figures.lines(
+        gaps, series, title="Retention", x_log=True, markers=True, caption=caption, **titles
+    )
 
 
 def retention_curves(runs: Runs) -> Figure:
@@ -92,8 +148,18 @@ def retention_curves(runs: Runs) -> Figure:
         rare = f"test.features.{task_of(group[0]).n_tasks - 1}"
         x[f"width {width}"] = [row["step"] for row in group[0].metrics]
         y[f"width {width}"] = np.mean([[row[rare] for row in run.metrics] for run in group], axis=0)
-    caption = f"The rarest task, shown every {gap} steps: wide models build on each showing, narrow ones fall back."
-    return figures.lines(x, y, title="Retention over time", x_title="step", y_title="rare features held", caption=caption)
+    caption = (
+        f"The rarest task, shown every {gap} steps: wide models build on each showing, narrow "
+        "ones fall back."
+    )
+    return figures.lines(
+        x,
+        y,
+        title="Retention over time",
+        x_title="step",
+        y_title="rare features held",
+        caption=caption,
+    )
 
 
 def data(runs: Runs) -> Figure:
@@ -101,8 +167,28 @@ def data(runs: Runs) -> Figure:
     widths = sorted(runs.values_of("width", arm="data"))
     series = {}
     for factor in (1, 10):
-        series[f"data × {factor}"] = [np.mean([run.final["test.loss"] for run in runs.select(arm="data", factor=factor, width=width)]) for width in widths]
+        series[f"data × {factor}"] = [
+            np.mean(
+                [
+                    run.final["test.loss"]
+                    for run in runs.select(arm="data", factor=factor, width=width)
+                ]
+            )
+            for width in widths
+        ]
     task = task_of(runs.select(arm="data")[0])
     series["limit"] = [task.residual(width) for width in widths]
-    caption = "Loss over width with the data once and ten times, beside the limit Σ of the utilities left out: data moves a model to its limit, not past it."
-    return figures.lines(widths, series, title="Ten times the data", x_title="width m", y_title="loss", markers=True, y_log=True, caption=caption)
+    caption = (
+        "Loss over width with the data once and ten times, beside the limit Σ of the utilities "
+        "left out: data moves a model to its limit, not past it."
+    )
+    return figures.lines(
+        widths,
+        series,
+        title="Ten times the data",
+        x_title="width m",
+        y_title="loss",
+        markers=True,
+        y_log=True,
+        caption=caption,
+    )

@@ -1,4 +1,5 @@
-"""Keep the results of studies in the repository: ``python -m mechint.studies.core.record runs/*-laptop`` after the studies ran.
+"""Keep the results of studies in the repository:
+``python -m mechint.studies.core.record runs/*-laptop`` after the studies ran.
 
 results/STUDY/claims.json   claims, verdicts and numbers
 results/STUDY/page.json     the report as data, for ``mechint gallery build``
@@ -21,8 +22,10 @@ from mechint.studies.core.runner import KIND
 
 CLAIMS = "claims.json"
 HEAD = (
-    "# Results of the studies\n\nWritten by `make studies`; not edited by hand. Every claim of a paper with its verdict here; criteria, reasons, "
-    "numbers and figures are in each study's\n`claims.json` and `page.json` (`mechint gallery build results`).\n"
+    "# Results of the studies\n\nWritten by `make studies`; not edited by hand. Every claim "
+    "of a paper with its verdict here; criteria, reasons, "
+    "numbers and figures are in each study's\n`claims.json` and `page.json` (`mechint "
+    "gallery build results`).\n"
 )
 BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
 """The marks between which README.md shows the claims."""
@@ -30,8 +33,11 @@ BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
 Rows = Sequence[Mapping[str, Any]]
 
 
-def record(places: Iterable[str | Path], results: str | Path = "results", readme: str | Path | None = None) -> Path:
-    """Copy claims and page of the studies in `places` to `results`, and write the tables of all studies kept there.
+def record(
+    places: Iterable[str | Path], results: str | Path = "results", readme: str | Path | None = None
+) -> Path:
+    """Copy claims and page of the studies in `places` to `results`, and write the tables of all
+    studies kept there.
 
     Raises:
         RunError: a place that holds no finished study, or a `readme` without the marks.
@@ -51,7 +57,9 @@ def record(places: Iterable[str | Path], results: str | Path = "results", readme
         before, begun, rest = text.partition(BEGIN)
         _, ended, after = rest.partition(END)
         if not (begun and ended):
-            raise RunError(f"{readme}: has no place for the claims, between {BEGIN.strip()} and {END.strip()}")
+            raise RunError(
+                f"{readme}: has no place for the claims, between {BEGIN.strip()} and {END.strip()}"
+            )
         write_text(Path(readme), f"{before}{BEGIN}\n{summary(results)}\n{END}{after}")
     return results / "README.md"
 
@@ -71,20 +79,34 @@ def table(results: Path) -> str:
     """The claims kept under `results` as Markdown, a section a study."""
     parts = [HEAD]
     for study, size, claims in _kept(results):
-        parts.append(f"\n## {study} ({size})\n\n| | the paper | here | verdict |\n| --- | --- | --- | --- |\n")
+        parts.append(
+            f"\n## {study} ({size})\n\n| | the paper | here | verdict |\n| --- | --- | --- | "
+            "--- |\n"
+        )
         for claim in claims:
             note = f" ({claim['note']})" if claim["note"] else ""
-            parts.append(_row(claim["letter"], claim["statement"], claim["ours"] + note, claim["verdict"]))
+            parts.append(
+                _row(claim["letter"], claim["statement"], claim["ours"] + note, claim["verdict"])
+            )
     return "".join(parts)
 
 
 def summary(results: Path) -> str:
-    """Claims and verdicts in one table; what is not tested at the size that was run is named below it."""
+    """Claims and verdicts in one table; what is not tested at the size that was run is named below
+    it.
+    """
     parts, untested = ["| study | | claim | verdict |\n| --- | --- | --- | --- |\n"], []
     for study, size, claims in _kept(results):
         for claim in claims:
             if claim["verdict"] != "not tested":
-                parts.append(_row(f"`{study}`", claim["letter"], claim["statement"].rstrip("."), claim["verdict"]))
+                parts.append(
+                    _row(
+                        f"`{study}`",
+                        claim["letter"],
+                        claim["statement"].rstrip("."),
+                        claim["verdict"],
+                    )
+                )
         letters = [claim["letter"] for claim in claims if claim["verdict"] == "not tested"]
         untested += [f"`{study}` {', '.join(letters)} (size `{size}`)"] if letters else []
     return "".join(parts) + (f"\nNot tested: {'; '.join(untested)}.\n" if untested else "")

@@ -1,4 +1,5 @@
-"""Run a study to its report, in a directory where a stopped study goes on without repeating finished runs.
+"""Run a study to its report, in a directory where a stopped study goes on without repeating
+finished runs.
 
 DIR/study.json     which study at which size; another one is refused
 DIR/runs/NAME/     a run directory each
@@ -53,18 +54,24 @@ def find_study(name: str) -> Study:
 
 
 def reproduce(
-    name: str, size: str = "laptop", out: str | Path | None = None, progress: Callable[[str], None] | None = None, *, device: str = "cpu"
+    name: str,
+    size: str = "laptop",
+    out: str | Path | None = None,
+    progress: Callable[[str], None] | None = None,
+    *,
+    device: str = "cpu",
 ) -> Reproduction:
     """Train what the study's paper trained, hold its claims against it, and write the report.
 
     Args:
         name: a study of the registry; size: "smoke", "laptop" or "full".
-        out: the study's directory; ``runs/NAME-SIZE`` when None. What is finished there is not trained again.
+        out: the study's directory; ``runs/NAME-SIZE`` when None. What is finished there is not
+            trained again.
         progress: called with a line of text a few times a second; device: "cpu" or "cuda".
 
     Raises:
-        UnknownNameError: no such study or size. RunError: `out` holds something else. KeyboardInterrupt: after
-            Ctrl-C, with everything kept.
+        UnknownNameError: no such study or size. RunError: `out` holds something else.
+            KeyboardInterrupt: after Ctrl-C, with everything kept.
     """
     study = find_study(name)
     if size not in SIZES:
@@ -85,24 +92,35 @@ def reproduce(
     analysis = study.analyse(runs, size)
     frame = _frame(planned, trained)
     write_text(place / "runs.csv", frame.to_csv(index=False))
-    write_text(place / "claims.json", json.dumps([claim.to_dict() for claim in analysis.claims], indent=1, ensure_ascii=False) + "\n")
+    write_text(
+        place / "claims.json",
+        json.dumps([claim.to_dict() for claim in analysis.claims], indent=1, ensure_ascii=False)
+        + "\n",
+    )
     page = _page(study, size, analysis, runs)
     write_text(place / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     return Reproduction(analysis.claims, frame, write_page(page, place / "report.html"))
 
 
 def duration(study: Study, size: str, device: str = "cpu") -> float:
-    """Seconds the runs would take, from a few steps of one run of every kind timed now; ensembles make it less."""
+    """Seconds the runs would take, from a few steps of one run of every kind timed now; ensembles
+    make it less.
+    """
     kinds: dict[str, list[Planned]] = {}
     for one in study.runs(size):
         shape = {**one.spec.to_dict(), "train": one.spec.train.batch_size}
         kinds.setdefault(json.dumps(shape, sort_keys=True), []).append(one)
-    return sum(_seconds_a_step(of_a_kind[0], device) * sum(one.spec.train.steps for one in of_a_kind) for of_a_kind in kinds.values())
+    return sum(
+        _seconds_a_step(of_a_kind[0], device) * sum(one.spec.train.steps for one in of_a_kind)
+        for of_a_kind in kinds.values()
+    )
 
 
 def _seconds_a_step(one: Planned, device: str) -> float:
     def timed(steps: int) -> float:
-        train = dataclasses.replace(one.spec.train, steps=steps, evaluate_every=steps, eval_examples=2, checkpoints="last")
+        train = dataclasses.replace(
+            one.spec.train, steps=steps, evaluate_every=steps, eval_examples=2, checkpoints="last"
+        )
         started = time.perf_counter()
         train_many([dataclasses.replace(one.spec, train=train, out=None)], device=device)
         return time.perf_counter() - started
@@ -123,12 +141,16 @@ def _steps_left(spec: Spec) -> int:
 
 
 class _Watch:
-    """Turns the steps of ensembles into "run k of n, time left"; work is counted in steps of one run, and `left` says how many each has."""
+    """Turns the steps of ensembles into "run k of n, time left"; work is counted in steps of one
+    run, and `left` says how many each has.
+    """
 
     def __init__(self, left: Sequence[int], show: Callable[[str], None]) -> None:
         self.runs, self.total, self.show = len(left), sum(left), show
         self.begun, self.started = sum(steps == 0 for steps in left), time.monotonic()
-        self.first: dict[int, tuple[int, Progress]] = {}  # of each ensemble: its first run's number, and its first and latest progress
+        self.first: dict[
+            int, tuple[int, Progress]
+        ] = {}  # of each ensemble: its first run's number, and its first and latest progress
         self.latest: dict[int, Progress] = {}
 
     def __call__(self, now: Progress) -> None:
@@ -137,9 +159,16 @@ class _Watch:
             self.begun += now.models
         self.latest[now.part] = now
         run, first = self.first[now.part]
-        work = sum(begun.models * (self.latest[part].step - begun.step) for part, (_, begun) in self.first.items())
+        work = sum(
+            begun.models * (self.latest[part].step - begun.step)
+            for part, (_, begun) in self.first.items()
+        )
         elapsed = time.monotonic() - self.started
-        left = f", about {in_words(elapsed * (self.total - work) / work)} left" if work and elapsed > 2 else ""
+        left = (
+            f", about {in_words(elapsed * (self.total - work) / work)} left"
+            if work and elapsed > 2
+            else ""
+        )
         several = f"-{run + first.models - 1}" if first.models > 1 else ""
         self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
 
@@ -150,7 +179,13 @@ def in_words(seconds: float) -> str:
     >>> in_words(30), in_words(600), in_words(7200)
     ('30 s', '10 min', '2.0 h')
     """
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _open(place: Path, name: str, size: str) -> Path:
@@ -163,7 +198,10 @@ def _open(place: Path, name: str, size: str) -> Path:
         except (OSError, ValueError) as error:
             raise RunError(f"{kind}: cannot be read: {error}; choose another --out") from error
         if there != wanted:
-            raise RunError(f"{place}: holds the study {there.get('study')} at size {there.get('size')}, not {name} at size {size}; choose another --out")
+            raise RunError(
+                f"{place}: holds the study {there.get('study')} at size {there.get('size')}, "
+                f"not {name} at size {size}; choose another --out"
+            )
         return place
     if place.is_dir() and any(place.iterdir()):
         raise RunError(f"{place}: is not empty and holds no study; choose another --out")
@@ -177,12 +215,16 @@ def _frame(planned: Sequence[Planned], trained: Sequence[Run]) -> pd.DataFrame:
 
     rows = []
     for one, run in zip(planned, trained, strict=True):
-        rows.append({"run": one.name, **one.labels, "status": run.status, "error": run.error, **run.final})
+        rows.append(
+            {"run": one.name, **one.labels, "status": run.status, "error": run.error, **run.final}
+        )
     return pd.DataFrame(rows)
 
 
 def _page(study: Study, size: str, analysis: Analysis, runs: Runs) -> Page:
-    """The report: claims first, then the figures, the sensitivity rows, other tables, provenance."""
+    """The report: claims first, then the figures, the sensitivity rows, other tables,
+    provenance.
+    """
     sections = [Section("Claims", lead=verdicts(analysis.claims), claims=analysis.claims)]
     if analysis.figures:
         sections.append(Section("Figures", figures=analysis.figures))
@@ -193,15 +235,29 @@ def _page(study: Study, size: str, analysis: Analysis, runs: Runs) -> Page:
         sections.append(Section("Numbers", tables=analysis.tables))
     absent = {**{f"run {name}": error for name, error in runs.failed.items()}, **analysis.missing}
     if absent:
-        sections.append(Section("Not made", paragraphs=[f"{name}: {error}" for name, error in absent.items()]))
+        sections.append(
+            Section("Not made", paragraphs=[f"{name}: {error}" for name, error in absent.items()])
+        )
     settings = {name: runs.spec(name).to_dict() for name in _one_of_each_arm(runs)}
     facts = {"study": study.name, "size": size, "runs": str(len(runs))}
-    return Page(study.title, sections, "mechint study", study.summary, facts, plain({**manifest(), "runs": settings}))
+    return Page(
+        study.title,
+        sections,
+        "mechint study",
+        study.summary,
+        facts,
+        plain({**manifest(), "runs": settings}),
+    )
 
 
 def _one_of_each_arm(runs: Runs) -> list[str]:
     """The first run of every set of labels that differ in more than the seed."""
-    arms = {json.dumps({key: value for key, value in labels.items() if key != "seed"}, default=str): name for name, labels in reversed(runs.labels.items())}
+    arms = {
+        json.dumps(
+            {key: value for key, value in labels.items() if key != "seed"}, default=str
+        ): name
+        for name, labels in reversed(runs.labels.items())
+    }
     return list(reversed(arms.values()))
 
 

@@ -1,7 +1,7 @@
 """What a study is: the runs of a paper, and the claims that are held against them.
 
-A study lists its runs and analyses them; it trains nothing and writes nothing. A claim whose runs failed is not
-tested, with the error as its note, and the other claims go on.
+A study lists its runs and analyses them; it trains nothing and writes nothing. A claim whose runs
+failed is not tested, with the error as its note, and the other claims go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ SIZES = ("smoke", "laptop", "full")
 
 @dataclass(frozen=True)
 class Planned:
-    """One run of a study: a name of its own (the folder), what is trained, and what the DataFrame says of it."""
+    """One run of a study: a name of its own (the folder), what is trained, and what the DataFrame
+    says of it.
+    """
 
     name: str
     spec: Spec
@@ -42,9 +44,11 @@ def plan(
     seed: int = 0,
     **labels: Any,
 ) -> Planned:
-    """A run of the registry's `task` with `parameters`, its name ending in the seed; `labels` say which arm it is of.
+    """A run of the registry's `task` with `parameters`, its name ending in the seed; `labels` say
+    which arm it is of.
 
-    >>> planned = plan("direct", "composition", {"n": 3, "k": 2, "hops": (2,)}, {"d_model": 16}, {"steps": 5}, seed=1, arm="direct")
+    >>> planned = plan("direct", "composition", {"n": 3, "k": 2, "hops": (2,)}, {"d_model": 16},
+    ...     {"steps": 5}, seed=1, arm="direct")
     >>> planned.name, dict(planned.labels), planned.spec.train.seed
     ('direct-1', {'arm': 'direct', 'seed': 1}, 1)
     """
@@ -53,7 +57,9 @@ def plan(
 
 
 class Runs(Mapping[str, Run]):
-    """Runs by name. Reading one that has failed raises TrainingError, so that only the claims that need it are lost."""
+    """Runs by name. Reading one that has failed raises TrainingError, so that only the claims that
+    need it are lost.
+    """
 
     def __init__(self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]]) -> None:
         self._runs, self.labels = dict(runs), dict(labels)
@@ -61,7 +67,11 @@ class Runs(Mapping[str, Run]):
     def __getitem__(self, name: str) -> Run:
         run = self._runs[name]
         if run.status not in ("finished", "stopped"):
-            raise TrainingError(f"run {name} has failed: {run.error}" if run.status == "failed" else f"run {name} has not finished")
+            raise TrainingError(
+                f"run {name} has failed: {run.error}"
+                if run.status == "failed"
+                else f"run {name} has not finished"
+            )
         return run
 
     def __iter__(self) -> Iterator[str]:
@@ -76,11 +86,23 @@ class Runs(Mapping[str, Run]):
 
     def names(self, **labels: Any) -> list[str]:
         """Names of the runs with all these labels."""
-        return [name for name, own in self.labels.items() if all(own.get(key) == value for key, value in labels.items())]
+        return [
+            name
+            for name, own in self.labels.items()
+            if all(own.get(key) == value for key, value in labels.items())
+        ]
 
     def values_of(self, label: str, **labels: Any) -> list[Any]:
-        """The different values of `label` among the runs with all these labels, in the order planned."""
-        return list(dict.fromkeys(self.labels[name][label] for name in self.names(**labels) if label in self.labels[name]))
+        """The different values of `label` among the runs with all these labels, in the order
+        planned.
+        """
+        return list(
+            dict.fromkeys(
+                self.labels[name][label]
+                for name in self.names(**labels)
+                if label in self.labels[name]
+            )
+        )
 
     def spec(self, name: str) -> Spec:
         """What was asked for in the run `name`, whether it failed or not."""
@@ -96,8 +118,8 @@ class Runs(Mapping[str, Run]):
 class Stated:
     """A claim as the paper makes it, and how it will be judged: written down before the runs.
 
-    paper: the paper's own figure; criterion: what our runs must show; reason: why that is fair; sizes: where it is
-    judged, the smallest first.
+    paper: the paper's own figure; criterion: what our runs must show; reason: why that is fair;
+    sizes: where it is judged, the smallest first.
     """
 
     letter: str
@@ -110,7 +132,9 @@ class Stated:
 
 @dataclass(frozen=True)
 class Finding:
-    """What our runs show: whether the criterion is met, our figure in words, the numbers behind it."""
+    """What our runs show: whether the criterion is met, our figure in words, the numbers behind
+    it.
+    """
 
     holds: bool
     ours: str
@@ -119,10 +143,12 @@ class Finding:
 
 
 class Analysis:
-    """Claims, figures and tables of a study, gathered one by one; what a failed run spoils is left out and named.
+    """Claims, figures and tables of a study, gathered one by one; what a failed run spoils is left
+    out and named.
 
-    claims: in the order judged; figures: name → Figure; sensitivity: name → Table of the alternatives to what the
-    paper leaves open; tables: other numbers; missing: name of a figure or table → why it could not be made.
+    claims: in the order judged; figures: name → Figure; sensitivity: name → Table of the
+    alternatives to what the paper leaves open; tables: other numbers; missing: name of a figure or
+    table → why it could not be made.
 
     >>> stated = Stated("a", "it learns", "accuracy 1", "accuracy ≥ 0.9", "far above chance")
     >>> book = Analysis("composition", "laptop")
@@ -141,21 +167,54 @@ class Analysis:
     def judge(self, stated: Stated, measure: Callable[[], Finding]) -> Claim:
         """Measure a claim and give the verdict; size smoke measures and judges nothing."""
         if self.size != "smoke" and self.size not in stated.sizes:
-            claim = self._claim(stated, "not tested", "not measured at this size", note=f"size {stated.sizes[0]} tests it")
+            claim = self._claim(
+                stated,
+                "not tested",
+                "not measured at this size",
+                note=f"size {stated.sizes[0]} tests it",
+            )
         else:
             try:
                 found = measure()
             except MechintError as error:
                 claim = self._claim(stated, "not tested", "could not be measured", note=str(error))
             else:
-                verdict = "not tested" if self.size == "smoke" else "reproduced" if found.holds else "not reproduced"
-                note = f"size smoke judges no claim; size {stated.sizes[0]} does" if self.size == "smoke" else found.note
+                verdict = (
+                    "not tested"
+                    if self.size == "smoke"
+                    else "reproduced"
+                    if found.holds
+                    else "not reproduced"
+                )
+                note = (
+                    f"size smoke judges no claim; size {stated.sizes[0]} does"
+                    if self.size == "smoke"
+                    else found.note
+                )
                 claim = self._claim(stated, verdict, found.ours, found.values, note)
         self.claims.append(claim)
         return claim
 
-    def _claim(self, stated: Stated, verdict: str, ours: str, values: Mapping[str, Any] | None = None, note: str = "") -> Claim:
-        return Claim(self.study, stated.letter, stated.statement, stated.paper, ours, stated.criterion, stated.reason, verdict, values or {}, note)
+    def _claim(
+        self,
+        stated: Stated,
+        verdict: str,
+        ours: str,
+        values: Mapping[str, Any] | None = None,
+        note: str = "",
+    ) -> Claim:
+        return Claim(
+            self.study,
+            stated.letter,
+            stated.statement,
+            stated.paper,
+            ours,
+            stated.criterion,
+            stated.reason,
+            verdict,
+            values or {},
+            note,
+        )
 
     def draw(self, name: str, make: Callable[[], Figure]) -> None:
         """Add a figure."""
@@ -177,7 +236,9 @@ class Analysis:
 
 
 class Study(abc.ABC):
-    """One paper. Class attributes: `name` (of the registry), `title`, `summary` (the paper in three sentences)."""
+    """One paper. Class attributes: `name` (of the registry), `title`, `summary` (the paper in three
+    sentences).
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -209,4 +270,8 @@ def mean_and_spread(values: Sequence[float], digits: int = 2) -> str:
     ('0.95 ± 0.05 (3 runs)', '0.50 (1 run)')
     """
     mean = f"{np.mean(values):.{digits}f}"
-    return f"{mean} ± {np.std(values, ddof=1):.{digits}f} ({len(values)} runs)" if len(values) > 1 else f"{mean} (1 run)"
+    return (
+        f"{mean} ± {np.std(values, ddof=1):.{digits}f} ({len(values)} runs)"
+        if len(values) > 1
+        else f"{mean} (1 run)"
+    )

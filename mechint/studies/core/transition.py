@@ -1,4 +1,6 @@
-"""Where along model size a task is learned: a logistic curve of accuracy against the logarithm of the parameters."""
+"""Where along model size a task is learned: a logistic curve of accuracy against the logarithm of
+the parameters.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ STEEPEST = 40.0
 
 @dataclass(frozen=True)
 class Transition:
-    """A fitted curve accuracy = 1 / (1 + exp(−slope · (ln parameters − middle))), and where it passes a level.
+    """A fitted curve accuracy = 1 / (1 + exp(−slope · (ln parameters − middle))), and where it
+    passes a level.
 
-    parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn again with replacement, each size on
-    its own. A level that lies above the largest model, where the runs never pass it, is at infinity.
+    parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn
+    again with replacement, each size on its own. A level that lies above the largest model, where
+    the runs never pass it, is at infinity.
     """
 
     parameters: Array
@@ -32,7 +36,9 @@ class Transition:
     samples: Array
 
     def at(self, level: float = 0.5) -> float:
-        """Parameters at which the curve passes `level`; infinite beyond the largest model, the smallest model where all lie above."""
+        """Parameters at which the curve passes `level`; infinite beyond the largest model, the
+        smallest model where all lie above.
+        """
         return self._within(self._solve(level, self.middle, self.slope))
 
     def interval(self, level: float = 0.5) -> tuple[float, float]:
@@ -65,8 +71,11 @@ def logistic(x: Array, middle: float | Array, slope: float | Array) -> Array:
     return 0.5 * (1 + np.tanh(0.5 * slope * (x - middle)))
 
 
-def fit_transition(parameters: ArrayLike, accuracies: ArrayLike, *, bootstrap: int = 200, seed: int = 0) -> Transition:
-    """Least squares of the logistic curve over ln parameters, with a bootstrap over the runs of each size.
+def fit_transition(
+    parameters: ArrayLike, accuracies: ArrayLike, *, bootstrap: int = 200, seed: int = 0
+) -> Transition:
+    """Least squares of the logistic curve over ln parameters, with a bootstrap over the runs of
+    each size.
 
     Args:
         parameters: (n,) weights of each model; accuracies: (n,) 0–1, one a run.
@@ -74,30 +83,53 @@ def fit_transition(parameters: ArrayLike, accuracies: ArrayLike, *, bootstrap: i
     Raises:
         DataError: fewer than two different sizes.
 
-    >>> fit_transition([1e3, 1e4, 1e5, 1e6], [0.0, 0.1, 0.9, 1.0], bootstrap=5).at(0.5).__round__(-3)
+    >>> fit_transition([1e3, 1e4, 1e5, 1e6], [0.0, 0.1, 0.9, 1.0],
+    ...     bootstrap=5).at(0.5).__round__(-3)
     32000.0
     """
-    x, y = np.log(np.asarray(parameters, dtype=np.float64)), np.asarray(accuracies, dtype=np.float64)
+    x, y = (
+        np.log(np.asarray(parameters, dtype=np.float64)),
+        np.asarray(accuracies, dtype=np.float64),
+    )
     if len(np.unique(x)) < 2:
-        raise DataError(f"transition: runs of {len(np.unique(x))} size; expected at least two sizes")
+        raise DataError(
+            f"transition: runs of {len(np.unique(x))} size; expected at least two sizes"
+        )
     generator = rng("transition", seed)
     members = [np.flatnonzero(x == size) for size in np.unique(x)]
     spread = y.copy()
-    for index in members:  # runs drawn again vary less than runs by the factor (n - 1) / n, much where a size has few
-        spread[index] = y[index].mean() + math.sqrt(len(index) / max(len(index) - 1, 1)) * (y[index] - y[index].mean())
-    drawn = (np.concatenate([generator.choice(index, len(index)) for index in members]) for _ in range(bootstrap))
+    for index in (
+        members
+    ):  # runs drawn again vary less than runs by the factor (n - 1) / n, much where a size has few
+        spread[index] = y[index].mean() + math.sqrt(len(index) / max(len(index) - 1, 1)) * (
+            y[index] - y[index].mean()
+        )
+    drawn = (
+        np.concatenate([generator.choice(index, len(index)) for index in members])
+        for _ in range(bootstrap)
+    )
     samples = np.array([_least_squares(x[index], spread[index]) for index in drawn]).reshape(-1, 2)
     return Transition(np.exp(x), y, *_least_squares(x, y), samples)
 
 
 def _least_squares(x: Array, y: Array) -> tuple[float, float]:
-    """Middle and slope of the best curve: a coarse grid, then refined about its best point; no start value can mislead it."""
+    """Middle and slope of the best curve: a coarse grid, then refined about its best point; no
+    start value can mislead it.
+    """
     span = x.max() - x.min()
-    middles, slopes = np.linspace(x.min() - span, x.max() + span, 61), np.geomspace(0.2, STEEPEST, 25)
+    middles, slopes = (
+        np.linspace(x.min() - span, x.max() + span, 61),
+        np.geomspace(0.2, STEEPEST, 25),
+    )
     for _ in range(4):
         errors = ((logistic(x, middles[:, None, None], slopes[:, None]) - y) ** 2).sum(-1)
         i, j = np.unravel_index(errors.argmin(), errors.shape)
-        middle, slope, step, factor = middles[i], slopes[j], middles[1] - middles[0], slopes[1] / slopes[0]
+        middle, slope, step, factor = (
+            middles[i],
+            slopes[j],
+            middles[1] - middles[0],
+            slopes[1] / slopes[0],
+        )
         middles = np.linspace(middle - step, middle + step, 21)
         slopes = np.clip(np.geomspace(slope / factor, slope * factor, 11), 0.2, STEEPEST)
     return float(middle), float(slope)

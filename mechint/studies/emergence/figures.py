@@ -17,13 +17,29 @@ def loss(runs: Runs) -> Figure:
     x, y = {}, {}
     for beta, group in measured.mixtures(runs).items():
         run, later = group[0], slice(1, None)
-        steps, loss, window = measured.steps_of(run)[later], measured.full_loss(run)[later], measured.window(run)[later]
+        steps, loss, window = (
+            measured.steps_of(run)[later],
+            measured.full_loss(run)[later],
+            measured.window(run)[later],
+        )
         x[f"β = {beta:g}"], y[f"β = {beta:g}"] = steps, loss
         slope = task_of(run).loss_slope
         middle = np.exp(np.log(loss[window]).mean() - slope * np.log(steps[window]).mean())
         x[f"t^{slope:.2f}"], y[f"t^{slope:.2f}"] = steps[window], middle * steps[window] ** slope
-    caption = "The loss (tail of the power law added) falls as a power of time; the short lines have the predicted slopes, over the fitted window."
-    return figures.lines(x, y, title="Loss over time", x_title="step", y_title="loss (share of the target's variance)", x_log=True, y_log=True, caption=caption)
+    caption = (
+        "The loss (tail of the power law added) falls as a power of time; the short lines have "
+        "the predicted slopes, over the fitted window."
+    )
+    return figures.lines(
+        x,
+        y,
+        title="Loss over time",
+        x_title="step",
+        y_title="loss (share of the target's variance)",
+        x_log=True,
+        y_log=True,
+        caption=caption,
+    )
 
 
 def times(runs: Runs) -> Figure:
@@ -39,8 +55,16 @@ def times(runs: Runs) -> Figure:
         fit = np.polyfit(np.log(fitted + 1), np.log(times[fitted]), 1)
         name = f"fit, p^{fit[0]:.2f}"
         x[name], y[name] = fitted + 1, np.exp(np.polyval(fit, np.log(fitted + 1)))
-    caption = "Each direction's emergence time against its number: straight lines of slope β. The fits cover the directions predicted to lie inside the run."
-    style: dict[str, Any] = {"x_title": "direction p", "y_title": "emergence time T_p (steps)", "x_log": True, "y_log": True}
+    caption = (
+        "Each direction's emergence time against its number: straight lines of slope β. The "
+        "fits cover the directions predicted to lie inside the run."
+    )
+    style: dict[str, Any] = {
+        "x_title": "direction p",
+        "y_title": "emergence time T_p (steps)",
+        "x_log": True,
+        "y_log": True,
+    }
     return figures.lines(x, y, title="Emergence times", caption=caption, **style)
 
 
@@ -50,9 +74,18 @@ def alignment(runs: Runs) -> Figure:
     run = group[1.0 if 1.0 in group else next(iter(group))][0]
     shown = [p for p in (0, 1, 2, 4, 8, 16, 32, 64) if p < task_of(run).n_directions]
     series = {f"p = {p + 1}": measured.curve(run, f"alignment.{p}")[1:] for p in shown}
-    caption = f"Alignment with single directions, β = {task_of(run).beta:g}: a long plateau, then a sharp rise; weaker directions (larger p) come later."
+    caption = (
+        f"Alignment with single directions, β = {task_of(run).beta:g}: a long plateau, then a "
+        "sharp rise; weaker directions (larger p) come later."
+    )
     style: dict[str, Any] = {"x_title": "step", "y_title": "alignment (0–1)", "x_log": True}
-    return figures.lines(measured.steps_of(run)[1:], series, title="Emergence, direction by direction", caption=caption, **style)
+    return figures.lines(
+        measured.steps_of(run)[1:],
+        series,
+        title="Emergence, direction by direction",
+        caption=caption,
+        **style,
+    )
 
 
 def floor(runs: Runs) -> Figure:
@@ -63,14 +96,36 @@ def floor(runs: Runs) -> Figure:
         means = np.array([np.mean(each) for each in measured.floor_losses(runs, beta).values()])
         series[f"β = {beta:g}"] = means
         series[f"m^{1 - 2 * beta:g}"] = means[0] * (widths / widths[0]) ** (1 - 2 * beta)
-    caption = "The last loss of students of m neurons (mean over seeds, tail added), beside lines of the predicted slope from the first point on."
-    style: dict[str, Any] = {"x_title": "neurons m", "y_title": "last loss (share of the variance)", "x_log": True, "y_log": True, "markers": True}
+    caption = (
+        "The last loss of students of m neurons (mean over seeds, tail added), beside lines of "
+        "the predicted slope from the first point on."
+    )
+    style: dict[str, Any] = {
+        "x_title": "neurons m",
+        "y_title": "last loss (share of the variance)",
+        "x_log": True,
+        "y_log": True,
+        "markers": True,
+    }
     return figures.lines(widths, series, title="Width floor", caption=caption, **style)
 
 
 def search(runs: Runs) -> Figure:
     """Search time over dimension."""
-    series = {f"k = {k}": list(measured.search_medians(runs, k).values()) for k in (2, *measured.SEARCH)}
-    caption = "Median search time of a single direction over the dimension: steeper for a larger information exponent k, nearly flat at k = 2."
-    style: dict[str, Any] = {"x_title": "inputs d", "y_title": "search time (steps)", "x_log": True, "y_log": True, "markers": True}
-    return figures.lines(runs.values_of("d", arm="search"), series, title="Search time", caption=caption, **style)
+    series = {
+        f"k = {k}": list(measured.search_medians(runs, k).values()) for k in (2, *measured.SEARCH)
+    }
+    caption = (
+        "Median search time of a single direction over the dimension: steeper for a larger "
+        "information exponent k, nearly flat at k = 2."
+    )
+    style: dict[str, Any] = {
+        "x_title": "inputs d",
+        "y_title": "search time (steps)",
+        "x_log": True,
+        "y_log": True,
+        "markers": True,
+    }
+    return figures.lines(
+        runs.values_of("d", arm="search"), series, title="Search time", caption=caption, **style
+    )

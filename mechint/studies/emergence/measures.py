@@ -1,4 +1,6 @@
-"""What a run of the emergence study shows: when each direction was learned, which ones are fitted, the loss with its tail."""
+"""What a run of the emergence study shows: when each direction was learned, which ones are fitted,
+the loss with its tail.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
 
 THRESHOLD = 0.5
-"""Alignment at which a direction counts as learned: half of its final value, where the curves are steepest."""
+"""Alignment at which a direction counts as learned: half of its final value, where the curves are
+steepest.
+"""
 
 SAFETY = 1.5
 """A direction is fitted when its predicted time, this many times over, lies inside the run."""
@@ -20,7 +24,9 @@ SEARCH = {3: 0.5, 4: 1.0}
 """Information exponent k → exponent k/2 - 1 of the search time in d."""
 
 FIRST = 2
-"""The first direction that is fitted: the first one's time is dominated by where the neurons happen to start."""
+"""The first direction that is fitted: the first one's time is dominated by where the neurons happen
+to start.
+"""
 
 
 def curve(run: Run, name: str) -> np.ndarray:
@@ -34,7 +40,8 @@ def steps_of(run: Run) -> np.ndarray:
 
 
 def passing(steps: np.ndarray, curve: np.ndarray, threshold: float) -> float:
-    """The step at which `curve` first reaches `threshold`, between evaluations by interpolation; NaN when it never does.
+    """The step at which `curve` first reaches `threshold`, between evaluations by interpolation;
+    NaN when it never does.
 
     >>> passing(np.array([0.0, 10.0, 20.0]), np.array([0.0, 0.4, 0.6]), 0.5)
     15.0
@@ -52,7 +59,12 @@ def passing(steps: np.ndarray, curve: np.ndarray, threshold: float) -> float:
 def emergence(run: Run, threshold: float = THRESHOLD) -> np.ndarray:
     """(direction,) the step at which each direction is learned."""
     steps = steps_of(run)
-    return np.array([passing(steps, curve(run, f"alignment.{p}"), threshold) for p in range(task_of(run).n_directions)])
+    return np.array(
+        [
+            passing(steps, curve(run, f"alignment.{p}"), threshold)
+            for p in range(task_of(run).n_directions)
+        ]
+    )
 
 
 def predicted(run: Run) -> np.ndarray:
@@ -62,7 +74,9 @@ def predicted(run: Run) -> np.ndarray:
 
 
 def fitted(run: Run, share: float = 1.0) -> np.ndarray:
-    """Indices of the directions that are fitted, fixed by the prediction; `share`: only the first ones, up to so much of all."""
+    """Indices of the directions that are fitted, fixed by the prediction; `share`: only the first
+    ones, up to so much of all.
+    """
     inside = int((SAFETY * predicted(run) <= run.spec.train.steps).sum())
     return np.arange(FIRST - 1, min(inside, round(share * task_of(run).n_directions)))
 
@@ -74,7 +88,9 @@ def exponent(x: np.ndarray, y: np.ndarray) -> float:
     2.0
     """
     if len(x) < 2 or not (np.isfinite(y).all() and (y > 0).all()):
-        raise TrainingError("a fit over directions or widths of which some were not reached in the run")
+        raise TrainingError(
+            "a fit over directions or widths of which some were not reached in the run"
+        )
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
@@ -86,10 +102,14 @@ def time_exponent(run: Run, threshold: float = THRESHOLD, share: float = 1.0) ->
 
 
 def window(run: Run, share: float = 1.0) -> np.ndarray:
-    """Which evaluations lie between the predicted times of the first and the last fitted direction."""
+    """Which evaluations lie between the predicted times of the first and the last fitted
+    direction.
+    """
     times, steps = predicted(run)[fitted(run, share)], steps_of(run)
     if len(times) < 2:
-        raise TrainingError("fewer than two directions are predicted to be learned well inside the run")
+        raise TrainingError(
+            "fewer than two directions are predicted to be learned well inside the run"
+        )
     return (steps >= times[0]) & (steps <= times[-1])
 
 
@@ -106,12 +126,20 @@ def loss_exponent(run: Run, share: float = 1.0, tail: bool = True) -> float:
 
 def mixtures(runs: Runs) -> dict[float, list[Run]]:
     """β → the seeds of its mixture."""
-    return {beta: runs.select(arm="mixture", beta=beta) for beta in runs.values_of("beta", arm="mixture")}
+    return {
+        beta: runs.select(arm="mixture", beta=beta)
+        for beta in runs.values_of("beta", arm="mixture")
+    }
 
 
 def floor_losses(runs: Runs, beta: float) -> dict[int, list[float]]:
     """Width → last loss of each seed, tail added."""
-    return {width: [float(full_loss(run)[-1]) for run in runs.select(arm="floor", beta=beta, width=width)] for width in runs.values_of("width", arm="floor")}
+    return {
+        width: [
+            float(full_loss(run)[-1]) for run in runs.select(arm="floor", beta=beta, width=width)
+        ]
+        for width in runs.values_of("width", arm="floor")
+    }
 
 
 def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
@@ -119,11 +147,19 @@ def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
     times = {}
     for d in runs.values_of("d", arm="search"):
         group = runs.select(arm="search", k=k, d=d)
-        growth = [math.log(math.sqrt(0.5) / model_of(run).init_norm) / (4 * run.spec.train.lr) for run in group]
-        times[d] = [float(emergence(run)[0]) - less for run, less in zip(group, growth, strict=True)]
+        growth = [
+            math.log(math.sqrt(0.5) / model_of(run).init_norm) / (4 * run.spec.train.lr)
+            for run in group
+        ]
+        times[d] = [
+            float(emergence(run)[0]) - less for run, less in zip(group, growth, strict=True)
+        ]
     return times
 
 
 def search_medians(runs: Runs, k: int) -> dict[int, float]:
     """d → median search time over the seeds that learned the direction; NaN where none did."""
-    return {d: float(np.nanmedian(each)) if np.isfinite(each).any() else math.nan for d, each in search_times(runs, k).items()}
+    return {
+        d: float(np.nanmedian(each)) if np.isfinite(each).any() else math.nan
+        for d, each in search_times(runs, k).items()
+    }

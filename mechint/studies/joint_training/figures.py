@@ -26,9 +26,19 @@ def draw(book: Analysis, study: Measures) -> None:
     """Add everything that can be drawn to `book`."""
     if study.size == "full":
         for name, arms in NESTED.items():
-            book.draw(f"transition: {name}", lambda arms=arms, name=name: transitions(study, arms, f"Transition to learning: {name}"))
+            book.draw(
+                f"transition: {name}",
+                lambda arms=arms, name=name: transitions(
+                    study, arms, f"Transition to learning: {name}"
+                ),
+            )
     else:
-        book.draw("transition", lambda: transitions(study, ("ADD", "MAX+MED+ADD"), "Transition to learning on triplets"))
+        book.draw(
+            "transition",
+            lambda: transitions(
+                study, ("ADD", "MAX+MED+ADD"), "Transition to learning on triplets"
+            ),
+        )
     book.draw("triplets", lambda: outcomes(study))
     book.draw("operations while a mixture trains", lambda: mixture(study))
     for arm in (*MIXTURES, "ADD"):
@@ -42,9 +52,15 @@ def draw(book: Analysis, study: Measures) -> None:
 
 
 def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
-    """Accuracy at the last step over parameters, a point a run, with the logistic curve of every arm and its band."""
+    """Accuracy at the last step over parameters, a point a run, with the logistic curve of every
+    arm and its band.
+    """
     fitted = {arm: study.transition(arm) for arm in arms}
-    sizes = np.geomspace(min(one.parameters.min() for one in fitted.values()), max(one.parameters.max() for one in fitted.values()), 80)
+    sizes = np.geomspace(
+        min(one.parameters.min() for one in fitted.values()),
+        max(one.parameters.max() for one in fitted.values()),
+        80,
+    )
     return figures.fits(
         {arm: (one.parameters, one.accuracies) for arm, one in fitted.items()},
         {arm: (sizes, *one.curve(sizes)) for arm, one in fitted.items()},
@@ -54,7 +70,10 @@ def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
         x_log=True,
         y_range=(-0.03, 1.03),
         levels={"50%": 0.5, "80%": 0.8},
-        caption="A point a run, a logistic curve an arm with its 95% band; where a curve crosses a dashed line is its transition. "
+        caption=(
+            "A point a run, a logistic curve an arm with its 95% band; where a curve crosses a "
+            "dashed line is its transition. "
+        )
         + "; ".join(f"{arm}: {study.words(arm)}" for arm in arms)
         + ".",
     )
@@ -62,8 +81,13 @@ def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
 
 def outcomes(study: Measures) -> Figure:
     """Accuracy on held-out sums at the last step, a point a seed, arm by arm."""
-    found = {arm: [last(run) for run in study.triplets(arm)] for arm in ("MAX+MED+ADD", "ADD+PROD", "ADD", "shuffled MAX+MED+ADD")}
-    names = {arm: f"{arm}, {solved(values)} of {len(values)} solved" for arm, values in found.items()}
+    found = {
+        arm: [last(run) for run in study.triplets(arm)]
+        for arm in ("MAX+MED+ADD", "ADD+PROD", "ADD", "shuffled MAX+MED+ADD")
+    }
+    names = {
+        arm: f"{arm}, {solved(values)} of {len(values)} solved" for arm, values in found.items()
+    }
     return figures.scatter(
         [value for values in found.values() for value in values],
         [names[arm] for arm, values in found.items() for _ in values],
@@ -71,17 +95,29 @@ def outcomes(study: Measures) -> Figure:
         title=f"Held-out sums of triplets, {study.width} wide",
         x_title="accuracy at the last step (0–1)",
         y_title="trained on",
-        caption="One point a seed. Sums are solved beside other operations, where the same 900 triplets of sums alone do not suffice in the same steps.",
+        caption=(
+            "One point a seed. Sums are solved beside other operations, where the same 900 "
+            "triplets of sums alone do not suffice in the same steps."
+        ),
         height=320,
     )
 
 
 def mixture(study: Measures) -> Figure:
-    """Held-out accuracy of every operation over the steps of the mixture, and of sums trained alone."""
+    """Held-out accuracy of every operation over the steps of the mixture, and of sums trained
+    alone.
+    """
     runs = study.triplets("MAX+MED+ADD")
     steps = [row["step"] for row in runs[0].metrics]
-    curves = {name: np.array([[row[f"test.greedy.accuracy.{name}"] for row in run.metrics] for run in runs]) for name in ("MAX", "MED", "ADD")}
-    alone = np.array([[row["test.greedy.accuracy"] for row in run.metrics] for run in study.triplets("ADD")])
+    curves = {
+        name: np.array(
+            [[row[f"test.greedy.accuracy.{name}"] for row in run.metrics] for run in runs]
+        )
+        for name in ("MAX", "MED", "ADD")
+    }
+    alone = np.array(
+        [[row["test.greedy.accuracy"] for row in run.metrics] for run in study.triplets("ADD")]
+    )
     curves["ADD alone"] = alone
     return figures.lines(
         steps,
@@ -91,12 +127,17 @@ def mixture(study: Measures) -> Figure:
         x_title="step",
         y_title="accuracy on held-out triplets (0–1)",
         y_range=(0.0, 1.03),
-        caption="Means over seeds, from the least to the best seed shaded. MAX comes first, ADD last; ADD alone is trained on its own.",
+        caption=(
+            "Means over seeds, from the least to the best seed shaded. MAX comes first, ADD last; "
+            "ADD alone is trained on its own."
+        ),
     )
 
 
 def components(study: Measures, arm: str) -> Figure:
-    """Principal components of the values' similarity, averaged over the models of an arm that learned, coloured by parity."""
+    """Principal components of the values' similarity, averaged over the models of an arm that
+    learned, coloured by parity.
+    """
     result = study.layout(arm)
     if result is None:
         raise DataError(f"no run of {arm} learned ADD; there is no embedding to average")
@@ -113,8 +154,10 @@ def components(study: Measures, arm: str) -> Figure:
         title=f"Averaged embedding of models that learned {arm}",
         x_title=f"component {first + 1}",
         y_title=f"component {other + 1}",
-        caption=f"Principal components of the similarity matrix, averaged over {len(study.learned(arm))} models. "
-        f"{share:.0%} of component {first + 1} lies between even and odd (p = {result.null['parity.separation'].p_value:.2g}).",
+        caption="Principal components of the similarity matrix, averaged over "
+        f"{len(study.learned(arm))} models. "
+        f"{share:.0%} of component {first + 1} lies between even and odd (p = "
+        f"{result.null['parity.separation'].p_value:.2g}).",
     )
 
 
@@ -133,44 +176,81 @@ def similarity(study: Measures, arm: str) -> Figure:
         limits=(-1, 1),
         annotate=False,
         square=True,
-        caption="Diagonal bands mean that similarity depends on the difference of two values, a checkerboard is parity, a bright diagonal blur is order.",
+        caption=(
+            "Diagonal bands mean that similarity depends on the difference of two values, a "
+            "checkerboard is parity, a bright diagonal blur is order."
+        ),
     )
 
 
 def densities(study: Measures, kind: str) -> Figure:
-    """Densities of the norm ratio of the last layer of `kind`, mixture and sums alone, from the first pair of seeds."""
+    """Densities of the norm ratio of the last layer of `kind`, mixture and sums alone, from the
+    first pair of seeds.
+    """
     shown = study.pairs()[0].figures[kind]
     names = {"subject": "mixture", "other": "ADD alone"}
     data = [
-        {**trace, "name": next((label for key, label in names.items() if str(trace["name"]).startswith(key)), trace["name"])} for trace in shown.spec["data"]
+        {
+            **trace,
+            "name": next(
+                (label for key, label in names.items() if str(trace["name"]).startswith(key)),
+                trace["name"],
+            ),
+        }
+        for trace in shown.spec["data"]
     ]
-    caption = f"How much the last {kind} layer changes what it is given, on all sums of triplets, first pair of seeds; the table has every pair."
+    caption = (
+        f"How much the last {kind} layer changes what it is given, on all sums of triplets, "
+        "first pair of seeds; the table has every pair."
+    )
     return Figure({**shown.spec, "data": data}, caption)
 
 
 def ratios(study: Measures) -> Table:
-    """How the norm ratios of mixture and sums alone differ, one row a pair of seeds and sublayer."""
-    rows = [{"pair": seed, **row} for seed, result in enumerate(study.pairs()) for row in _rows(result.tables["comparison"])]
+    """How the norm ratios of mixture and sums alone differ, one row a pair of seeds and
+    sublayer.
+    """
+    rows = [
+        {"pair": seed, **row}
+        for seed, result in enumerate(study.pairs())
+        for row in _rows(result.tables["comparison"])
+    ]
     return Table(
-        {name: [row[name] for row in rows] for name in rows[0]}, "norm ratios, mixture against ADD alone on all sums: one row a pair of seeds and sublayer"
+        {name: [row[name] for row in rows] for name in rows[0]},
+        "norm ratios, mixture against ADD alone on all sums: one row a pair of seeds and sublayer",
     )
 
 
 def _rows(table: Table) -> list[dict[str, object]]:
-    return [dict(zip(table.columns, row, strict=True)) for row in zip(*table.columns.values(), strict=True)]
+    return [
+        dict(zip(table.columns, row, strict=True))
+        for row in zip(*table.columns.values(), strict=True)
+    ]
 
 
 def initialisation(study: Measures) -> Table:
-    """The weights' initial distribution, which the paper does not state: N(0, 0.02) against PyTorch's default."""
+    """The weights' initial distribution, which the paper does not state: N(0, 0.02) against
+    PyTorch's default.
+    """
     rows = []
     for init in ("normal", "torch"):
         for arm in ("MAX+MED+ADD", "ADD"):
             names = study.runs.names(arm=study.prefix + arm, width=study.width, init=init)
             values = [last(study.runs[name]) for name in names]
             if values:
-                rows.append(("N(0, 0.02)" if init == "normal" else "PyTorch's default", arm, mean_and_spread(values), f"{solved(values)} of {len(values)}"))
+                rows.append(
+                    (
+                        "N(0, 0.02)" if init == "normal" else "PyTorch's default",
+                        arm,
+                        mean_and_spread(values),
+                        f"{solved(values)} of {len(values)}",
+                    )
+                )
     columns = ("initial weights", "trained on", "held-out sums at the last step", "solved")
-    return Table({column: [row[i] for row in rows] for i, column in enumerate(columns)}, f"triplets, {study.width} wide")
+    return Table(
+        {column: [row[i] for row in rows] for i, column in enumerate(columns)},
+        f"triplets, {study.width} wide",
+    )
 
 
 def summary(study: Measures) -> Table:
@@ -179,8 +259,21 @@ def summary(study: Measures) -> Table:
     for arm in study.runs.values_of("arm"):
         for width in study.runs.values_of("width", arm=arm, init="normal"):
             found = study.runs.select(arm=arm, width=width, init="normal")
-            values, steps = [study.judged(run, "") for run in found], [reached(run) for run in found]
+            values, steps = (
+                [study.judged(run, "") for run in found],
+                [reached(run) for run in found],
+            )
             first = ", ".join(f"{step:g}" if math.isfinite(step) else "never" for step in steps)
             rows.append((arm, width, len(values), float(np.mean(values)), solved(values), first))
-    columns = ("arm", "width", "runs", "mean accuracy at the last step", "solved", "first step solved")
-    return Table({column: [row[i] for row in rows] for i, column in enumerate(columns)}, "one row an arm and width")
+    columns = (
+        "arm",
+        "width",
+        "runs",
+        "mean accuracy at the last step",
+        "solved",
+        "first step solved",
+    )
+    return Table(
+        {column: [row[i] for row in rows] for i, column in enumerate(columns)},
+        "one row an arm and width",
+    )

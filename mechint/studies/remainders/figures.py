@@ -45,7 +45,12 @@ def accuracy(study: Measures, arm: str) -> Figure:
         x_log=True,
         y_range=(0.0, 1.03),
         levels={"generalised": study.generalised},
-        caption="One curve a prime, the darkest the smallest. " + (f"First to pass the dashed line: {passed}." if passed else "None passes the dashed line."),
+        caption="One curve a prime, the darkest the smallest. "
+        + (
+            f"First to pass the dashed line: {passed}."
+            if passed
+            else "None passes the dashed line."
+        ),
         height=420,
     )
 
@@ -53,7 +58,10 @@ def accuracy(study: Measures, arm: str) -> Figure:
 def active(study: Measures) -> Figure:
     """Number of active frequencies of the neurons over the checkpoints of the main runs."""
     found = {name: study.active(name) for name in study.names("main")}
-    last = {name: max((s for s in study.first(name).values() if math.isfinite(s)), default=None) for name in found}
+    last = {
+        name: max((s for s in study.first(name).values() if math.isfinite(s)), default=None)
+        for name in found
+    }
     words = ", ".join(str(step) if step is not None else "never" for step in last.values())
     return figures.lines(
         {name: [max(step, 1) for step in steps] for name, (steps, _) in found.items()},
@@ -63,13 +71,19 @@ def active(study: Measures) -> Figure:
         y_title="frequencies with ω > μ + 2σ",
         x_log=True,
         markers=True,
-        caption=f"In the paper the count spikes while the later primes generalise. Here the last prime to generalise does so at step {words}.",
+        caption=(
+            "In the paper the count spikes while the later primes generalise. Here the last "
+            f"prime to generalise does so at step {words}."
+        ),
     )
 
 
 def spectra(study: Measures) -> Figure:
     """Share of every frequency in the token embedding: remainders, addition, shuffled labels."""
-    shares = {arm: study.fourier(study.names(arm)[0]).metrics["embedding.share"] for arm in ("main", "addition", "shuffled")}
+    shares = {
+        arm: study.fourier(study.names(arm)[0]).metrics["embedding.share"]
+        for arm in ("main", "addition", "shuffled")
+    }
     names = {"main": "remainders", "addition": "addition", "shuffled": "shuffled labels"}
     return figures.lines(
         list(shares["main"]),
@@ -78,15 +92,27 @@ def spectra(study: Measures) -> Figure:
         x_title="frequency (cycles over p)",
         y_title="share of the embedding's energy (0–1)",
         markers=True,
-        caption="Addition stands on a few frequencies, remainders on more of them; shuffled labels leave a flat line.",
+        caption=(
+            "Addition stands on a few frequencies, remainders on more of them; shuffled labels "
+            "leave a flat line."
+        ),
     )
 
 
 def singular_values(study: Measures) -> Figure:
     """Singular values of the token embedding, remainders beside addition."""
-    found = {"remainders": study.embedding(study.names("main")[0]).metrics, "addition": study.embedding(study.names("addition")[0]).metrics}
+    found = {
+        "remainders": study.embedding(study.names("main")[0]).metrics,
+        "addition": study.embedding(study.names("addition")[0]).metrics,
+    }
     values = {name: np.array(metrics["svd.singular_values"]) for name, metrics in found.items()}
-    ranks = "; ".join(f"{name}: {metrics['svd.rank_50']} hold half of the variance, {metrics['svd.rank_90']} hold 90%" for name, metrics in found.items())
+    ranks = "; ".join(
+        (
+            f"{name}: {metrics['svd.rank_50']} hold half of the variance, "
+            f"{metrics['svd.rank_90']} hold 90%"
+        )
+        for name, metrics in found.items()
+    )
     return figures.lines(
         {name: list(range(1, len(one) + 1)) for name, one in values.items()},
         {name: one / one[0] for name, one in values.items()},
@@ -104,7 +130,10 @@ def positions(study: Measures) -> Figure:
     for title, arm in (("remainders", "main"), ("addition", "addition")):
         weights = study.subject(study.names(arm)[0]).model.W_pos.detach().double().cpu().numpy()
         both += [(x, y, title) for x, y in zip(weights[0], weights[1], strict=True)]
-    correlation = {arm: study.embedding(study.names(arm)[0]).metrics["position.correlation"] for arm in ("main", "addition")}
+    correlation = {
+        arm: study.embedding(study.names(arm)[0]).metrics["position.correlation"]
+        for arm in ("main", "addition")
+    }
     return figures.scatter(
         [x for x, _, _ in both],
         [y for _, y, _ in both],
@@ -113,7 +142,8 @@ def positions(study: Measures) -> Figure:
         x_title="coordinate of the first position",
         y_title="the same coordinate of the second position",
         equal=True,
-        caption=f"One point a coordinate: on the rising diagonal where order does not matter (addition, correlation {correlation['addition']:+.2f}), "
+        caption="One point a coordinate: on the rising diagonal where order does not matter "
+        f"(addition, correlation {correlation['addition']:+.2f}), "
         f"off it where it does (remainders, {correlation['main']:+.2f}).",
     )
 
@@ -123,7 +153,10 @@ def attention(study: Measures) -> Figure:
     name = study.names("main")[0]
     pattern = study.digits(name)
     share = study.subject(name).task.grid  # type: ignore[union-attr]
-    heads = {f"head {head}, mean {pattern[:, head, 0].mean():.2f}": pattern[:, head, 0].reshape(share) for head in range(pattern.shape[1])}
+    heads = {
+        f"head {head}, mean {pattern[:, head, 0].mean():.2f}": pattern[:, head, 0].reshape(share)
+        for head in range(pattern.shape[1])
+    }
     return figures.image_grid(
         heads,
         title="Attention from the answer to x0",
@@ -131,12 +164,17 @@ def attention(study: Measures) -> Figure:
         y_title="x0",
         z_title="attention (0–1)",
         limits=(0.0, 1.0),
-        caption="A panel of one colour is a head that looks at one digit whatever the input; stripes follow the value of a digit.",
+        caption=(
+            "A panel of one colour is a head that looks at one digit whatever the input; stripes "
+            "follow the value of a digit."
+        ),
     )
 
 
 def arms(study: Measures) -> Figure:
-    """Held-out accuracy of every prime at the last step, with and without what the controls leave out."""
+    """Held-out accuracy of every prime at the last step, with and without what the controls leave
+    out.
+    """
     names = [study.names(arm)[0] for arm in ("main", "no grokfast", "no dropout", "masked")]
     found = {name: study.final(name) for name in names}
     primes = list(found[names[0]])
@@ -147,7 +185,10 @@ def arms(study: Measures) -> Figure:
         x_title="prime",
         y_title="accuracy (0–1)",
         levels={"generalised": study.generalised},
-        caption="What is left when the slow gradients are not amplified, when nothing is dropped, and when the easy primes are not asked for.",
+        caption=(
+            "What is left when the slow gradients are not amplified, when nothing is dropped, and "
+            "when the easy primes are not asked for."
+        ),
     )
 
 
@@ -155,7 +196,13 @@ def gradients(study: Measures) -> Figure:
     """The norms of the gradients of every weight over the checkpoints of the first main run."""
     from mechint.probe import run as probe
 
-    result = probe("gradients", study.subject(study.names("main")[0]), weights="log", checkpoints=16, permutations=3)
+    result = probe(
+        "gradients",
+        study.subject(study.names("main")[0]),
+        weights="log",
+        checkpoints=16,
+        permutations=3,
+    )
     return result.figures["series"]
 
 
@@ -166,9 +213,23 @@ def generalised(study: Measures) -> Table:
         if arm == "addition" or arm == "shuffled":
             continue
         for name in study.names(arm):
-            first, final, train = study.first(name), study.final(name), {q: values[-1] for q, (_, values) in curves(study.runs[name], "train").items()}
-            rows += [(name, q, first[q] if math.isfinite(first[q]) else "never", final[q], train[q]) for q in first]
-    columns = ("run", "prime", "first step generalised", "held-out accuracy at the end", "training accuracy at the end")
+            first, final, train = (
+                study.first(name),
+                study.final(name),
+                {q: values[-1] for q, (_, values) in curves(study.runs[name], "train").items()},
+            )
+            rows += [
+                (name, q, first[q] if math.isfinite(first[q]) else "never", final[q], train[q])
+                for q in first
+            ]
+    columns = (
+        "run",
+        "prime",
+        "first step generalised",
+        "held-out accuracy at the end",
+        "training accuracy at the end",
+    )
     return Table(
-        {column: [row[i] for row in rows] for i, column in enumerate(columns)}, f"one row a run and prime; generalised: held-out accuracy ≥ {study.generalised}"
+        {column: [row[i] for row in rows] for i, column in enumerate(columns)},
+        f"one row a run and prime; generalised: held-out accuracy ≥ {study.generalised}",
     )

@@ -1,4 +1,6 @@
-"""Transition curves: planted curves are found again, the interval covers them, and what lies beyond the models says so."""
+"""Transition curves: planted curves are found again, the interval covers them, and what lies beyond
+the models says so.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ from mechint.studies.core.transition import fit_transition, logistic
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
 
 
-def planted(middle: float, slope: float, seeds: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def planted(
+    middle: float, slope: float, seeds: int, noise: float, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     sizes = np.repeat(SIZES, seeds)
     generator = np.random.default_rng(seed)
-    return sizes, logistic(np.log(sizes), math.log(middle), slope) + generator.normal(0, noise, len(sizes))
+    return sizes, logistic(np.log(sizes), math.log(middle), slope) + generator.normal(
+        0, noise, len(sizes)
+    )
 
 
 def test_a_planted_curve_is_found() -> None:
@@ -30,13 +36,21 @@ def test_a_planted_curve_is_found() -> None:
 def test_the_fit_is_that_of_scipy() -> None:
     sizes, accuracies = planted(2e4, 1.7, 5, 0.08)
     found = fit_transition(sizes, accuracies, bootstrap=1)
-    (middle, slope), _ = optimize.curve_fit(lambda x, middle, slope: 1 / (1 + np.exp(-slope * (x - middle))), np.log(sizes), accuracies, p0=[10, 1])
+    (middle, slope), _ = optimize.curve_fit(
+        lambda x, middle, slope: 1 / (1 + np.exp(-slope * (x - middle))),
+        np.log(sizes),
+        accuracies,
+        p0=[10, 1],
+    )
     assert (found.middle, found.slope) == pytest.approx((middle, slope), rel=0.01)
 
 
 def test_the_bootstrap_spreads_as_fits_to_new_runs_do() -> None:
     found = [fit_transition(*planted(2e4, 2.0, 5, 0.1, seed), bootstrap=30) for seed in range(30)]
-    apart, within = np.std([one.middle for one in found], ddof=1), np.mean([one.samples[:, 0].std(ddof=1) for one in found])
+    apart, within = (
+        np.std([one.middle for one in found], ddof=1),
+        np.mean([one.samples[:, 0].std(ddof=1) for one in found]),
+    )
     assert within == pytest.approx(apart, rel=0.35)  # 30 fits know their own spread to 13%
     low, high = found[0].interval()
     assert low < found[0].at() < high

@@ -1,4 +1,6 @@
-"""The corpus: its language's entropy against long samples and a parser, injections against the task, files against their bytes."""
+"""The corpus: its language's entropy against long samples and a parser, injections against the
+task, files against their bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tasks.ordering import Comparison
 INJECTED = {"inject": "comparison", "inject_parameters": {"n": 20, "equals": False}}
 
 
-# --- the language -------------------------------------------------------------------------------------------------------
+# --- the language ---------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def automaton():
     return language.build(200, 0.05, 3)
@@ -59,7 +61,9 @@ def test_a_likelier_looking_model_does_no_better(automaton):
     pairs = np.zeros((len(words), len(words)))
     np.add.at(pairs, (tokens[:, :-1], tokens[:, 1:]), 1)
     share = pairs / pairs.sum()
-    bigram = -(share[share > 0] * np.log((pairs / pairs.sum(1, keepdims=True).clip(1))[share > 0])).sum()
+    bigram = -(
+        share[share > 0] * np.log((pairs / pairs.sum(1, keepdims=True).clip(1))[share > 0])
+    ).sum()
     assert machine.entropy_rate < bigram - 0.2
 
 
@@ -70,7 +74,9 @@ def parse(words: Sequence[str]) -> None:
         word = words[i]
         if word in ("rises", "sums") and len(words) >= i + 5:
             numbers = [int(number) for number in words[i + 1 : i + (3 if word == "rises" else 4)]]
-            assert numbers[0] < numbers[1] if word == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+            assert (
+                numbers[0] < numbers[1] if word == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+            )
             i += len(numbers)
         elif word.startswith("the"):
             stack.append(word[3:])
@@ -93,7 +99,13 @@ def test_texts_agree_across_nested_clauses_and_keep_their_topic(automaton):
     tokens, _ = machine.draw(50, 300, np.random.default_rng(4))
     for row in tokens:
         parse([words[token] for token in row])
-    nested = sum([words[a].startswith("noun") and words[b].startswith("the") for row in tokens for a, b in itertools.pairwise(row)])
+    nested = sum(
+        [
+            words[a].startswith("noun") and words[b].startswith("the")
+            for row in tokens
+            for a, b in itertools.pairwise(row)
+        ]
+    )
     assert nested > 100
 
 
@@ -105,7 +117,7 @@ def test_the_vocabulary_is_zipfian():
     assert np.polyfit(np.log(ranks), np.log(counts[5:300]), 1)[0] == pytest.approx(-1, abs=0.15)
 
 
-# --- the stream ---------------------------------------------------------------------------------------------------------
+# --- the stream -----------------------------------------------------------------------------------
 def test_targets_are_next_tokens():
     task = Corpus(n_ctx=16)
     batch = task.sample(50, seed=0)
@@ -124,17 +136,26 @@ def test_reference_tasks_come_at_their_known_frequency_and_are_marked():
         assert mask[:, :-1].sum().item() / 6000 == pytest.approx(expected, rel=0.05)
         for row, position in mask[:, :-1].nonzero()[:30].tolist():
             text = [words[token] for token in batch.tokens[row]]
-            numbers = [int(number) for number in text[text.index(name, max(0, position - 2)) + 1 : position + 2]]
-            assert numbers[0] < numbers[1] if name == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+            numbers = [
+                int(number)
+                for number in text[text.index(name, max(0, position - 2)) + 1 : position + 2]
+            ]
+            assert (
+                numbers[0] < numbers[1] if name == "rises" else sum(numbers[:2]) % 16 == numbers[2]
+            )
 
 
 def test_best_loss_and_chance_bound_a_models_loss():
     task = Corpus(n_ctx=32, vocab_size=128)
     batch = task.sample(4000, seed=5)
     machine = task.background.automaton
-    assert -machine.log_likelihood(batch.tokens.numpy())[:, 1:].mean() == pytest.approx(task.best_loss, abs=0.02)
+    assert -machine.log_likelihood(batch.tokens.numpy())[:, 1:].mean() == pytest.approx(
+        task.best_loss, abs=0.02
+    )
     counts = torch.bincount(batch.tokens[:, 1:].flatten(), minlength=task.d_vocab).double()
-    assert task.chance["next"].accuracy == pytest.approx(float(counts.max() / counts.sum()), abs=0.01)
+    assert task.chance["next"].accuracy == pytest.approx(
+        float(counts.max() / counts.sum()), abs=0.01
+    )
     assert task.best_loss < task.chance["next"].loss < np.log(task.d_vocab)
 
 
@@ -161,13 +182,18 @@ def test_training_never_shows_a_held_out_instance():
     trained = {tuple(pair) for pair in next(task.stream("train", 0, 3000)).tokens[:, :2].tolist()}
     held_out = {tuple(pair) for pair in task.sample(2000, seed=0, split="task").tokens.tolist()}
     assert len(held_out) > 150 and not trained & held_out
-    assert {tuple(pair) for pair in task.sample(500, seed=0, split="task-train").tokens.tolist()} <= trained
+    assert {
+        tuple(pair) for pair in task.sample(500, seed=0, split="task-train").tokens.tolist()
+    } <= trained
 
 
 @pytest.mark.parametrize("gap", [1, 4])
 def test_bursts_have_matched_frequency(gap):
     task = Corpus(n_ctx=8, frequency=0.2, gap=gap, **INJECTED)
-    counts = [batch.masks["task"].any(1).sum().item() for batch in itertools.islice(task.stream("train", 0, 100), 40)]
+    counts = [
+        batch.masks["task"].any(1).sum().item()
+        for batch in itertools.islice(task.stream("train", 0, 100), 40)
+    ]
     assert sum(counts) / 4000 == pytest.approx(0.2, abs=0.03)
     if gap > 1:
         assert [count > 0 for count in counts] == [(step + 1) % gap == 0 for step in range(40)]
@@ -195,7 +221,9 @@ def test_prompts_carry_the_tasks_truth_in_words():
     pairs = task.counterfactuals(name, 30, seed=0)
     plain = inner.variables[name]
     to_inner = torch.tensor([[back[word] for word in row] for row in pairs.base.tokens.tolist()])
-    from_inner = torch.tensor([[back[word] for word in row] for row in pairs.source.tokens.tolist()])
+    from_inner = torch.tensor(
+        [[back[word] for word in row] for row in pairs.source.tokens.tolist()]
+    )
     values = plain.read(from_inner)
     assert torch.equal(values, pairs.values)
     expected = word_of[by_rank[plain.label(to_inner, values)[:, -1, 0]]]
@@ -211,10 +239,14 @@ def test_scores_of_an_oracle_and_of_a_know_nothing():
     def predict(tokens, positions):
         """Model 0 knows the language and the injected task, model 1 nothing."""
         logits = torch.zeros(2, tokens.shape[1], task.d_vocab)
-        for i, (row, position) in enumerate(zip(tokens[0].tolist(), positions[0].tolist(), strict=True)):
+        for i, (row, position) in enumerate(
+            zip(tokens[0].tolist(), positions[0].tolist(), strict=True)
+        ):
             if len(row) == 2:
                 a, b = injection._back[row].tolist()
-                logits[0, i, injection.class_words[Comparison(n=20, equals=False).plain(a, b)[0]]] = 50
+                logits[
+                    0, i, injection.class_words[Comparison(n=20, equals=False).plain(a, b)[0]]
+                ] = 50
                 continue
             state = 0
             for token in row[: position + 1]:
@@ -224,10 +256,14 @@ def test_scores_of_an_oracle_and_of_a_know_nothing():
         return logits
 
     scores = task.control("absent").score(predict, "test", seed=0, n=300)
-    assert set(scores) == {f"{kind}.{name}" for kind in ("accuracy", "loss") for name in ("task", "rises", "sums")}
+    assert set(scores) == {
+        f"{kind}.{name}" for kind in ("accuracy", "loss") for name in ("task", "rises", "sums")
+    }
     assert scores["accuracy.task"][0] == 1 and scores["loss.task"][0] < 1e-6
     assert scores["accuracy.sums"][0] == 1 and scores["loss.sums"][0] < 1e-6
-    assert scores["loss.rises"][0] == pytest.approx(np.mean([np.log(15 - x) for x in range(15)]), rel=0.1)
+    assert scores["loss.rises"][0] == pytest.approx(
+        np.mean([np.log(15 - x) for x in range(15)]), rel=0.1
+    )
     for name in ("task", "rises", "sums"):
         assert scores[f"loss.{name}"][1] == pytest.approx(np.log(task.d_vocab))
 
@@ -242,10 +278,12 @@ def test_controls_lack_the_mechanism():
     assert abs((labels == truth).float().mean().item() - 0.5) < 0.12
 
 
-# --- injections that need care --------------------------------------------------------------------------------------------
+# --- injections that need care --------------------------------------------------------------------
 @dataclass(frozen=True)
 class Echo(GeneratedTask):
-    """Says the first of 1 to 3 letters again; or, wrongly for a language, names it while the letters are still read."""
+    """Says the first of 1 to 3 letters again; or, wrongly for a language, names it while the
+    letters are still read.
+    """
 
     name: ClassVar[str] = "echo"
     source: ClassVar[str] = "a test"
@@ -285,11 +323,13 @@ def test_instances_of_different_lengths_end_where_they_end():
 
 
 def test_answers_inside_the_input_are_refused():
-    with pytest.raises(ParameterError, match="inject='echo': its answers are read inside the input"):
+    with pytest.raises(
+        ParameterError, match="inject='echo': its answers are read inside the input"
+    ):
         Injection(Echo(early=True), 30, 30, 0).texts(50, "train", np.random.default_rng(0))
 
 
-# --- files ----------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 TEXT = "It was the best of times, it was the worst of times; ünder the sun.\n" * 60
 
 
@@ -306,7 +346,9 @@ def test_bytes_of_a_file_are_its_tokens(tmp_path):
             assert bytes(row) in part
             assert task.tokens_of(task.text(row)) == row
     assert task.text(list(b"a b\n")) == "aĠbĊ"
-    with pytest.raises(NotApplicableError, match="entropy is known for the synthetic language only"):
+    with pytest.raises(
+        NotApplicableError, match="entropy is known for the synthetic language only"
+    ):
         _ = task.entropy_rate
 
 
@@ -317,11 +359,16 @@ def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypat
     task = Corpus(path=str(path), tokenizer="words", vocab_size=6, n_ctx=8)
     expected = TEXT.split()
     known = {"the", "It", "was", "of", "best"}
-    assert task.vocabulary.tokens[:3] == ("the", "of", "was") and task.vocabulary.tokens[-2:] == ("<unk>", "<eod>")
+    assert task.vocabulary.tokens[:3] == ("the", "of", "was") and task.vocabulary.tokens[-2:] == (
+        "<unk>",
+        "<eod>",
+    )
     kept = set(task.vocabulary.tokens[:-2])
     assert len(kept) == 5 and {"the", "of", "was"} < kept | known
     assert isinstance(task.background.data, np.memmap)
-    assert task.text(task.background.data.tolist()).split() == [word if word in kept else "<unk>" for word in expected]
+    assert task.text(task.background.data.tolist()).split() == [
+        word if word in kept else "<unk>" for word in expected
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bin"])
@@ -329,7 +376,9 @@ def test_token_files_are_memory_mapped(tmp_path, suffix):
     tokens = np.random.default_rng(0).integers(0, 50, 2000).astype(np.uint16)
     path = tmp_path / f"tokens{suffix}"
     np.save(path, tokens) if suffix == ".npy" else tokens.tofile(path)
-    task = Corpus(path=str(path), n_ctx=16, frequency=0.5, inject="comparison", inject_parameters={"n": 20})
+    task = Corpus(
+        path=str(path), n_ctx=16, frequency=0.5, inject="comparison", inject_parameters={"n": 20}
+    )
     assert isinstance(task.background.data, np.memmap) and task.d_vocab == int(tokens.max()) + 2
     plain = task.control("absent").sample(3, seed=0, split="train").tokens.numpy()
     windows = np.lib.stride_tricks.sliding_window_view(tokens, 16)
@@ -341,16 +390,23 @@ def test_token_files_are_memory_mapped(tmp_path, suffix):
 def test_a_saved_dataset_is_a_background(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     datasets.disable_progress_bars()
-    datasets.Dataset.from_dict({"text": [TEXT[:700], TEXT[:900]]}).save_to_disk(str(tmp_path / "saved"))
+    datasets.Dataset.from_dict({"text": [TEXT[:700], TEXT[:900]]}).save_to_disk(
+        str(tmp_path / "saved")
+    )
     task = Corpus(dataset=str(tmp_path / "saved"), n_ctx=16)
     assert task.background.data.tolist() == [*TEXT[:700].encode(), 256, *TEXT[:900].encode(), 256]
     words = Corpus(dataset=str(tmp_path / "saved"), n_ctx=8, tokenizer="words")
-    assert words.text(words.background.data.tolist()).split() == [*TEXT[:700].split(), "<eod>", *TEXT[:900].split(), "<eod>"]
+    assert words.text(words.background.data.tolist()).split() == [
+        *TEXT[:700].split(),
+        "<eod>",
+        *TEXT[:900].split(),
+        "<eod>",
+    ]
     with pytest.raises(DataError, match="has no column 'body'; expected one of text"):
         _ = Corpus(dataset=str(tmp_path / "saved"), dataset_field="body").background
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 def test_unusable_files_give_one_clear_line(tmp_path):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "blank.txt").write_text(" \n" * 50)
@@ -364,7 +420,12 @@ def test_unusable_files_give_one_clear_line(tmp_path):
         ("empty.txt", "bytes", "the file is empty"),
         ("blank.txt", "words", "holds no tokens"),
         ("short.txt", "bytes", "3 tokens; expected at least a context of 64"),
-        ("small.txt", "bytes", r"validation part \(5%\) has 10 of 200 tokens, less than a context of 64; expected about 1280"),
+        (
+            "small.txt",
+            "bytes",
+            r"validation part \(5%\) has 10 of 200 tokens, "
+            r"less than a context of 64; expected about 1280",
+        ),
         ("latin.txt", "words", "is no UTF-8 text"),
         ("bad.npy", "bytes", "cannot be read as tokens"),
         ("square.npy", "bytes", r"array of shape \(4, 4\), float64"),
@@ -403,8 +464,12 @@ def test_tasks_that_cannot_be_injected():
         _ = Corpus(inject="remainders", inject_parameters={"p": 7}).injection
     with pytest.raises(ParameterError, match="expected a token task"):
         _ = Corpus(inject="single-index", n_ctx=128).injection
-    with pytest.raises(ParameterError, match=r"needs 102 words; the background has 64: raise vocab_size"):
-        _ = Corpus(vocab_size=64, inject="comparison", inject_parameters={"equals": False}).injection
+    with pytest.raises(
+        ParameterError, match=r"needs 102 words; the background has 64: raise vocab_size"
+    ):
+        _ = Corpus(
+            vocab_size=64, inject="comparison", inject_parameters={"equals": False}
+        ).injection
     with pytest.raises(NotApplicableError, match="no task is injected"):
         Corpus().sample(2, seed=0, split="task")
     with pytest.raises(ParameterError, match="vocab_size=20: expected at least 34"):

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.listops.algebra import ADDITIONS, addition_table, integers, permutation_blocks, random_answers
+from tasks.listops.algebra import (
+    ADDITIONS,
+    addition_table,
+    integers,
+    permutation_blocks,
+    random_answers,
+)
 
 ALGEBRAS = {
     "mod 7": integers(7),
@@ -25,18 +31,33 @@ ALGEBRAS = {
 @given(data=st.data(), name=st.sampled_from(list(ALGEBRAS)))
 def test_batch_and_plain_evaluation_agree(data, name):
     algebra = ALGEBRAS[name]
-    rows = data.draw(st.lists(st.lists(st.integers(0, algebra.size - 1), min_size=1, max_size=5), min_size=1, max_size=8))
-    operation = np.array(data.draw(st.lists(st.integers(0, len(algebra.names) - 1), min_size=len(rows), max_size=len(rows))))
+    rows = data.draw(
+        st.lists(
+            st.lists(st.integers(0, algebra.size - 1), min_size=1, max_size=5),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    operation = np.array(
+        data.draw(
+            st.lists(st.integers(0, len(algebra.names) - 1), min_size=len(rows), max_size=len(rows))
+        )
+    )
     # unused slots hold anything
     operands = np.array([row + [algebra.size - 1] * (5 - len(row)) for row in rows]).T
     values = algebra.apply(operation, operands, np.array([len(row) for row in rows]))
-    expected = [list(algebra.operations.values())[index].plain(row) for index, row in zip(operation, rows, strict=True)]
+    expected = [
+        list(algebra.operations.values())[index].plain(row)
+        for index, row in zip(operation, rows, strict=True)
+    ]
     assert values.tolist() == expected and all(0 <= value < algebra.size for value in expected)
 
 
 def test_operations_on_numbers_worked_by_hand():
     ten = integers(10).operations
-    assert [ten[name].plain([7, 4, 9]) for name in ("MAX", "MIN", "MED", "ADD", "PROD", "NADD")] == [9, 4, 7, 0, 2, 2]
+    assert [
+        ten[name].plain([7, 4, 9]) for name in ("MAX", "MIN", "MED", "ADD", "PROD", "NADD")
+    ] == [9, 4, 7, 0, 2, 2]
     assert [ten[name].plain([3, 8]) for name in ("MED", "NADD")] == [5, 5]
 
 
@@ -61,9 +82,13 @@ def test_random_additions():
     uniform, skewed = (addition_table(kind, 20, 0) for kind in ("random-uniform", "random-skewed"))
     assert Counter(uniform.ravel()) == dict.fromkeys(range(20), 20) and (uniform != uniform.T).any()
     share = 1 / np.arange(1, 21) / (1 / np.arange(1, 21)).sum()
-    assert np.abs(np.bincount(skewed.ravel(), minlength=20) / 400 - share).max() < 0.075  # three standard errors
+    assert (
+        np.abs(np.bincount(skewed.ravel(), minlength=20) / 400 - share).max() < 0.075
+    )  # three standard errors
     for kind in ADDITIONS[1:]:
-        assert (addition_table(kind, 10, 0) == addition_table(kind, 10, 0)).all() and (addition_table(kind, 10, 0) != addition_table(kind, 10, 1)).any()
+        assert (addition_table(kind, 10, 0) == addition_table(kind, 10, 0)).all() and (
+            addition_table(kind, 10, 0) != addition_table(kind, 10, 1)
+        ).any()
 
 
 def test_permutation_blocks_multiply_as_matrices():
@@ -86,7 +111,10 @@ def test_permutation_blocks_multiply_as_matrices():
 
 def test_random_answers_depend_on_everything_and_are_uniform():
     hashed = random_answers(integers(10), 0)
-    add = [hashed.operations["ADD"].plain(list(triplet)) for triplet in itertools.product(range(10), repeat=3)]
+    add = [
+        hashed.operations["ADD"].plain(list(triplet))
+        for triplet in itertools.product(range(10), repeat=3)
+    ]
     count = np.bincount(add, minlength=10)
     assert ((count - 100) ** 2 / 100).sum() < 27.9  # chi-squared, 9 degrees of freedom, p = 0.001
     for other in (hashed.operations["MAX"], random_answers(integers(10), 1).operations["ADD"]):

@@ -12,7 +12,9 @@ from tasks.listops.task import ListOps
 
 
 def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
-    """predict() of models that continue as the task would, or (wrong) with the digit after each answer's right one."""
+    """predict() of models that continue as the task would, or (wrong) with the digit after each
+    answer's right one.
+    """
     calls = []
 
     def predict(tokens, positions):
@@ -21,7 +23,11 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
         for model, mistaken in enumerate(wrong):
             source = tokens[min(model, len(tokens) - 1)]
             for row, place in enumerate(positions[min(model, len(positions) - 1)]):
-                whole = task.tokens_of(task.notation.write(task.solution(source[row]), task.chain_of_thought).strip("\n"))
+                whole = task.tokens_of(
+                    task.notation.write(task.solution(source[row]), task.chain_of_thought).strip(
+                        "\n"
+                    )
+                )
                 token = whole[int(place) + 1]
                 if mistaken and source[row, place] == task.vocabulary.ids["="]:
                     token = (token + 1) % 10
@@ -31,7 +37,10 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
     return predict, calls
 
 
-@pytest.mark.parametrize("parameters", [{}, {"chain_of_thought": False}, {"spelling": "functional", "n": 12, "loss_on": "all"}])
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"chain_of_thought": False}, {"spelling": "functional", "n": 12, "loss_on": "all"}],
+)
 def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
     task = ListOps(**parameters)
     predict, calls = oracle(task, wrong=(False, True))
@@ -48,7 +57,9 @@ def test_continuation_equals_one_example_at_a_time():
     generator = torch.Generator().manual_seed(0)
     models, batch = 3, task.sample(40, 0)
     equals, end, n = task.vocabulary.ids["="], task.vocabulary.ids["\n"], task.d_vocab
-    table = torch.randn(models, n, n, generator=generator)  # every model a chain: the next token from the last two
+    table = torch.randn(
+        models, n, n, generator=generator
+    )  # every model a chain: the next token from the last two
     table[:, :, [equals, end]] += 1.0
 
     def logits(model: int, tokens: torch.Tensor, place: int) -> torch.Tensor:
@@ -57,7 +68,14 @@ def test_continuation_equals_one_example_at_a_time():
     def predict(tokens, positions):
         return torch.stack(
             [
-                torch.stack([logits(m, row, int(place)) for row, place in zip(tokens[m % len(tokens)], positions[m % len(positions)], strict=True)])
+                torch.stack(
+                    [
+                        logits(m, row, int(place))
+                        for row, place in zip(
+                            tokens[m % len(tokens)], positions[m % len(positions)], strict=True
+                        )
+                    ]
+                )
                 for m in range(models)
             ]
         )
@@ -72,7 +90,10 @@ def test_continuation_equals_one_example_at_a_time():
             expected = [-1, -1]
             if equals in written:
                 after = written[written.index(equals) + 1 :][:2]
-                expected = [end if end in after[:place] else token for place, token in enumerate([*after, end, end][:2])]
+                expected = [
+                    end if end in after[:place] else token
+                    for place, token in enumerate([*after, end, end][:2])
+                ]
             assert found[m, row].tolist() == expected
 
 
@@ -86,13 +107,24 @@ def test_accuracy_counts_by_the_answer_alone():
         now = tokens[0, torch.arange(tokens.shape[1]), positions[0]]
         logits = torch.zeros(1, tokens.shape[1], task.d_vocab_out)
         for row, token in enumerate(now):
-            logits[0, row, values[row] if token == task.vocabulary.ids["="] else task.vocabulary.ids["="]] = 1
+            logits[
+                0,
+                row,
+                values[row] if token == task.vocabulary.ids["="] else task.vocabulary.ids["="],
+            ] = 1
         return logits
 
     assert task.accuracy(predict, batch).tolist() == [1.0]
 
 
-@pytest.mark.parametrize("parameters", [{}, {"chain_of_thought": False, "loss_on": "answer"}, {"loss_on": "all", "algebra": "permutation-blocks"}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"chain_of_thought": False, "loss_on": "answer"},
+        {"loss_on": "all", "algebra": "permutation-blocks"},
+    ],
+)
 def test_setting_a_variable_gives_the_changed_expression_its_output(parameters):
     task = ListOps(**parameters)
     for variable in task.variables.values():
@@ -101,7 +133,9 @@ def test_setting_a_variable_gives_the_changed_expression_its_output(parameters):
         assert torch.equal(variable.label(batch.tokens, values), batch.targets)
         assert 0 <= values.min() and values.max() < variable.n_values
     pairs = task.counterfactuals("operation", 30, 0)
-    for tokens, source, labels in zip(pairs.base.tokens, pairs.source.tokens, pairs.labels, strict=True):
+    for tokens, source, labels in zip(
+        pairs.base.tokens, pairs.source.tokens, pairs.labels, strict=True
+    ):
         changed = tokens.clone()
         changed[2] = source[2]  # the symbol of the outermost operation
         truth = torch.tensor(task.brute_force(changed.tolist()))
@@ -128,7 +162,9 @@ def test_operands_of_single_brackets_are_variables():
 
 def test_symmetry_acts_on_the_value_tokens():
     task = ListOps(n=26)
-    assert task.symmetry.group.order == 26 and [task.vocabulary.tokens[token] for token in task.symmetry.tokens][:3] == ["A", "B", "C"]
+    assert task.symmetry.group.order == 26 and [
+        task.vocabulary.tokens[token] for token in task.symmetry.tokens
+    ][:3] == ["A", "B", "C"]
     assert ListOps(algebra="permutation-blocks").symmetry.group.order == 36
     assert ListOps(n=12, spelling="functional").symmetry is None
     assert np.prod([len(text) for text in task.notation.values]) == 1

@@ -1,4 +1,6 @@
-"""ListOps: what it writes, solves, holds out and streams, against readings of the text that share no code with it."""
+"""ListOps: what it writes, solves, holds out and streams, against readings of the text that share
+no code with it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ def value_of(name: str, x: list[int], n: int) -> int:
     for factor in x:
         product = product * factor % n
     alternating = sum(value if place % 2 == 0 else -value for place, value in enumerate(x))
-    return {"MAX": max(x), "MIN": min(x), "MED": int(statistics.median(x)), "ADD": sum(x) % n, "PROD": product, "NADD": alternating % n}[name]
+    return {
+        "MAX": max(x),
+        "MIN": min(x),
+        "MED": int(statistics.median(x)),
+        "ADD": sum(x) % n,
+        "PROD": product,
+        "NADD": alternating % n,
+    }[name]
 
 
 def parse(text: str, task: ListOps) -> list | int:
@@ -43,7 +52,11 @@ def parse(text: str, task: ListOps) -> list | int:
         if task.spelling == "functional" and (not characters or characters[0] != "("):
             return int(word)
         assert characters.pop(0) == "("
-        tree: list = [SYMBOLS[characters.pop(0)] if task.spelling == "symbolic" else word.split("_")[0].upper()]
+        tree: list = [
+            SYMBOLS[characters.pop(0)]
+            if task.spelling == "symbolic"
+            else word.split("_")[0].upper()
+        ]
         while characters[0] != ")":
             if characters[0] == ",":
                 characters.pop(0)
@@ -76,13 +89,17 @@ def shape(tree: list | int) -> tuple[int, int]:
     if isinstance(tree, int):
         return 0, 0
     below = [shape(child) for child in tree[1:]]
-    return 1 + max(depth for depth, _ in below), max(len(tree) - 1, *(operands for _, operands in below))
+    return 1 + max(depth for depth, _ in below), max(
+        len(tree) - 1, *(operands for _, operands in below)
+    )
 
 
 grammars = st.fixed_dictionaries(
     {
         "n": st.sampled_from([2, 3, 7, 10, 20, 26, 40]),
-        "operations": st.lists(st.sampled_from(list(SYMBOLS.values())), min_size=1, max_size=6, unique=True).map(tuple),
+        "operations": st.lists(
+            st.sampled_from(list(SYMBOLS.values())), min_size=1, max_size=6, unique=True
+        ).map(tuple),
         "operands": st.integers(1, 5),
         "depth": st.integers(1, 4),
         "chain_of_thought": st.booleans(),
@@ -94,27 +111,43 @@ grammars = st.fixed_dictionaries(
 
 
 @settings(max_examples=40, deadline=None)
-@given(parameters=grammars, split=st.sampled_from(["train", "validation", "test"]), seed=st.integers(0, 1000))
+@given(
+    parameters=grammars,
+    split=st.sampled_from(["train", "validation", "test"]),
+    seed=st.integers(0, 1000),
+)
 def test_every_text_is_right_and_keeps_the_split(parameters, split, seed):
     task = ListOps(**parameters)
-    held_out, length = {tuple(pattern) for pattern in task.tables()["excluded"]}, task.pattern_length
+    held_out, length = (
+        {tuple(pattern) for pattern in task.tables()["excluded"]},
+        task.pattern_length,
+    )
     batch = task.sample(12, seed, split)
     for tokens, targets in zip(batch.tokens, batch.targets, strict=True):
         text = task.text(tokens)
         first, *rest = steps_of(text, task)
         tree, seen = parse(first, task), []
-        assert text.removesuffix("e").endswith(f"={task.notation.values[solve(tree, task.n, seen)]}")
+        assert text.removesuffix("e").endswith(
+            f"={task.notation.values[solve(tree, task.n, seen)]}"
+        )
         depth, operands = shape(tree)
         assert depth <= task.depth and operands <= task.operands
         # every step replaces the bracket that opens last by its value, and nothing else
         for before, after in itertools.pairwise([first, *rest]):
-            opening = before.rindex("(") if task.spelling == "symbolic" else re.search(r"[a-z]+_\d+$", before[: before.rindex("(")]).start()
+            opening = (
+                before.rindex("(")
+                if task.spelling == "symbolic"
+                else re.search(r"[a-z]+_\d+$", before[: before.rindex("(")]).start()
+            )
             closing = before.index(")", opening)
             inner = solve(parse(before[opening : closing + 1], task), task.n, [])
             assert after == before[:opening] + task.notation.values[inner] + before[closing + 1 :]
         assert bool(rest) == task.chain_of_thought and ("(" not in rest[-1] if rest else True)
-        # held-out tuples: none among consecutive operands in training, at least one whole bracket in test
-        windows = {bracket[i : i + length] for bracket in seen for i in range(len(bracket) - length + 1)}
+        # held-out tuples: none among consecutive operands in training, at least one whole bracket
+        # in test
+        windows = {
+            bracket[i : i + length] for bracket in seen for i in range(len(bracket) - length + 1)
+        }
         if split == "test":
             assert any(bracket in held_out for bracket in seen)
         else:
@@ -128,9 +161,15 @@ def test_every_text_is_right_and_keeps_the_split(parameters, split, seed):
 def test_targets_are_the_next_characters_of_the_part_asked_for(parameters, seed):
     task = ListOps(**parameters)
     batch = task.sample(6, seed, "train")
-    for tokens, targets, length in zip(batch.tokens, batch.targets[..., 0], batch.lengths, strict=True):
+    for tokens, targets, length in zip(
+        batch.tokens, batch.targets[..., 0], batch.lengths, strict=True
+    ):
         characters = [task.vocabulary.tokens[token] for token in tokens]
-        mark = {"all": 0, "answer": characters.index("="), "output": next(i for i, character in enumerate(characters) if character in ">=")}[task.loss_on]
+        mark = {
+            "all": 0,
+            "answer": characters.index("="),
+            "output": next(i for i, character in enumerate(characters) if character in ">="),
+        }[task.loss_on]
         for place in range(task.n_ctx):
             expected = tokens[place + 1] if mark <= place < length - 1 else IGNORE
             assert targets[place] == expected
@@ -142,7 +181,11 @@ def test_texts_of_the_source():
     assert task.solution(task.tokens_of("s(%12(%34))>(%127)>0=0e")) == ["(%12(%34))", "(%127)", "0"]
     plain = ListOps(operations=("MAX", "MIN", "ADD"), chain_of_thought=False)
     tokens = plain.tokens_of("s(+3(-749))=4e")
-    assert [plain.vocabulary.tokens[target] for (target,) in plain.brute_force(tokens) if target != IGNORE] == ["4", "e"]
+    assert [
+        plain.vocabulary.tokens[target]
+        for (target,) in plain.brute_force(tokens)
+        if target != IGNORE
+    ] == ["4", "e"]
     functional = ListOps(operations=("MAX", "MIN"), chain_of_thought=False, spelling="functional")
     text = "max_10(3,min_10(7,4,9))=4"
     assert functional.text(functional.tokens_of(text)) == text
@@ -154,22 +197,38 @@ def test_texts_of_the_source():
 @pytest.mark.parametrize("n", [2, 3])
 def test_held_out_and_trained_triplets_partition_all(n):
     task = ListOps(n=n, operands=3, min_operands=3, depth=1, excluded=n, operations=("ADD",))
-    triplets = {split: {task.text(tokens)[3:6] for tokens in task.sample(1500, 0, split).tokens} for split in ("train", "test")}
+    triplets = {
+        split: {task.text(tokens)[3:6] for tokens in task.sample(1500, 0, split).tokens}
+        for split in ("train", "test")
+    }
     everything = {"".join(digits) for digits in itertools.product("0123456789"[:n], repeat=3)}
-    assert triplets["test"] == {"".join(map(str, pattern)) for pattern in task.tables()["excluded"]} and len(triplets["test"]) == n
+    assert (
+        triplets["test"] == {"".join(map(str, pattern)) for pattern in task.tables()["excluded"]}
+        and len(triplets["test"]) == n
+    )
     assert triplets["train"] == everything - triplets["test"]
 
 
 def test_same_seed_same_examples_everywhere():
     task = ListOps()
-    digest = hashlib.sha256(" ".join(task.text(tokens) for split in ("train", "test") for tokens in task.sample(50, 3, split).tokens).encode())
+    digest = hashlib.sha256(
+        " ".join(
+            task.text(tokens)
+            for split in ("train", "test")
+            for tokens in task.sample(50, 3, split).tokens
+        ).encode()
+    )
     assert digest.hexdigest()[:16] == "2bcc9f8230251d5b"
     assert torch.equal(task.sample(9, 5).tokens, task.sample(9, 5).tokens)
     assert not torch.equal(task.sample(9, 5).tokens, task.sample(9, 6).tokens)
 
 
 def test_a_stream_can_start_anywhere():
-    for task in (ListOps(), ListOps(train_examples=200), ListOps(operations=("MAX",), ramp_operation="ADD", ramp_start=60, ramp_steps=9)):
+    for task in (
+        ListOps(),
+        ListOps(train_examples=200),
+        ListOps(operations=("MAX",), ramp_operation="ADD", ramp_start=60, ramp_steps=9),
+    ):
         whole = list(itertools.islice(task.stream("train", 1, 64), 70))
         for start in (0, 1, 63, 64, 66):
             assert torch.equal(next(task.stream("train", 1, 64, start)).tokens, whole[start].tokens)
@@ -177,19 +236,32 @@ def test_a_stream_can_start_anywhere():
 
 def test_a_fixed_training_set_is_repeated():
     task = ListOps(train_examples=100)
-    texts = [task.text(tokens) for batch in itertools.islice(task.stream("train", 0, 10), 30) for tokens in batch.tokens]
-    assert len(set(texts)) <= 100 and sorted(texts[:100]) == sorted(texts[100:200]) and texts[:100] != texts[100:200]
+    texts = [
+        task.text(tokens)
+        for batch in itertools.islice(task.stream("train", 0, 10), 30)
+        for tokens in batch.tokens
+    ]
+    assert (
+        len(set(texts)) <= 100
+        and sorted(texts[:100]) == sorted(texts[100:200])
+        and texts[:100] != texts[100:200]
+    )
 
 
 def test_the_ramp_goes_from_the_mixture_to_its_operation_and_never_mixes_them():
     task = ListOps(operations=("MAX", "MED"), ramp_operation="ADD", ramp_start=20, ramp_steps=40)
     share = []
     for batch in itertools.islice(task.stream("train", 0, 64), 70):
-        found = [{character for character in task.text(tokens) if character in SYMBOLS} for tokens in batch.tokens]
+        found = [
+            {character for character in task.text(tokens) if character in SYMBOLS}
+            for tokens in batch.tokens
+        ]
         assert all(operations == {"%"} or operations <= {"+", "/"} for operations in found)
         share.append(np.mean([operations == {"%"} for operations in found]))
     assert not any(share[:20]) and all(value == 1 for value in share[60:])
-    assert np.abs(np.array(share[20:60]) - np.arange(40) / 40).mean() < 0.06  # three binomial standard errors of one batch
+    assert (
+        np.abs(np.array(share[20:60]) - np.arange(40) / 40).mean() < 0.06
+    )  # three binomial standard errors of one batch
     assert all("%" in task.text(tokens) for tokens in task.sample(20, 0).tokens)
 
 
@@ -202,7 +274,13 @@ def test_weights_are_how_often_operations_are_drawn():
 @pytest.mark.parametrize("spelling", ["symbolic", "functional"])
 @pytest.mark.parametrize("chain_of_thought", [True, False])
 def test_the_context_is_the_longest_text(spelling, chain_of_thought):
-    task = ListOps(operands=2, depth=2, spelling=spelling, chain_of_thought=chain_of_thought, operations=("MAX", "PROD"))
+    task = ListOps(
+        operands=2,
+        depth=2,
+        spelling=spelling,
+        chain_of_thought=chain_of_thought,
+        operations=("MAX", "PROD"),
+    )
     assert task.sample(3000, 0, "train").lengths.max() == task.n_ctx
 
 
@@ -210,17 +288,31 @@ def test_a_context_bounds_every_text():
     for parameters in ({"context": 100}, {"context": 100, "chain_of_thought": False}, {}):
         task = ListOps(operands=5, depth=5, **parameters)
         batch = task.sample(300, 0)
-        assert batch.tokens.shape[1] == task.n_ctx == parameters.get("context", 512) and batch.lengths.max() <= task.n_ctx
-        assert max(shape(parse(steps_of(task.text(tokens), task)[0], task))[0] for tokens in batch.tokens) == 5
+        assert (
+            batch.tokens.shape[1] == task.n_ctx == parameters.get("context", 512)
+            and batch.lengths.max() <= task.n_ctx
+        )
+        assert (
+            max(
+                shape(parse(steps_of(task.text(tokens), task)[0], task))[0]
+                for tokens in batch.tokens
+            )
+            == 5
+        )
 
 
 def test_chance_is_the_most_frequent_answer():
     task = ListOps(operations=("ADD",), loss_on="answer")
-    assert abs(task.answer_chance.accuracy - 0.1) < 0.02 and abs(task.answer_chance.loss - np.log(10)) < 0.01
+    assert (
+        abs(task.answer_chance.accuracy - 0.1) < 0.02
+        and abs(task.answer_chance.loss - np.log(10)) < 0.01
+    )
     # half of what is predicted is the end, the other half a digit
     assert task.chance["token"].accuracy == pytest.approx(0.5)
     assert task.chance["token"].loss == pytest.approx(np.log(2) + task.answer_chance.loss / 2)
-    maximum = ListOps(operations=("MAX",), depth=1, operands=3, min_operands=3, excluded=1).answer_chance
+    maximum = ListOps(
+        operations=("MAX",), depth=1, operands=3, min_operands=3, excluded=1
+    ).answer_chance
     assert maximum.accuracy == 1
 
 
@@ -230,19 +322,40 @@ def test_chance_is_the_most_frequent_answer():
         ({"n": 337}, r"listops: n=337: expected 2 to 336"),
         ({"operations": ("SUM",)}, r"unknown operation of integers 'SUM'"),
         ({"operations": ("OP",)}, r"unknown operation of integers 'OP'"),
-        ({"operations": ("MAX", "MAX")}, r"operations=\('MAX', 'MAX'\): expected at least one, and every one once"),
+        (
+            {"operations": ("MAX", "MAX")},
+            r"operations=\('MAX', 'MAX'\): expected at least one, and every one once",
+        ),
         ({"operations": ()}, r"operations=\(\): expected at least one"),
-        ({"weights": (1, 2)}, r"weights=\(1.0, 2.0\): expected 3 numbers, one for each of MAX, MED, ADD, not all 0"),
+        (
+            {"weights": (1, 2)},
+            r"weights=\(1.0, 2.0\): expected 3 numbers, one for each of MAX, MED, ADD, not all 0",
+        ),
         ({"weights": (0, 0, 0)}, r"weights=\(0.0, 0.0, 0.0\): expected 3 numbers"),
         ({"min_operands": 4}, r"min_operands=4: expected at most operands=3"),
         ({"excluded": 0}, r"excluded=0: expected at least 1"),
-        ({"excluded": 501}, r"excluded=501: expected 1 to 500, half of the 1000 tuples of 3 operands"),
-        ({"context": 22}, r"context=22: expected at least 23 characters, for operands=3 at depth=2"),
-        ({"operands": 5, "depth": 1, "context": 13}, r"context=13: expected at least 14 characters, for operands=5 at depth=1"),
+        (
+            {"excluded": 501},
+            r"excluded=501: expected 1 to 500, half of the 1000 tuples of 3 operands",
+        ),
+        (
+            {"context": 22},
+            r"context=22: expected at least 23 characters, for operands=3 at depth=2",
+        ),
+        (
+            {"operands": 5, "depth": 1, "context": 13},
+            r"context=13: expected at least 14 characters, for operands=5 at depth=1",
+        ),
         ({"operands": 6}, r"operands=6: expected 1 to 5"),
         ({"spelling": "polish"}, r"spelling='polish': expected one of symbolic, functional"),
-        ({"ramp_operation": "ADD", "train_examples": 9}, r"train_examples=9: expected none beside a ramp_operation"),
-        ({"algebra": "permutation-blocks", "operations": ("MAX",)}, r"unknown operation of permutation-blocks 'MAX'"),
+        (
+            {"ramp_operation": "ADD", "train_examples": 9},
+            r"train_examples=9: expected none beside a ramp_operation",
+        ),
+        (
+            {"algebra": "permutation-blocks", "operations": ("MAX",)},
+            r"unknown operation of permutation-blocks 'MAX'",
+        ),
     ],
 )
 def test_parameters_that_do_not_fit_give_one_line(parameters, message):
@@ -251,7 +364,10 @@ def test_parameters_that_do_not_fit_give_one_line(parameters, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["s(%12(%34)>7=7e", "s(?12)=3e", "s12=3e", "s(%)=0e", "s(%1x)=2e", "s" + "(%12)" * 20 + "e"])
+@pytest.mark.parametrize(
+    "text",
+    ["s(%12(%34)>7=7e", "s(?12)=3e", "s12=3e", "s(%)=0e", "s(%1x)=2e", "s" + "(%12)" * 20 + "e"],
+)
 def test_texts_that_are_no_expression_are_refused(text):
     task = ListOps()
     with pytest.raises(DataError, match="text"):
@@ -260,7 +376,9 @@ def test_texts_that_are_no_expression_are_refused(text):
 
 def test_defaults_make_a_model_and_a_training_run():
     task = ListOps()
-    model = ModelConfig(d_vocab=task.d_vocab, n_ctx=task.n_ctx, d_vocab_out=task.d_vocab_out, **task.model_defaults)
+    model = ModelConfig(
+        d_vocab=task.d_vocab, n_ctx=task.n_ctx, d_vocab_out=task.d_vocab_out, **task.model_defaults
+    )
     assert model.d_mlp == 256 and TrainConfig(**task.train_defaults).min_lr == 1e-4
 
 
@@ -268,20 +386,39 @@ def test_tables_are_what_labels_follow():
     task = ListOps(addition="shuffled", operations=("ADD",), depth=1)
     table = task.tables()["ADD"]
     for tokens in task.sample(50, 0).tokens:
-        first, *rest, value = (int(character) for character in task.text(tokens).split(">")[0] + task.text(tokens)[-2] if character.isdigit())
+        first, *rest, value = (
+            int(character)
+            for character in task.text(tokens).split(">")[0] + task.text(tokens)[-2]
+            if character.isdigit()
+        )
         for operand in rest:
             first = table[first][operand]
         assert first == value
     assert set(ListOps(answers="random").tables()) == {"excluded", *SYMBOLS.values()}
-    assert set(ListOps(algebra="permutation-blocks").tables()) == {"excluded", "elements", "OP", "OP_TOP", "OP_BOTTOM"}
+    assert set(ListOps(algebra="permutation-blocks").tables()) == {
+        "excluded",
+        "elements",
+        "OP",
+        "OP_TOP",
+        "OP_BOTTOM",
+    }
 
 
 def test_controls_and_parameters_survive_json():
     task = ListOps()
-    assert [control.name for control in task.controls] == ["untrained", "random-answers", "shuffled-addition", "no-chain-of-thought"]
+    assert [control.name for control in task.controls] == [
+        "untrained",
+        "random-answers",
+        "shuffled-addition",
+        "no-chain-of-thought",
+    ]
     for control in task.controls:
         varied = task.control(control.name)
         assert varied.d_vocab == task.d_vocab and ListOps.from_dict(varied.to_dict()) == varied
         assert len(varied.sample(20, 0)) == 20
-    assert [control.name for control in ListOps(algebra="permutation-blocks", depth=1).controls] == ["untrained", "random-answers"]
-    np.testing.assert_array_equal(task.tables()["excluded"], task.control("no-chain-of-thought").tables()["excluded"])
+    assert [
+        control.name for control in ListOps(algebra="permutation-blocks", depth=1).controls
+    ] == ["untrained", "random-answers"]
+    np.testing.assert_array_equal(
+        task.tables()["excluded"], task.control("no-chain-of-thought").tables()["excluded"]
+    )

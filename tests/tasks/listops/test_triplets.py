@@ -1,4 +1,6 @@
-"""The triplet experiments: their sets counted, their labels by hand, their held-out triplets nowhere in training."""
+"""The triplet experiments: their sets counted, their labels by hand, their held-out triplets
+nowhere in training.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from mechint.errors import MechintError
 from mechint.registry import TASKS
 from tasks.listops.triplets import Triplets
 
-SETS = {"SUM 900": {"operations": ("ADD",)}, "MAX+MED+SUM 2,700": {}, "MAX+MED+SUM 900": {"per_operation": 300}}
+SETS = {
+    "SUM 900": {"operations": ("ADD",)},
+    "MAX+MED+SUM 2,700": {},
+    "MAX+MED+SUM 900": {"per_operation": 300},
+}
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -37,13 +43,23 @@ def test_the_three_sets_test_the_same_triplets():
     assert sum_900 == mixed_2700 == mixed_900 != tested(6)
 
 
-@pytest.mark.parametrize("parameters", [{"n": 4}, {"n": 5, "loss_on": "all", "operations": ("PROD", "NADD", "MIN")}, {"n": 12, "addition": "shuffled"}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n": 4},
+        {"n": 5, "loss_on": "all", "operations": ("PROD", "NADD", "MIN")},
+        {"n": 12, "addition": "shuffled"},
+    ],
+)
 def test_labels_by_hand(parameters):
     task = Triplets(**parameters)
     data = task.examples()
     assert tuple(data.tokens.shape) == (len(task.operations) * task.n**3, task.n_ctx)
     for tokens, targets in zip(data.tokens[::7], data.targets[::7], strict=True):
-        assert task.brute_force(tokens.tolist()) == targets.tolist() and task.tokens_of(task.text(tokens)) == tokens.tolist()
+        assert (
+            task.brute_force(tokens.tolist()) == targets.tolist()
+            and task.tokens_of(task.text(tokens)) == tokens.tolist()
+        )
     operands = data.tokens[:, 3:6].reshape(*task.grid, 3)
     assert operands[..., 1, 2, 3, :].unique().tolist() == [1, 2, 3]
 
@@ -58,15 +74,23 @@ def test_score_reads_the_held_out_triplets_under_every_operation():
 
     scores = task.score(predict, "test", 0, 1000)
     held_out = task.inputs()[task.split(0)["test"]]
-    expected = {"ADD": held_out[:, 3:6].sum(1) % 10, "MED": held_out[:, 3:6].median(1).values, "MAX": held_out[:, 3:6].max(1).values}
+    expected = {
+        "ADD": held_out[:, 3:6].sum(1) % 10,
+        "MED": held_out[:, 3:6].median(1).values,
+        "MAX": held_out[:, 3:6].max(1).values,
+    }
     for name, values in expected.items():
-        assert scores[f"accuracy.{name}"].tolist() == [pytest.approx((values == held_out[:, 3:6].max(1).values).double().mean().item())]
+        assert scores[f"accuracy.{name}"].tolist() == [
+            pytest.approx((values == held_out[:, 3:6].max(1).values).double().mean().item())
+        ]
     assert scores["accuracy"] == scores["accuracy.ADD"] and scores["accuracy.MAX"].tolist() == [1.0]
 
 
 def test_chance_is_exact():
     assert Triplets().answer_chance.accuracy == pytest.approx(0.1)
-    assert Triplets(operations=("MAX",)).answer_chance.accuracy == pytest.approx((10**3 - 9**3) / 10**3)
+    assert Triplets(operations=("MAX",)).answer_chance.accuracy == pytest.approx(
+        (10**3 - 9**3) / 10**3
+    )
     assert Triplets().chance["token"].accuracy == pytest.approx(0.5)
 
 
