@@ -11,13 +11,23 @@ from __future__ import annotations
 import click
 
 import mechint
-from mechint.cli import analyze, checkpoint, list, studies, sweep, train
-from mechint.cli.common import Commands
+from mechint.cli import (
+    analyze,
+    calibrate,
+    checkpoint,
+    demo,
+    gallery,
+    list,
+    reproduce,
+    sweep,
+    train,
+)
+from mechint.cli.common import CliGroup
 
 
 @click.group(
     "mechint",
-    cls=Commands,
+    cls=CliGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(mechint.__version__, prog_name="mechint", message="%(prog)s %(version)s")
@@ -32,10 +42,10 @@ for command in (
     list.probes,
     checkpoint.checkpoint,
     sweep.sweep,
-    studies.reproduce,
-    studies.gallery,
-    studies.calibrate,
-    studies.demo,
+    reproduce.reproduce,
+    gallery.gallery,
+    calibrate.calibrate,
+    demo.demo,
 ):
     main.add_command(command)
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.common import complain, console, foreign_options, json_option, print_json, working
+from mechint.cli.common import (
+    console,
+    foreign_options,
+    json_option,
+    print_error,
+    print_json,
+    spinner,
+)
 from mechint.config import assign, parse_assignment
 from mechint.errors import CheckpointError, MechintError, RunError, UnknownNameError
 from mechint.registry import PROBES, TASKS
@@ -68,7 +75,7 @@ def analyze(
         from mechint.report import check_writable
 
         check_writable(out)
-    with working(f"opening {path}") as update:
+    with spinner(f"opening {path}") as update:
         from mechint.checkpoints import load_checkpoint
 
         chosen = tuple(dict.fromkeys(names)) or tuple(name for name in DEFAULT if name in PROBES)
@@ -92,7 +99,7 @@ def analyze(
     else:
         show(opened, results)
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     return 2 if problems else 0
 
 
@@ -104,7 +111,7 @@ def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> 
         write_report(results, out, title=title_of(opened))
     except RunError as error:
         return [str(error)]
-    complain(f"report written to {out}")
+    print_error(f"report written to {out}")
     return []
 
 
@@ -167,7 +174,7 @@ def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> N
             write_text(run / "probes" / f"{name}.json", result.to_json())
         write_text(run / PAGE, json.dumps(page_of(results, title_of(opened)).to_dict()))
     except RunError as error:
-        complain(f"warning: results are not kept in the run: {error}")
+        print_error(f"warning: results are not kept in the run: {error}")
 
 
 def describe(opened: Checkpoint) -> dict[str, Any]:

@@ -7,19 +7,19 @@ from pathlib import Path
 import click
 
 from mechint.cli.common import (
-    Commands,
-    complain,
+    CliGroup,
     console,
     json_option,
+    print_error,
     print_json,
     set_option,
+    spinner,
     task_option,
-    working,
 )
 from mechint.config import parse_assignment
 
 
-@click.group(cls=Commands)
+@click.group(cls=CliGroup)
 def checkpoint() -> None:
     """Look into a checkpoint, or write it in another format."""
 
@@ -33,7 +33,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
     """Say what PATH was taken for: format, architecture, task, step, metrics, and how well it
     answers.
     """
-    with working(f"opening {path}"):
+    with spinner(f"opening {path}"):
         from mechint.checkpoints import load_checkpoint
 
         opened = load_checkpoint(path, task=task, parameters=_parameters(settings))
@@ -61,7 +61,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
     for name, value in rows:
         out.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
     if opened.task is None:
-        complain(
+        print_error(
             "the file does not name its task; give it with --task and --set when you analyze it"
         )
 
@@ -84,7 +84,7 @@ def convert(
     from mechint.report import check_writable
 
     check_writable(out)
-    with working(f"converting {path}"):
+    with spinner(f"converting {path}"):
         from mechint import checkpoints
 
         written = checkpoints.convert(

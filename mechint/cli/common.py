@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-class Commands(click.Group):
+class CliGroup(click.Group):
     """A group of commands that turns what goes wrong into one line on stderr and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,7 +47,7 @@ class Commands(click.Group):
         except MechintError as error:
             fail(str(error))
         except (KeyboardInterrupt, click.Abort):
-            complain("stopped; a run that was training continues with --resume")
+            print_error("stopped; a run that was training continues with --resume")
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,19 +57,19 @@ class Commands(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """One line on stderr."""
     click.echo(f"mechint: {' '.join(message.split())}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """One line on stderr, and exit status 2."""
-    complain(message)
+    print_error(message)
     sys.exit(2)
 
 
 def _warn(message: Warning | str, *_: Any) -> None:
-    complain(f"warning: {message}")
+    print_error(f"warning: {message}")
 
 
 def print_json(value: Any) -> None:
@@ -85,7 +85,7 @@ def console(*, err: bool = False) -> Console:
 
 
 @contextlib.contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
+def spinner(text: str) -> Iterator[Callable[[str], None]]:
     """A spinner with `text` on stderr where that is a terminal; yields the function that changes
     the text.
     """

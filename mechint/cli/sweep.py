@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mechint.cli.common import complain, device_option, json_option, print_json, set_option
+from mechint.cli.common import device_option, json_option, print_error, print_json, set_option
 from mechint.cli.train import headlines, progress_bar
 from mechint.errors import ParameterError
 from mechint.registry import TASKS
@@ -93,7 +93,7 @@ def sweep(
         print_json(rows)
     failed = [row for row in rows if row["status"] == "failed"]
     for row in failed:
-        complain(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
+        print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
     return 2 if failed else 0
 
 

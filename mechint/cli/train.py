@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
-    complain,
     console,
     device_option,
     json_option,
+    print_error,
     print_json,
     seeds_of,
     set_option,
@@ -89,7 +89,7 @@ def train(
             click.echo(f"{row['path']}  {row['status']}  {headlines(row['metrics'])}")
     for run in runs:
         if run.status == "failed":
-            complain(f"{run.path}: {run.error}")
+            print_error(f"{run.path}: {run.error}")
     if any(run.status == "interrupted" for run in runs):
         raise KeyboardInterrupt
     return 2 if any(run.status == "failed" for run in runs) else 0
@@ -157,7 +157,7 @@ def _lines(title: str) -> Callable[[Progress], None]:
         tenth = 10 * now.step // max(now.steps, 1)
         if tenth > shown and now.metrics:
             shown = tenth
-            complain(f"{title}: step {now.step} of {now.steps} {summary(now.metrics)}")
+            print_error(f"{title}: step {now.step} of {now.steps} {summary(now.metrics)}")
 
     return report
 

@@ -222,7 +222,7 @@ def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch
 def test_command_exits_1_when_a_claim_fails(
     size: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mechint.cli.studies.STUDIES", {"toy": Toy})
+    monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
     result = CliRunner().invoke(
         main, ["reproduce", "toy", "--size", size, "--out", str(tmp_path / "toy")]
     )
@@ -233,7 +233,7 @@ def test_command_exits_1_when_a_claim_fails(
 def test_full_size_says_how_long_it_takes_and_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mechint.cli.studies.STUDIES", {"toy": Toy})
+    monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
     monkeypatch.setattr("mechint.studies.duration", lambda study, size: 7200.0)
     monkeypatch.setattr("mechint.studies.find_study", lambda name: Toy())
     refused = CliRunner().invoke(

@@ -1,0 +1,46 @@
+"""``mechint calibrate``: power, false positives and error of the probes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mechint.cli.common import console, spinner
+from mechint.errors import UnknownNameError
+from mechint.registry import PROBES
+
+SIZES = click.Choice(["smoke", "laptop", "full"])
+
+
+@click.command()
+@click.argument("names", metavar="[PROBE]...", nargs=-1)
+@click.option(
+    "--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the calibration table there.",
+)
+def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
+    """Measure power, false positives and error of the probes on planted mechanisms and controls."""
+    for name in names:
+        if name not in PROBES:
+            raise UnknownNameError.of("probe", name, PROBES)
+    with spinner("calibrating") as update:
+        from mechint.calibration import calibrate as run
+
+        table = run(names or tuple(PROBES), size, out, update)
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    for column in table.columns:
+        shown.add_column(column)
+    from mechint.report.render import show
+
+    for row in zip(*table.columns.values(), strict=True):
+        shown.add_row(*(show(cell) for cell in row))
+    console().print(shown)
+    return 0

@@ -1,0 +1,47 @@
+"""``mechint gallery``: one folder of pages out of what studies and runs left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from mechint.cli.common import CliGroup, spinner
+
+
+@click.group(cls=CliGroup)
+def gallery() -> None:
+    """Make one folder of pages out of what studies and runs left."""
+
+
+@gallery.command()
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("gallery"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the gallery goes.",
+)
+def build(places: tuple[Path, ...], out: Path) -> None:
+    """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
+    that opens from the disk.
+    """
+    from mechint.errors import RunError
+    from mechint.report import PAGE, build_gallery, find_pages
+
+    places = (
+        places
+        or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir())
+        or (Path("runs"),)
+    )
+    with spinner("drawing the gallery"):
+        pages = find_pages(places)
+        if not pages:
+            raise RunError(
+                f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint "
+                "reproduce first"
+            )
+        index = build_gallery(pages, out)
+    click.echo(f"{index} ({len(pages)} pages)")
