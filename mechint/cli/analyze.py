@@ -11,6 +11,7 @@ import click
 
 from mechint.cli.common import (
     console,
+    force_option,
     foreign_options,
     json_option,
     print_error,
@@ -50,6 +51,7 @@ they are named.
     metavar="FILE",
     help="Write the report to this HTML file.",
 )
+@force_option
 @json_option
 def analyze(
     path: Path,
@@ -59,6 +61,7 @@ def analyze(
     device: str,
     seed: int,
     out: Path | None,
+    force: bool,
     as_json: bool,
 ) -> int:
     """Run probes on a checkpoint of any known format, or on a run directory.
@@ -74,7 +77,7 @@ def analyze(
     if out is not None:
         from mechint.report import check_writable
 
-        check_writable(out)
+        check_writable(out, force=force)
     with spinner(f"opening {path}") as update:
         from mechint.checkpoints import load_checkpoint
 

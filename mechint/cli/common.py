@@ -134,6 +134,9 @@ task_option = click.option(
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."
 )
+force_option = click.option(
+    "--force", is_flag=True, help="Replace a file that mechint did not write."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 """The shared options, each as a decorator."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import CliGroup, spinner
+from mechint.cli.common import CliGroup, force_option, spinner
 
 
 @click.group(cls=CliGroup)
@@ -24,7 +24,8 @@ def gallery() -> None:
     metavar="DIR",
     help="Where the gallery goes.",
 )
-def build(places: tuple[Path, ...], out: Path) -> None:
+@force_option
+def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
     that opens from the disk.
     """
@@ -43,5 +44,5 @@ def build(places: tuple[Path, ...], out: Path) -> None:
                 f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint "
                 "reproduce first"
             )
-        index = build_gallery(pages, out)
+        index = build_gallery(pages, out, force=force)
     click.echo(f"{index} ({len(pages)} pages)")

@@ -15,10 +15,10 @@ caption that says what to see, and axis titles with units in brackets. Equal inp
 from mechint.figures.curves import bars, histogram, lines, scatter
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
-from mechint.figures.theme import COLOURS, figure
+from mechint.figures.theme import COLORS, figure
 
 __all__ = [
-    "COLOURS",
+    "COLORS",
     "arcs",
     "bars",
     "figure",

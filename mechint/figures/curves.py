@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mechint.figures.theme import (
-    COLOURS,
+    COLORS,
     CYCLIC,
     DIVERGING,
     MARGIN,
     SEQUENTIAL,
     axis,
     band,
-    colours,
+    colors,
     faint,
     figure,
     level,
@@ -93,7 +93,7 @@ def lines(
     [0.5, 1.0]
     """
     data: list[dict[str, Any]] = []
-    for colour, (name, y) in zip(colours(len(series)), series.items(), strict=True):
+    for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
         at = numbers(x[name] if isinstance(x, Mapping) else x)
         if bands and name in bands:
             low, high = (numbers(edge) for edge in bands[name])
@@ -101,7 +101,7 @@ def lines(
                 "x": at + at[::-1],
                 "y": high + low[::-1],
                 "fill": "toself",
-                "fillcolor": faint(colour, 0.18),
+                "fillcolor": faint(color, 0.18),
                 "line": {"width": 0},
             }
             data.append(
@@ -124,9 +124,9 @@ def lines(
                 "legendgroup": name,
                 "x": at,
                 "y": numbers(y),
-                "line": {"color": colour, "width": 2},
+                "line": {"color": color, "width": 2},
             }
-            | ({"marker": {"color": colour, "size": 6}} if markers else {})
+            | ({"marker": {"color": color, "size": 6}} if markers else {})
         )
     first = data[0]["x"] if data else []
     x_axis = axis(x_title, log=x_log, labels=_names(first))
@@ -157,17 +157,17 @@ def bars(
 
     Args:
         x: names or numbers (n,); series: name → heights (n,).
-        highlight: values of `x` whose bars are coloured; the others fade (one series only).
+        highlight: values of `x` whose bars are colored; the others fade (one series only).
         errors: name → half-length of an error bar (n,).
         levels, null: as for `lines`.
     """
     at = numbers(x)
     data: list[dict[str, Any]] = []
-    for colour, (name, y) in zip(colours(len(series)), series.items(), strict=True):
-        fill: Any = colour
+    for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
+        fill: Any = color
         if len(highlight) > 0 and len(series) == 1:
             chosen = set(numbers(highlight))
-            fill = [COLOURS[1] if value in chosen else faint(colour, 0.55) for value in at]
+            fill = [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
         bar = {
             "type": "bar",
             "name": name,
@@ -223,9 +223,9 @@ def scatter(
 
     Args:
         x, y: coordinates (n,).
-        color: numbers (n,), shown by a colour scale named `color_title`: sequential, `diverging` or
+        color: numbers (n,), shown by a color scale named `color_title`: sequential, `diverging` or
             `cyclic` (residues, phases).
-        groups: name of each point's class (n,), shown by colour and legend, in place of `color`.
+        groups: name of each point's class (n,), shown by color and legend, in place of `color`.
         text: shown on hover (n,), and beside the points with `labels`.
         equal: one unit is as long on both axes.
     """
@@ -234,19 +234,19 @@ def scatter(
     data: list[dict[str, Any]] = []
     if groups is not None:
         kinds = list(dict.fromkeys(groups))
-        for colour, kind in zip(colours(len(kinds)), kinds, strict=True):
+        for color, kind in zip(colors(len(kinds)), kinds, strict=True):
             members = [i for i, group in enumerate(groups) if group == kind]
             trace = {
                 "name": str(kind),
                 "x": [x[i] for i in members],
                 "y": [y[i] for i in members],
-                "marker": {"color": colour, "size": 8, "opacity": 0.85},
+                "marker": {"color": color, "size": 8, "opacity": 0.85},
             }
             data.append(
                 trace | ({"text": [str(text[i]) for i in members]} if text is not None else {})
             )
     else:
-        marker: dict[str, Any] = {"size": 8, "opacity": 0.85, "color": COLOURS[0]}
+        marker: dict[str, Any] = {"size": 8, "opacity": 0.85, "color": COLORS[0]}
         if color is not None:
             scale = CYCLIC if cyclic else DIVERGING if diverging else SEQUENTIAL
             bar = {
@@ -310,9 +310,9 @@ def histogram(
     )
     edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=bins)
     data: list[dict[str, Any]] = []
-    for colour, (name, values) in zip(colours(len(samples)), samples.items(), strict=True):
+    for color, (name, values) in zip(colors(len(samples)), samples.items(), strict=True):
         density, _ = np.histogram(values[np.isfinite(values)], bins=edges, density=True)
-        line = {"color": colour, "width": 1.5, "shape": "hv"}
+        line = {"color": color, "width": 1.5, "shape": "hv"}
         y = numbers([*density, 0.0])
         data.append(
             {
@@ -323,7 +323,7 @@ def histogram(
                 "y": y,
                 "line": line,
                 "fill": "tozeroy",
-                "fillcolor": faint(colour, 0.2),
+                "fillcolor": faint(color, 0.2),
             }
         )
     shapes, notes = [], []
@@ -337,7 +337,7 @@ def histogram(
                 "x1": at,
                 "y0": 0,
                 "y1": 1,
-                "line": {"color": COLOURS[1], "width": 1.5, "dash": "dash"},
+                "line": {"color": COLORS[1], "width": 1.5, "dash": "dash"},
             }
         )
         notes.append(
@@ -348,7 +348,7 @@ def histogram(
                 "yanchor": "bottom",
                 "text": name,
                 "showarrow": False,
-                "font": {"size": 11, "color": COLOURS[1]},
+                "font": {"size": 11, "color": COLORS[1]},
             }
         )
     return figure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mechint.figures.theme import axis, colours, faint, figure, level, numbers
+from mechint.figures.theme import axis, colors, faint, figure, level, numbers
 from mechint.results import Figure
 
 
@@ -23,7 +23,7 @@ def fits(
     levels: Mapping[str, float] | None = None,
     height: int = 420,
 ) -> Figure:
-    """Points, and through them curves with their confidence bands, one colour a name.
+    """Points, and through them curves with their confidence bands, one color a name.
 
     Args:
         points: name → (x, y) of what was measured.
@@ -36,7 +36,7 @@ def fits(
     'markers'
     """
     data: list[dict[str, Any]] = []
-    for colour, (name, (x, y)) in zip(colours(len(points)), points.items(), strict=True):
+    for color, (name, (x, y)) in zip(colors(len(points)), points.items(), strict=True):
         common = {"type": "scatter", "name": name, "legendgroup": name}
         if name in curves:
             at, fit, low, high = (numbers(values) for values in curves[name])
@@ -44,7 +44,7 @@ def fits(
                 "x": at + at[::-1],
                 "y": high + low[::-1],
                 "fill": "toself",
-                "fillcolor": faint(colour, 0.18),
+                "fillcolor": faint(color, 0.18),
                 "line": {"width": 0},
             }
             data.append(common | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"} | area)
@@ -55,7 +55,7 @@ def fits(
                     "showlegend": False,
                     "x": at,
                     "y": fit,
-                    "line": {"color": colour, "width": 2},
+                    "line": {"color": color, "width": 2},
                 }
             )
         data.append(
@@ -64,7 +64,7 @@ def fits(
                 "mode": "markers",
                 "x": numbers(x),
                 "y": numbers(y),
-                "marker": {"color": colour, "size": 7, "opacity": 0.75},
+                "marker": {"color": color, "size": 7, "opacity": 0.75},
             }
         )
     marks = [level(value, name) for name, value in (levels or {}).items()]

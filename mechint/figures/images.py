@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colours, faint, figure, numbers
+from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, figure, numbers
 from mechint.results import Figure
 
 
 def _scale(values: Any, diverging: bool, limits: tuple[float, float] | None) -> dict[str, Any]:
-    """Colour scale of one or more matrices; a diverging one is symmetric about zero."""
+    """Color scale of one or more matrices; a diverging one is symmetric about zero."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     low, high = limits or (
@@ -56,14 +56,14 @@ def heatmap(
     square: bool = False,
     height: int | None = None,
 ) -> Figure:
-    """A matrix as colours, row 0 on top as matrices are printed.
+    """A matrix as colors, row 0 on top as matrices are printed.
 
     Args:
         z: (rows, columns); NaN leaves a hole.
         x, y: names or numbers of columns and rows; their indices when None.
-        z_title: what the colour shows, with its unit in brackets: "attention (0–1)".
-        diverging: colours symmetric about zero.
-        limits: (least, largest) of the colour scale.
+        z_title: what the color shows, with its unit in brackets: "attention (0–1)".
+        diverging: colors symmetric about zero.
+        limits: (least, largest) of the color scale.
         annotate: write the numbers into the cells; when None, where there are at most 80.
         square: cells as high as wide.
 
@@ -130,7 +130,7 @@ def image_grid(
     limits: tuple[float, float] | None = None,
     size: int | None = None,
 ) -> Figure:
-    """Small multiples: matrices under one colour scale, one panel a head, a neuron or a layer.
+    """Small multiples: matrices under one color scale, one panel a head, a neuron or a layer.
 
     Args:
         panels: name → matrix (rows, columns) each, row 0 on top.
@@ -192,7 +192,7 @@ def image_grid(
             "yanchor": "bottom",
         }
         notes.append({"text": name, "showarrow": False, "font": {"size": 12}} | place)
-    colour_axis = {
+    color_axis = {
         "cmin": scale["zmin"],
         "cmax": scale["zmax"],
         "colorscale": scale["colorscale"],
@@ -204,7 +204,7 @@ def image_grid(
         caption,
         height=110 + down * (size + 40),
         annotations=notes,
-        coloraxis=colour_axis,
+        coloraxis=color_axis,
         showlegend=False,
         **layout,
     )
@@ -232,7 +232,7 @@ def arcs(
     steps = 24
     angle = np.linspace(0.0, math.pi, steps)
     data: list[dict[str, Any]] = []
-    for colour, (name, pattern) in zip(colours(len(weights)), weights.items(), strict=True):
+    for color, (name, pattern) in zip(colors(len(weights)), weights.items(), strict=True):
         matrix = _matrix(pattern)
         shown = [(q, k) for q, k in np.argwhere(matrix > threshold).tolist() if q != k]
         buckets = [
@@ -246,7 +246,7 @@ def arcs(
             for q, k in buckets[bucket]:
                 x += [*((q + k) / 2 + (q - k) / 2 * np.cos(angle)), math.nan]
                 y += [*(abs(q - k) * np.sin(angle)), math.nan]
-            line = {"color": faint(colour, opacity), "width": 1 + 2 * opacity}
+            line = {"color": faint(color, opacity), "width": 1 + 2 * opacity}
             legend = {"name": name, "legendgroup": name, "showlegend": bucket == kept[-1]}
             data.append(
                 {

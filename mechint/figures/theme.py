@@ -1,4 +1,4 @@
-"""The look of every figure: colours that colour-blind readers tell apart, one layout, numbers short
+"""The look of every figure: colors that color-blind readers tell apart, one layout, numbers short
 enough to ship.
 
 A figure is the plain dictionary that plotly.js draws, so that making one imports no Plotly, and
@@ -15,7 +15,7 @@ from typing import Any
 from mechint.results import Figure
 
 # Okabe & Ito (2008), the order changed so that the first three differ most in lightness too
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 SEQUENTIAL = "Viridis"
 DIVERGING = [
     [0.0, "#2166AC"],
@@ -64,18 +64,18 @@ def numbers(values: Any, digits: int = 5) -> Any:
     return values
 
 
-def colours(n: int) -> list[str]:
-    """`n` line colours: the palette while it lasts, an ordered ramp for long families such as
+def colors(n: int) -> list[str]:
+    """`n` line colors: the palette while it lasts, an ordered ramp for long families such as
     primes or layers.
     """
-    if n <= len(COLOURS):
-        return list(COLOURS[:n])
+    if n <= len(COLORS):
+        return list(COLORS[:n])
     return [VIRIDIS[round(i * (len(VIRIDIS) - 1) / (n - 1))] for i in range(n)]
 
 
-def faint(colour: str, alpha: float) -> str:
-    """`colour` ("#RRGGBB") at opacity `alpha`."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def faint(color: str, alpha: float) -> str:
+    """`color` ("#RRGGBB") at opacity `alpha`."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
@@ -132,7 +132,7 @@ def figure(
 
 
 def level(
-    value: float, text: str, colour: str = INK, dash: str = "dash"
+    value: float, text: str, color: str = INK, dash: str = "dash"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A horizontal line across the plot and its label, as a layout's shape and annotation."""
     y = numbers(float(value))
@@ -143,7 +143,7 @@ def level(
         "x1": 1,
         "y0": y,
         "y1": y,
-        "line": {"color": colour, "width": 1.2, "dash": dash},
+        "line": {"color": color, "width": 1.2, "dash": dash},
     }
     note = {
         "xref": "paper",
@@ -153,12 +153,12 @@ def level(
         "yanchor": "bottom",
         "text": text,
         "showarrow": False,
-        "font": {"size": 11, "color": colour},
+        "font": {"size": 11, "color": color},
     }
     return shape, note
 
 
-def band(low: float, high: float, colour: str = "#808894") -> dict[str, Any]:
+def band(low: float, high: float, color: str = "#808894") -> dict[str, Any]:
     """A horizontal band from `low` to `high` across the plot, behind the data."""
     y0, y1 = numbers([float(low), float(high)])
     return {
@@ -168,7 +168,7 @@ def band(low: float, high: float, colour: str = "#808894") -> dict[str, Any]:
         "x1": 1,
         "y0": y0,
         "y1": y1,
-        "fillcolor": faint(colour, 0.22),
+        "fillcolor": faint(color, 0.22),
         "line": {"width": 0},
         "layer": "below",
     }

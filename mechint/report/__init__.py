@@ -8,14 +8,12 @@ build_gallery(find_pages(["runs"]), "gallery")
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from mechint.errors import RunError
-from mechint.files import write_error, write_text
+from mechint.files import write_text
 from mechint.report.gallery import PAGE, build_gallery, find_pages
+from mechint.report.outputs import check_writable
 from mechint.report.page import Page, Section, page_of, section_of
 from mechint.report.render import render
 from mechint.results import ProbeResult
@@ -37,28 +35,6 @@ def write_page(page: Page, path: str | Path) -> Path:
     """Write `page` as one HTML file that opens offline."""
     write_text(path, render(page))
     return Path(path)
-
-
-def check_writable(path: str | Path) -> None:
-    """Find out now whether `path` will take a file, before hours of work; leaves nothing behind.
-
-    Raises:
-        RunError: it is a directory, or it or its directory cannot be written.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise RunError(f"{path}: cannot be written: it is a directory, expected a file")
-    parent = path.resolve().parent
-    while not parent.exists():
-        parent = parent.parent
-    try:
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(13, "permission denied")
-        if not path.exists() or path.is_file():
-            with tempfile.TemporaryFile(dir=parent):
-                pass
-    except OSError as error:
-        raise write_error(path, error) from error
 
 
 __all__ = [

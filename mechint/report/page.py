@@ -62,10 +62,10 @@ def _section(data: Mapping[str, Any]) -> Section:
     return Section(
         **{
             **data,
-            "claims": [Claim(**claim) for claim in data["claims"]],
-            "nulls": [Null.from_dict(null) for null in data["nulls"]],
-            "figures": {name: Figure(**figure) for name, figure in data["figures"].items()},
-            "tables": {name: Table(**table) for name, table in data["tables"].items()},
+            "claims": [Claim(**claim) for claim in data.get("claims", ())],
+            "nulls": [Null.from_dict(null) for null in data.get("nulls", ())],
+            "figures": {name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
+            "tables": {name: Table(**table) for name, table in data.get("tables", {}).items()},
         }
     )
 

@@ -5,21 +5,24 @@ Equal pages give equal bytes: nothing is drawn from a clock or a random source.
 
 from __future__ import annotations
 
-import json
+import base64
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from mechint.figures.theme import numbers
 from mechint.report.page import Page
-from mechint.results import Figure, Table, plain
+from mechint.report.validate import check_page
+from mechint.results import Table, plain
 
 TEMPLATES = Path(__file__).parent / "templates"
+MAX_SLUG = 120
+"""Bytes of an id or a file name."""
 LONG = 12
 """Rows of a table, or members of a list, that are shown before the rest is folded away."""
 
@@ -35,50 +38,77 @@ def plotly_js() -> str:
 def render(page: Page, plotly: str | None = None) -> str:
     """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the
     relative path `plotly`.
+
+    Raises:
+        DataError: the page holds what may not be drawn, with the field.
     """
+    check_page(page.to_dict())
     has_figures = any(section.figures for section in page.sections)
-    inline = Markup(plotly_js()) if has_figures and plotly is None else None
+    inline = plotly_js() if has_figures and plotly is None else ""
+    shared = plotly if has_figures and plotly is not None else ""
+    scripts = [text for text in (inline, asset("figures.js") if has_figures else "") if text]
     return (
         environment()
         .get_template("page.html.j2")
-        .render(page=page, plotly_inline=inline, plotly_path=plotly if has_figures else None)
+        .render(
+            page=page,
+            plotly_inline=inline,
+            plotly_path=shared,
+            policy=content_policy(scripts, beside=bool(shared)),
+        )
+    )
+
+
+def content_policy(scripts: Sequence[str], *, beside: bool) -> str:
+    """A Content-Security-Policy under which only `scripts`, and files `beside` the page, run.
+
+    Nothing is fetched from elsewhere. Style attributes are allowed, since Plotly sets them.
+    """
+    hashes = [f"'sha256-{_sha256(text)}'" for text in scripts]
+    sources = " ".join([*hashes, *(["'self'", "file:"] if beside else [])]) or "'none'"
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
 @cache
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
 def environment() -> jinja2.Environment:
-    """The templates, with the filters they use; a name that is not there is an error."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
+    """The templates, with the filters they use; a name that is not there is an error.
+
+    Everything that a template writes is escaped. Two kinds of text stand as they are: files of ours
+    (`asset`) and plotly.js.
+    """
     made = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     made.filters |= {
         "show": show,
         "rows": _rows,
-        "script": _script,
+        "spec": lambda figure: plain(figure.spec),
+        "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)),
         "flat": flat,
         "slug": slug,
         "p_value": _p_value,
     }
-    made.globals |= {"asset": _asset, "LONG": LONG}
+    made.globals |= {"asset": asset, "LONG": LONG}
     return made
 
 
-def _asset(name: str) -> Markup:
+@cache
+def asset(name: str) -> str:
     """A style sheet or a script of ours, as it stands."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def _script(figure: Figure) -> Markup:
-    """A figure as JSON that can stand inside a <script> element."""
-    text = json.dumps(plain(figure.spec), separators=(",", ":"), ensure_ascii=False)
-    return Markup(
-        text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def show(value: Any, limit: int = LONG) -> str:
@@ -150,7 +180,13 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def slug(text: str) -> str:
     """`text` as an HTML id or a file name: lower case letters, digits and hyphens.
 
+    A long text is cut and ends with eight digits of its hash.
+
     >>> slug("Joint training: p = 113")
     'joint-training-p-113'
     """
-    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
+    words = "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+    name = "-".join(words)
+    if len(name.encode()) <= MAX_SLUG:
+        return name
+    return f"{name[: MAX_SLUG // 4]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,41 +1,57 @@
 """A small picture of a figure as SVG, made from its data, for the index of a gallery.
 
-Lines, bars, points and matrices keep their shape and colours; axes, text and small detail are left
+Lines, bars, points and matrices keep their shape and colors; axes, text and small detail are left
 out.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import COLOURS, VIRIDIS, faint, numbers
+from mechint.figures.theme import COLORS, VIRIDIS, faint
 from mechint.results import Figure
+
+Mark = tuple[str, dict[str, str]]
+"""An SVG element: its tag and its attributes. A template writes it, and escapes every value."""
+
+COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([0-9., %]{1,40}\)|[a-zA-Z]{1,20}")
+"""What may stand as a color; anything else in a page of others is replaced by a color of ours."""
 
 WIDTH, HEIGHT, MARGIN = 320, 180, 16
 CELLS, POINTS = 28, 160
 RED_BLUE = ("#2166AC", "#92C5DE", "#F7F7F7", "#F4A582", "#B2182B")
 
 
-def thumbnail(figure: Figure) -> str:
-    """An <svg> element of 320 x 180; a plain frame when the figure holds nothing that can be drawn
+def thumbnail(figure: Figure) -> list[Mark]:
+    """The elements of an SVG of 320 x 180; none when the figure holds nothing that can be drawn
     small.
     """
     traces = list(figure.spec.get("data", []))
     layout = figure.spec.get("layout", {})
     maps = [trace for trace in traces if trace.get("type") == "heatmap"]
-    marks = _matrices(maps[:4], layout) if maps else _curves(traces, layout)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="">{"".join(marks)}</svg>'
-    )
+    try:
+        return _matrices(maps[:4], layout) if maps else _curves(traces, layout)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return []  # a figure that others wrote may hold anything; plotly.js draws what it can
+
+
+def _color(value: Any, fallback: str) -> str:
+    """`value` where it is the text of a color, else `fallback`."""
+    return value if isinstance(value, str) and COLOR.fullmatch(value) else fallback
+
+
+def _rectangle(left: float, top: float, width: float, height: float, fill: str) -> Mark:
+    sides = {"x": left, "y": top, "width": width, "height": height}
+    return "rect", {name: f"{side:.1f}" for name, side in sides.items()} | {"fill": fill}
 
 
 def _ramp(stops: Sequence[str], share: float) -> str:
-    """The colour at `share` (0 to 1) of a scale."""
+    """The color at `share` (0 to 1) of a scale."""
     place = min(max(share, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(place), len(stops) - 2)
     ends = [[int(stop[i : i + 2], 16) for i in (1, 3, 5)] for stop in stops[low : low + 2]]
@@ -44,7 +60,7 @@ def _ramp(stops: Sequence[str], share: float) -> str:
     )
 
 
-def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[str]:
+def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
     """Up to four matrices side by side, each reduced to at most CELLS x CELLS means."""
     marks = []
     width = (WIDTH - MARGIN * (len(traces) + 1)) / len(traces)
@@ -76,10 +92,8 @@ def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) ->
                 seen = block[np.isfinite(block)]
                 if seen.size:
                     fill = _ramp(stops, (float(seen.mean()) - low) / ((high - low) or 1.0))
-                    marks.append(
-                        f'<rect x="{left + column * w:.1f}" y="{top + row * h:.1f}" '
-                        f'width="{w + 0.3:.1f}" height="{h + 0.3:.1f}" fill="{fill}"/>'
-                    )
+                    place = (left + column * w, top + row * h)
+                    marks.append(_rectangle(*place, w + 0.3, h + 0.3, fill))
     return marks
 
 
@@ -97,7 +111,7 @@ def _place(values: Sequence[Any], names: list[Any]) -> np.ndarray:
     )
 
 
-def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[str]:
+def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
     """Lines, bars and points in one frame."""
     names_x: list[Any] = []
     names_y: list[Any] = []
@@ -127,7 +141,7 @@ def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> l
             - MARGIN
             - (0.0 - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
         )
-        marks += _trace(trace, u, v, floor, COLOURS[i % len(COLOURS)])
+        marks += _trace(trace, u, v, floor, COLORS[i % len(COLORS)])
     return marks
 
 
@@ -138,48 +152,72 @@ def _span(values: np.ndarray) -> tuple[float, float]:
 
 def _trace(
     trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float, fallback: str
-) -> list[str]:
+) -> list[Mark]:
     """One trace at pixel coordinates (u, v)."""
     keep = np.isfinite(u) & np.isfinite(v)
     if trace.get("type") == "bar":
-        fill = trace.get("marker", {}).get("color", fallback)
-        fills = fill if isinstance(fill, list) else [fill] * len(u)
-        width = max(1.0, 0.8 * (WIDTH - 2 * MARGIN) / max(len(u), 1))
-        shape = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"/>'
-        return [
-            shape.format(a - width / 2, min(b, floor), width, abs(floor - b), c)
-            for a, b, c, ok in zip(u, v, fills, keep, strict=True)
-            if ok
-        ]
+        return _bars(trace, u, v, keep, floor, fallback)
     if "lines" in trace.get("mode", "lines"):
-        colour = trace.get("line", {}).get("color", fallback)
-        if trace.get("fill") == "toself":
-            points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(u[keep], v[keep], strict=True))
-            return [
-                (
-                    f'<polygon points="{points}" '
-                    f'fill="{trace.get("fillcolor", faint(fallback, 0.2))}"/>'
-                )
-            ]
-        step = max(1, len(u) // POINTS)
-        parts, open_path = [], False
-        for a, b, ok in zip(u[::step], v[::step], keep[::step], strict=True):
-            parts.append(f"{'L' if open_path else 'M'}{a:.1f} {b:.1f}" if ok else "")
-            open_path = bool(ok)
-        return [f'<path d="{"".join(parts)}" fill="none" stroke="{colour}" stroke-width="2"/>']
-    colour = trace.get("marker", {}).get("color", fallback)
-    chosen = np.flatnonzero(keep)[:: max(1, int(keep.sum()) // POINTS)]
-    if isinstance(colour, list):
-        low, high = _span(
-            np.array([math.nan if value is None else value for value in colour], dtype=np.float64)
-        )
-        shades = {
-            int(i): _ramp(VIRIDIS, ((colour[i] or 0.0) - low) / ((high - low) or 1.0))
-            for i in chosen
-        }
-    else:
-        shades = {int(i): colour for i in chosen}
+        return _line(trace, u, v, keep, fallback)
+    return _points(trace, u, v, keep, fallback)
+
+
+def _bars(
+    trace: Mapping[str, Any],
+    u: np.ndarray,
+    v: np.ndarray,
+    keep: np.ndarray,
+    floor: float,
+    fallback: str,
+) -> list[Mark]:
+    fill = trace.get("marker", {}).get("color", fallback)
+    fills = fill if isinstance(fill, list) and len(fill) == len(u) else [fill] * len(u)
+    width = max(1.0, 0.8 * (WIDTH - 2 * MARGIN) / max(len(u), 1))
     return [
-        f'<circle cx="{u[i]:.1f}" cy="{v[i]:.1f}" r="3" fill="{shade}"/>'
-        for i, shade in numbers(list(shades.items()))
+        _rectangle(a - width / 2, min(b, floor), width, abs(floor - b), _color(color, fallback))
+        for a, b, color, ok in zip(u, v, fills, keep, strict=True)
+        if ok
+    ]
+
+
+def _line(
+    trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, keep: np.ndarray, fallback: str
+) -> list[Mark]:
+    if trace.get("fill") == "toself":
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(u[keep], v[keep], strict=True))
+        fill = _color(trace.get("fillcolor"), faint(fallback, 0.2))
+        return [("polygon", {"points": points, "fill": fill})]
+    step = max(1, len(u) // POINTS)
+    parts, open_path = [], False
+    for a, b, ok in zip(u[::step], v[::step], keep[::step], strict=True):
+        parts.append(f"{'L' if open_path else 'M'}{a:.1f} {b:.1f}" if ok else "")
+        open_path = bool(ok)
+    stroke = _color(trace.get("line", {}).get("color"), fallback)
+    return [("path", {"d": "".join(parts), "fill": "none", "stroke": stroke, "stroke-width": "2"})]
+
+
+def _points(
+    trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, keep: np.ndarray, fallback: str
+) -> list[Mark]:
+    color = trace.get("marker", {}).get("color", fallback)
+    chosen = np.flatnonzero(keep)[:: max(1, int(keep.sum()) // POINTS)]
+    shades: list[Any] = [color] * len(u)
+    if isinstance(color, list) and len(color) == len(u):
+        values = [value if isinstance(value, int | float) else math.nan for value in color]
+        low, high = _span(np.array(values, dtype=np.float64))
+        shades = [
+            _ramp(VIRIDIS, (value - low) / ((high - low) or 1.0)) if math.isfinite(value) else ""
+            for value in values
+        ]
+    return [
+        (
+            "circle",
+            {
+                "cx": f"{u[i]:.1f}",
+                "cy": f"{v[i]:.1f}",
+                "r": "3",
+                "fill": _color(shades[i], fallback),
+            },
+        )
+        for i in chosen
     ]

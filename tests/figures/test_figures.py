@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint import figures
-from mechint.figures.theme import colours, faint, numbers
+from mechint.figures.theme import colors, faint, numbers
 from mechint.results import Figure, ProbeResult
 
 GENERATOR = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_numbers_keep_five_digits(values: list[float]) -> None:
         assert kept == pytest.approx(value, rel=1e-4)
 
 
-def test_colours() -> None:
-    assert len(set(colours(8))) == 8
-    assert len(colours(29)) == 29
+def test_colors() -> None:
+    assert len(set(colors(8))) == 8
+    assert len(colors(29)) == 29
     assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"

@@ -1,0 +1,53 @@
+"""Where a page may be written: a place that takes a file, and not over what another wrote."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from mechint.errors import RunError
+from mechint.files import write_error
+
+MARK = b'<meta name="generator" content="mechint">'
+"""Stands in the head of every page of ours."""
+
+
+def check_writable(path: str | Path, *, force: bool = False) -> None:
+    """Find out now whether `path` will take a page, before hours of work; leaves nothing behind.
+
+    Args:
+        force: a file that is not a page of mechint's may be replaced.
+
+    Raises:
+        RunError: it is a directory, it or its directory cannot be written, or it is a file that
+            mechint did not write.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise RunError(f"{path}: cannot be written: it is a directory, expected a file")
+    parent = path.resolve().parent
+    while not parent.exists():
+        parent = parent.parent
+    try:
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(13, "permission denied")
+        if not path.exists() or path.is_file():
+            with tempfile.TemporaryFile(dir=parent):
+                pass
+        refuse_foreign(path, force=force)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def refuse_foreign(path: Path, *, force: bool = False) -> None:
+    """Raise RunError where `path` is a file that is not a page of mechint's."""
+    if force or not path.is_file() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if MARK not in head:
+        raise RunError(
+            f"{path}: is not a page of mechint's and would be lost; choose another name, "
+            "or replace it with --force"
+        )
