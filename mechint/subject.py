@@ -74,7 +74,7 @@ class Subject:
                 data = (
                     task.examples()
                     if isinstance(task, FiniteTask)
-                    else task.sample(n_examples, seed=split_seed)
+                    else task.sample(n_examples, seed=split_seed, split=task.probe_split)
                 )
         self.data = data.to(self.device)
         self._provenance = dict(provenance or {})

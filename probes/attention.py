@@ -217,21 +217,9 @@ def operand_positions(subject: Subject) -> list[int]:
 
 
 def task_target(subject: Subject) -> list[int] | None:
-    """The key every query is expected to look at in the first layer, where the task says it.
-
-    Taken from the task's ``attention_target()``, or from its hidden permutations π: position (i, j)
-    looks at (i, π_i(j)).
-    """
-    task = subject.task
-    if task is None:
-        return None
-    stated = getattr(task, "attention_target", None)
-    if stated is not None:
-        return [int(key) for key in stated()]
-    hidden = task.tables().get("permutations")
-    if hidden is None or sum(map(len, hidden)) != subject.data.tokens.shape[1]:
-        return None
-    return [i * len(row) + int(image) for i, row in enumerate(hidden) for image in row]
+    """The key that each query is expected to look at in the first layer, where the task says it."""
+    stated = subject.task.attention_target() if subject.task is not None else None
+    return None if stated is None else [int(key) for key in stated]
 
 
 def preference(means: Array) -> Array:

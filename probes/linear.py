@@ -98,7 +98,7 @@ class Linear(Probe):
             )
             if self.kind == "number":
                 direction = Ridge(activations[best], self.ridge).weights(
-                    variable.read(few.data.tokens).cpu().numpy()
+                    variable.value_of(few.data.tokens).cpu().numpy()
                 )
                 arrays[f"direction of {variable.name}"] = direction / max(
                     np.linalg.norm(direction), 1e-300
@@ -176,7 +176,7 @@ class Linear(Probe):
         points.
         """
         tokens = subject.data.tokens
-        values = variable.read(tokens).cpu().numpy()
+        values = variable.value_of(tokens).cpu().numpy()
         draw = rng("linear", variable.name, seed)
         if self.kind == "class":
             types = np.unique(

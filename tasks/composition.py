@@ -352,6 +352,20 @@ class Composition(GeneratedTask):
         )
 
     @property
+    def n_answers(self) -> int:
+        """One per position from which some hop is asked."""
+        return (self.k - min(self.hops) + 1) * self.n
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Where each query starts: layer and point."""
+        return tuple(f"from {p // self.n}:{p % self.n}" for p in range(self.n_answers))
+
+    def attention_target(self) -> tuple[int, ...]:
+        """One hop: position (i, j) has to look at (i, π_i(j))."""
+        return tuple((self.permutations + self._offsets).flatten().tolist())
+
+    @property
     def controls(self) -> tuple[Control, ...]:
         alone = {"hops": (max(self.hops),), "weights": None, "stages": None}
         direct = Control(

@@ -87,7 +87,7 @@ class Groups(TwoOperandTask):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("answer", self.n_values, self.finite_group),)
+        return (Output("answer", self.n_values, self.finite_group, self.finite_group.names),)
 
     @property
     def symmetry(self) -> Symmetry:

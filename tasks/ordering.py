@@ -84,7 +84,7 @@ class Comparison(HiddenOrder):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("a < b", 2),)
+        return (Output("a < b", 2, names=("a ≥ b", "a < b")),)
 
 
 @dataclass(frozen=True)

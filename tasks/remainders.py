@@ -90,7 +90,7 @@ class Remainders(TwoOperandTask):
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
         if self.target == "divisibility":
-            return tuple(Output(f"divisible by {q}", 2) for q in self.primes)
+            return tuple(Output(f"divisible by {q}", 2, names=("no", "yes")) for q in self.primes)
         return tuple(Output(f"mod {q}", q, FiniteGroup.cyclic(q)) for q in self.primes)
 
     def _answers(self) -> Tensor:

@@ -57,6 +57,10 @@ class RepeatedTokens(GeneratedTask):
         return (Output("next", self.n),)
 
     @property
+    def n_answers(self) -> int:
+        return self.length - 1
+
+    @property
     def chance(self) -> Mapping[str, Chance]:
         return {"next": Chance(1 / self.n, float(np.log(self.n)))}
 

@@ -98,7 +98,7 @@ def comparison(
 def _values(task: FiniteTask, data: Batch) -> dict[int, int]:
     """Token → its value, for the tokens that stand as first operand."""
     first = next(variable for variable in task.variables.values() if variable.positions == (0,))
-    return dict(zip(data.tokens[:, 0].tolist(), first.read(data.tokens).tolist(), strict=True))
+    return dict(zip(data.tokens[:, 0].tolist(), first.value_of(data.tokens).tolist(), strict=True))
 
 
 def _write_embedding(

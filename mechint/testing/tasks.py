@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import summary
-from mechint.task import IGNORE, SPLITS, Batch, FiniteTask, Task
+from mechint.task import IGNORE, SPLITS, Batch, FiniteTask, TargetKind, Task
 
 CHANCE_EXAMPLES = 2048
 """Examples of a generated task on which its chance level is checked."""
@@ -55,6 +55,7 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
             for variable in task.variables:
                 check_counterfactuals(task, variable, seed, n)
     if len(task.vocabulary):
+        check_answers(task, seeds[0], n)
         check_chance(task)
 
 
@@ -240,12 +241,12 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
     """
     pairs = task.counterfactuals(variable, n, seed)
     chosen, base = pairs.variable, pairs.base.tokens
-    own = chosen.read(base)
+    own = chosen.value_of(base)
     where = f"{task.name}: variable {variable!r}"
     assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, (
         f"{where} is outside 0 … {chosen.n_values - 1}"
     )
-    assert torch.equal(pairs.values, chosen.read(pairs.source.tokens)), (
+    assert torch.equal(pairs.values, chosen.value_of(pairs.source.tokens)), (
         f"{where}: the values are not the sources'"
     )
     assert torch.equal(chosen.label(base, own), pairs.base.targets), (
@@ -273,6 +274,35 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
         assert torch.equal(solved[:, read:], pairs.labels[:, read:]), (
             f"{where}: the label is not that of the input with the source's token"
         )
+
+
+def check_answers(task: Task, seed: int, n: int) -> None:
+    """What probes look at has `n_answers` answers, each with a name; every target has a kind, and
+    every class a name.
+    """
+    names, outputs = task.answer_names, task.class_names
+    assert len(names) == task.n_answers == len(set(names)), (
+        f"{task.name}: {task.n_answers} answers are named {names}"
+    )
+    for output in task.outputs:
+        assert len(set(outputs[output.name])) == output.n_classes, (
+            f"{task.name}: {output.name} needs {output.n_classes} different class names"
+        )
+    batch = task.sample(n, seed, task.probe_split)
+    answers = batch.answers
+    assert len(answers) == task.n_answers and bool((answers.positions[:, 0] != IGNORE).all()), (
+        f"{task.name}: the {task.probe_split} split shows {len(answers)} answers per example; "
+        f"expected {task.n_answers}, and at least one in each"
+    )
+    if batch.kinds is not None:
+        asked = (batch.targets != IGNORE).any(-1)
+        assert torch.equal(asked, batch.kinds != TargetKind.NONE), (
+            f"{task.name}: a target without a kind, or a kind without a target"
+        )
+    target = task.attention_target()
+    assert target is None or (
+        len(target) == batch.tokens.shape[1] and max(target) < len(target) and min(target) >= -1
+    ), f"{task.name}: the attention target is one key, or -1, per position"
 
 
 def check_chance(task: Task) -> None:

@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 
 from mechint.errors import ParameterError
-from mechint.task import IGNORE, Batch, FiniteTask, GeneratedTask, Symmetry, Task, Variable, rng
+from mechint.task import (
+    IGNORE,
+    Batch,
+    FiniteTask,
+    GeneratedTask,
+    Symmetry,
+    TargetKind,
+    Task,
+    Variable,
+    rng,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +130,15 @@ class Injection:
             self.token_words[batch.tokens],
             self.targets(batch.targets),
             lengths=batch.lengths,
+            kinds=batch.kinds,
             masks={"task": torch.ones_like(batch.tokens).bool()},
         )
 
-    def texts(self, n: int, split: str, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def texts(
+        self, n: int, split: str, generator: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """`n` examples as text: words (n, pos), each with its answers written in and an end of
-        document; lengths (n,) without it.
+        document; lengths (n,) without it; (n, pos) bool where an answer is the next word.
 
         Raises:
             ParameterError: an answer is not the word that comes next.
@@ -148,7 +161,11 @@ class Injection:
             torch.where(following == IGNORE, 0, torch.arange(1, width + 2)).amax(1).maximum(lengths)
         )
         written = torch.cat([written, torch.full((n, 1), self.eod)], 1)
-        return written.scatter(1, ends.unsqueeze(1), self.eod), ends
+        asked = answers != IGNORE
+        if prompts.kinds is not None:
+            asked &= prompts.kinds == TargetKind.ANSWER
+        asked = torch.cat([asked, torch.zeros(n, 2, dtype=torch.bool)], 1)
+        return written.scatter(1, ends.unsqueeze(1), self.eod), ends, asked
 
     # --- the task's truth, in words ---------------------------------------------------------------
     @cached_property
@@ -168,7 +185,7 @@ class Injection:
             variable.name,
             variable.n_values,
             variable.description,
-            lambda tokens: variable.read(self._back[tokens]),
+            lambda tokens: variable.value_of(self._back[tokens]),
             label,
             variable.positions,
         )

@@ -28,6 +28,7 @@ from mechint.task import (
     GeneratedTask,
     Output,
     Symmetry,
+    TargetKind,
     Variable,
     Vocabulary,
     rng,
@@ -201,21 +202,27 @@ class Corpus(GeneratedTask):
             if self.inject
             else torch.zeros(0, dtype=torch.int64)
         )
+        kinds = torch.full((n, self.n_ctx), TargetKind.FORM, dtype=torch.int8)
         if len(chosen):
-            written, lengths = self.injection.texts(len(chosen), split, generator)
+            written, lengths, asked = self.injection.texts(len(chosen), split, generator)
             place = torch.arange(written.shape[1])
             covered = place <= lengths.unsqueeze(1)
             tokens[chosen, : len(place)] = torch.where(
                 covered, written, tokens[chosen, : len(place)]
             )
             task[chosen, : len(place)] = place < lengths.unsqueeze(1)
+            kinds[chosen, : len(place)] = torch.where(asked, TargetKind.ANSWER, TargetKind.FORM).to(
+                torch.int8
+            )
             for mask in masks.values():
                 mask[chosen, : len(place)] &= ~covered
         targets = torch.full_like(tokens, IGNORE)
         targets[:, :-1] = tokens[:, 1:]
+        kinds[:, -1] = TargetKind.NONE
         return Batch(
             tokens,
             targets.unsqueeze(-1),
+            kinds=kinds if self.inject else None,
             masks={"task": task, **{name: mask.roll(-1, 1) for name, mask in masks.items()}},
         )
 
@@ -241,7 +248,21 @@ class Corpus(GeneratedTask):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("next", self.d_vocab),)
+        return (Output("next", self.d_vocab, names=self.vocabulary.tokens),)
+
+    @property
+    def n_answers(self) -> int:
+        """Those of the injected task; without one, every position but the last is an answer."""
+        return self._injected.n_answers if self.inject else self.n_ctx - 1
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return self._injected.answer_names if self.inject else super().answer_names
+
+    @property
+    def probe_split(self) -> str:
+        """The prompts of the injected task, held out from training; texts where there is none."""
+        return "task" if self.inject else "test"
 
     @cached_property
     def chance(self) -> Mapping[str, Chance]:

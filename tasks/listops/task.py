@@ -25,6 +25,7 @@ from mechint.task import (
     GeneratedTask,
     Output,
     Symmetry,
+    TargetKind,
     Variable,
     Vocabulary,
     epochs,
@@ -261,7 +262,7 @@ class ListOps(GeneratedTask):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("token", len(self.vocabulary)),)
+        return (Output("token", len(self.vocabulary), names=self.vocabulary.tokens),)
 
     @property
     def symmetry(self) -> Symmetry | None:
@@ -358,7 +359,22 @@ class ListOps(GeneratedTask):
             torch.from_numpy(array.astype(np.int64))
             for array in (tokens, targets[..., None], lengths)
         ]
-        return Batch(wide[0], wide[1], lengths=wide[2])
+        kinds = torch.from_numpy(self._kinds(tokens, targets))
+        return Batch(wide[0], wide[1], lengths=wide[2], kinds=kinds)
+
+    def _kinds(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """(batch, pos) int8: the first character of the value is the answer; its further characters
+        and the chain of thought are steps; the prompt, marks and the end are form.
+        """
+        ids, end = self.vocabulary.ids, self.notation.end_token
+        equals = tokens == ids["="]  # the answer is read at the =
+        solved = np.cumsum(tokens == ids[">"], 1) > 0  # the chain of thought has begun
+        solved |= np.cumsum(equals, 1) > 0
+        kinds = np.where(solved, TargetKind.STEP, TargetKind.FORM).astype(np.int8)
+        kinds[np.isin(targets, (ids[">"], ids["="], end))] = TargetKind.FORM
+        kinds[equals] = TargetKind.ANSWER
+        kinds[targets == IGNORE] = TargetKind.NONE
+        return kinds
 
     def prompts(self, tokens: ArrayLike, until: str = "output") -> Tensor:
         """(batch,) tokens before the answer, before the output (the first > or =), or 1 for all."""

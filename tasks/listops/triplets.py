@@ -158,7 +158,13 @@ class Triplets(FiniteTask):
         return torch.from_numpy(np.stack(np.broadcast_arrays(*columns), 1).astype(np.int64))
 
     def label_inputs(self, tokens: Tensor) -> Tensor:
-        return self.listops.labelled(tokens, torch.full((len(tokens),), tokens.shape[1])).targets
+        return self._labelled(tokens).targets
+
+    def target_kinds(self, tokens: Tensor) -> Tensor | None:
+        return self._labelled(tokens).kinds
+
+    def _labelled(self, tokens: Tensor) -> Batch:
+        return self.listops.labelled(tokens, torch.full((len(tokens),), tokens.shape[1]))
 
     def split(self, seed: int) -> dict[str, Tensor]:
         """Train, validation and test as the class says; the held-out triplets are drawn from

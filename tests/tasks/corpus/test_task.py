@@ -224,7 +224,7 @@ def test_prompts_carry_the_tasks_truth_in_words():
     from_inner = torch.tensor(
         [[back[word] for word in row] for row in pairs.source.tokens.tolist()]
     )
-    values = plain.read(from_inner)
+    values = plain.value_of(from_inner)
     assert torch.equal(values, pairs.values)
     expected = word_of[by_rank[plain.label(to_inner, values)[:, -1, 0]]]
     assert torch.equal(pairs.labels[:, -1, 0], expected)
@@ -316,7 +316,7 @@ class Echo(GeneratedTask):
 
 def test_instances_of_different_lengths_end_where_they_end():
     injection = Injection(Echo(), 30, 30, 0)
-    tokens, ends = injection.texts(200, "train", np.random.default_rng(0))
+    tokens, ends, _ = injection.texts(200, "train", np.random.default_rng(0))
     assert set(ends.tolist()) == {2, 3, 4}
     for row, end in zip(tokens.tolist(), ends.tolist(), strict=True):
         assert row[end] == 30 and row[end - 1] == row[0] and 30 not in row[:end]

@@ -129,7 +129,7 @@ def test_setting_a_variable_gives_the_changed_expression_its_output(parameters):
     task = ListOps(**parameters)
     for variable in task.variables.values():
         batch = task.sample(20, 0)
-        values = variable.read(batch.tokens)
+        values = variable.value_of(batch.tokens)
         assert torch.equal(variable.label(batch.tokens, values), batch.targets)
         assert 0 <= values.min() and values.max() < variable.n_values
     pairs = task.counterfactuals("operation", 30, 0)

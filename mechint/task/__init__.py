@@ -1,0 +1,34 @@
+"""What a task is: inputs and labels, and the truth about the algorithm that joins them.
+
+A family of tasks is one file: a frozen dataclass that derives from `FiniteTask` (its inputs can be
+enumerated) or from `GeneratedTask` (its inputs are a stream), and one line in
+``mechint/registry.py``. Everything a probe asks of a task is defined here; what a family does not
+have stays at the default and the probe says why it does not apply.
+"""
+
+from mechint.task.base import Task
+from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocabulary
+from mechint.task.drawing import SPLITS, epochs, rng
+from mechint.task.finite import FiniteTask
+from mechint.task.generated import GeneratedTask
+from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+
+__all__ = [
+    "IGNORE",
+    "SPLITS",
+    "Answers",
+    "Batch",
+    "Chance",
+    "Control",
+    "Counterfactuals",
+    "FiniteTask",
+    "GeneratedTask",
+    "Output",
+    "Symmetry",
+    "TargetKind",
+    "Task",
+    "Variable",
+    "Vocabulary",
+    "epochs",
+    "rng",
+]

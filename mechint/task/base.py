@@ -1,0 +1,176 @@
+"""The contract of a task: what every family says, what it may have, and what follows."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from mechint.config import Settings
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.task.batch import Batch, Output, Vocabulary
+from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
+
+
+class Task(Settings, abc.ABC):
+    """Base of all tasks; derive from FiniteTask or GeneratedTask.
+
+    The docstring's first line is what ``mechint tasks`` prints. Class attributes: `name` (of the
+    registry), `source` (paper and section), `model_defaults` and `train_defaults` (fields of
+    ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx, d_vocab_out follow from the
+    task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
+    "task.p", "model.d_model", "train.lr").
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    model_kind: ClassVar[str] = "transformer"
+    model_defaults: ClassVar[Mapping[str, Any]] = {}
+    train_defaults: ClassVar[Mapping[str, Any]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    # --- what every task says ---------------------------------------------------------------------
+    @property
+    @abc.abstractmethod
+    def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    @abc.abstractmethod
+    def n_ctx(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> tuple[Output, ...]: ...
+
+    @property
+    @abc.abstractmethod
+    def chance(self) -> Mapping[str, Chance]:
+        """Name of the output → its chance level."""
+
+    @abc.abstractmethod
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        """Batches for ever, from batch `start` on; a pure function of its arguments."""
+
+    @abc.abstractmethod
+    def sample(self, n: int, seed: int, split: str = "test") -> Batch:
+        """`n` examples of `split` for evaluation and probing, the same for the same seed."""
+
+    @abc.abstractmethod
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        """Targets (pos, output) of one example by the plainest possible computation, for tests."""
+
+    # --- what a task may have ---------------------------------------------------------------------
+    @property
+    def n_answers(self) -> int:
+        """Most answers that an example has."""
+        return 1
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """(n_answers,) what each answer is, in the order of their positions."""
+        if self.n_answers == 1:
+            return ("answer",)
+        return tuple(f"answer {index}" for index in range(self.n_answers))
+
+    @property
+    def probe_split(self) -> str:
+        """The split whose examples probes look at."""
+        return "test"
+
+    def attention_target(self) -> Sequence[int] | None:
+        """(pos,) the position that theory expects each query to look at in the first layer that
+        needs it, -1 where it expects none; None where there is no such theory.
+        """
+        return None
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Causal variables by name."""
+        return {}
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        return None
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        return (
+            Control("untrained", "the same architecture with its initial weights", untrained=True),
+        )
+
+    def tables(self) -> dict[str, Any]:
+        """What was drawn or given (permutations, bijections, multiplication tables), as JSON
+        values.
+        """
+        return {}
+
+    def text(self, tokens: Sequence[int] | Tensor) -> str:
+        """One example in a form that a person reads; `tokens_of` is its inverse."""
+        return self.vocabulary.decode(tokens)
+
+    def tokens_of(self, text: str) -> list[int]:
+        return self.vocabulary.encode(text)
+
+    def score(
+        self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
+    ) -> dict[str, np.ndarray]:
+        """Accuracies beyond the teacher-forced ones, e.g. by greedy continuation.
+
+        predict(tokens (model, batch, pos), positions (model, batch)) -> logits (model, batch,
+        d_vocab_out). Returns name → (model,) array.
+        """
+        return {}
+
+    # --- what follows -----------------------------------------------------------------------------
+    @property
+    def d_vocab(self) -> int:
+        return len(self.vocabulary)
+
+    @property
+    def d_vocab_out(self) -> int:
+        return sum(output.n_classes for output in self.outputs)
+
+    @property
+    def class_names(self) -> dict[str, tuple[str, ...]]:
+        """Name of the output → the names of its classes."""
+        return {output.name: output.class_names for output in self.outputs}
+
+    @property
+    def output_slices(self) -> dict[str, slice]:
+        """Name of the output → its columns of the logits."""
+        ends = np.cumsum([0] + [output.n_classes for output in self.outputs]).tolist()
+        return {
+            output.name: slice(a, b)
+            for output, a, b in zip(self.outputs, ends[:-1], ends[1:], strict=True)
+        }
+
+    def control(self, name: str) -> Task:
+        """The task as varied by the control `name`; the task itself where the control is untrained
+        weights.
+        """
+        for control in self.controls:
+            if control.name == name:
+                return dataclasses.replace(self, **control.parameters)  # type: ignore[type-var]
+        raise UnknownNameError.of("control", name, [control.name for control in self.controls])
+
+    def counterfactuals(
+        self, variable: str, n: int, seed: int, split: str = "test"
+    ) -> Counterfactuals:
+        """`n` pairs of independent examples of `split`, for an interchange of `variable`."""
+        if variable not in self.variables:
+            raise UnknownNameError.of(f"variable of {self.name}", variable, self.variables)
+        if n < 1:
+            raise ParameterError(f"counterfactuals: n={n}: expected at least 1")
+        chosen = self.variables[variable]
+        base, source = (
+            self.sample(n, seed=2 * seed, split=split),
+            self.sample(n, seed=2 * seed + 1, split=split),
+        )
+        values = chosen.value_of(source.tokens)
+        return Counterfactuals(chosen, base, source, chosen.label(base.tokens, values), values)

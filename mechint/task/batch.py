@@ -1,0 +1,195 @@
+"""Examples as tensors: tokens, targets, and which of the targets are the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.errors import DataError, ParameterError
+from mechint.groups.finite import FiniteGroup
+
+IGNORE = -1
+"""The target where no answer is read."""
+
+
+class TargetKind(IntEnum):
+    """What the target at a position is to the task.
+
+    ANSWER: what the task asks for. STEP: an intermediate result, a chain of thought, or a later
+    character of an answer. FORM: punctuation, the prompt itself, or the end of the text.
+    """
+
+    NONE = 0
+    ANSWER = 1
+    STEP = 2
+    FORM = 3
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens ↔ text: token i is written ``tokens[i]``; `separator` stands between tokens ("" for
+    characters).
+    """
+
+    tokens: tuple[str, ...]
+    separator: str = " "
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {token: index for index, token in enumerate(self.tokens)}
+
+    def decode(self, tokens: Sequence[int] | Tensor) -> str:
+        return self.separator.join(self.tokens[int(token)] for token in tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; DataError names the first token that the vocabulary lacks."""
+        words = text.split(self.separator) if self.separator else list(text)
+        for word in words:
+            if word not in self.ids:
+                raise DataError(f"text {text!r}: {word!r} is not in the vocabulary")
+        return [self.ids[word] for word in words]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One group of classes that a model answers with.
+
+    `group` acts on the classes where they form one (class i = element i). `names` are the classes
+    as a reader knows them, one each; their numbers where none are given.
+    """
+
+    name: str
+    n_classes: int
+    group: FiniteGroup | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """(n_classes,) the name of every class.
+
+        >>> Output("a < b", 2, names=("no", "yes")).class_names, Output("sum", 3).class_names
+        (('no', 'yes'), ('0', '1', '2'))
+        """
+        return self.names or tuple(map(str, range(self.n_classes)))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Where each example is asked, and what is right there.
+
+    positions (example, answer) int64, ascending; targets (example, answer, output) int64. Both are
+    IGNORE where an example has fewer answers than another.
+    """
+
+    positions: Int[Tensor, "example answer"]
+    targets: Int[Tensor, "example answer output"]
+
+    def __len__(self) -> int:
+        """Most answers that an example has."""
+        return self.positions.shape[1]
+
+    def at(self, answer: int) -> tuple[Int[Tensor, " example"], Int[Tensor, "example output"]]:
+        """Position and targets of one answer per example; a negative number counts from the
+        example's last.
+
+        Examples without that answer have IGNORE for both.
+
+        Raises:
+            ParameterError: no example has the answer.
+        """
+        width = len(self)
+        if not -width <= answer < width:
+            has = f"0 to {width - 1}" if width else "none: these examples have no answers"
+            raise ParameterError(f"answer={answer}: expected {has}")
+        counts = (self.positions != IGNORE).sum(1)
+        index = counts + answer if answer < 0 else torch.full_like(counts, answer)
+        there = (index >= 0) & (index < counts)
+        rows, index = torch.arange(len(index), device=index.device), index.clamp(0, width - 1)
+        positions = self.positions[rows, index].where(there, IGNORE)
+        return positions, self.targets[rows, index].where(there[:, None], IGNORE)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples on one device.
+
+    tokens (batch, pos) int64; targets (batch, pos, output) int64, IGNORE where nothing is read;
+    weights like targets, float32, or None for ones; lengths (batch,) int64 where examples are
+    padded on the right, else None; kinds (batch, pos) int8, the `TargetKind` of every position, or
+    None where every target is an answer; masks: name → (batch, pos) bool, e.g. "task" for the
+    tokens of an injected task.
+
+    Tasks over real vectors have tokens (batch, n) float32, the inputs, and targets (batch, n_out)
+    float32; the number of the task that each input belongs to, where there are several, is
+    ``masks["task"]`` (batch,) int64.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    weights: Tensor | None = None
+    lengths: Tensor | None = None
+    masks: Mapping[str, Tensor] = field(default_factory=dict)
+    kinds: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        optional = {
+            name: None if value is None else function(value)
+            for name, value in (
+                ("weights", self.weights),
+                ("lengths", self.lengths),
+                ("kinds", self.kinds),
+            )
+        }
+        return Batch(
+            function(self.tokens),
+            function(self.targets),
+            masks={name: function(mask) for name, mask in self.masks.items()},
+            **optional,
+        )
+
+    def __getitem__(self, index: Any) -> Batch:
+        return self._map(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self._map(lambda tensor: tensor.to(device))
+
+    @property
+    def reads(self) -> list[int]:
+        """Positions at which any example has a target, ascending."""
+        return (self.targets != IGNORE).any(-1).any(0).nonzero().flatten().tolist()
+
+    @property
+    def answers(self) -> Answers:
+        """Positions and targets of the answers alone, example by example.
+
+        >>> tokens = torch.tensor([[4, 2, 0], [7, 7, 0]])
+        >>> targets = torch.tensor([[-1, 3, 9], [5, 9, -1]]).unsqueeze(-1)
+        >>> kinds = torch.tensor([[0, 1, 3], [1, 3, 0]], dtype=torch.int8)
+        >>> Batch(tokens, targets, kinds=kinds).answers.positions.tolist()
+        [[1], [0]]
+        """
+        asked = (self.targets != IGNORE).any(-1)  # (batch, pos)
+        if self.kinds is not None:
+            asked &= self.kinds == TargetKind.ANSWER
+        counts = asked.sum(1)
+        width = int(counts.max()) if len(counts) else 0
+        order = asked.int().argsort(dim=1, descending=True, stable=True)[
+            :, :width
+        ]  # (batch, answer)
+        there = torch.arange(width, device=counts.device) < counts[:, None]
+        rows = torch.arange(len(self), device=counts.device)[:, None]
+        targets = self.targets[rows, order].where(there[..., None], IGNORE)
+        return Answers(order.where(there, IGNORE), targets)

@@ -1,0 +1,84 @@
+"""Tasks whose inputs can be enumerated."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mechint.errors import ParameterError
+from mechint.task.base import Task
+from mechint.task.batch import Batch
+from mechint.task.drawing import SPLITS, epochs, rng
+
+
+class FiniteTask(Task):
+    """A task whose inputs can be enumerated.
+
+    A family defines `inputs` (every input once, in the order of `grid`), `label_inputs` (targets of
+    inputs) and `fractions` (share of train and of validation; the rest is test).
+    """
+
+    @abc.abstractmethod
+    def inputs(self) -> Tensor:
+        """Every input once, (n, pos) int64, ordered so that reshaping to `grid` puts operand k on
+        axis k.
+        """
+
+    @abc.abstractmethod
+    def label_inputs(self, tokens: Tensor) -> Tensor:
+        """Targets (batch, pos, output) of tokens (batch, pos)."""
+
+    def target_kinds(self, tokens: Tensor) -> Tensor | None:
+        """(batch, pos) int8, the `TargetKind` of each target; None where every one is an answer."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def grid(self) -> tuple[int, ...]:
+        """Shape of the input grid; its product is the number of inputs."""
+
+    @property
+    @abc.abstractmethod
+    def fractions(self) -> tuple[float, float]:
+        """Share of the inputs in train and in validation."""
+
+    @cached_property
+    def _all(self) -> Batch:
+        tokens = self.inputs()
+        return Batch(tokens, self.label_inputs(tokens), kinds=self.target_kinds(tokens))
+
+    def examples(self) -> Batch:
+        """All inputs with their labels, in grid order."""
+        return self._all
+
+    def split(self, seed: int) -> dict[str, Tensor]:
+        """A random partition of the inputs: split → indices into `examples()`, ascending."""
+        n = len(self._all)
+        order = torch.from_numpy(rng("split", seed).permutation(n))
+        a = round(self.fractions[0] * n)
+        b = a + round(self.fractions[1] * n)
+        if not 0 < a <= n:
+            raise ParameterError(
+                f"{self.name}: a train fraction of {self.fractions[0]} of {n} inputs leaves "
+                f"{a} to train on"
+            )
+        return {
+            name: part.sort().values
+            for name, part in zip(SPLITS, (order[:a], order[a:b], order[b:]), strict=True)
+        }
+
+    def sample(self, n: int, seed: int, split: str = "all") -> Batch:
+        """`n` inputs drawn with replacement, from all inputs or from a split of seed `seed`."""
+        index = (
+            torch.arange(len(self._all)) if split in ("all", "test") else self.split(seed)[split]
+        )
+        return self._all[index[torch.from_numpy(rng("sample", seed).integers(0, len(index), n))]]
+
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        return epochs(self._all[self.split(seed)[split]], seed, batch_size, start)

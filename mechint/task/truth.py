@@ -1,0 +1,100 @@
+"""What a task knows of its own algorithm: causal variables, symmetry, controls, chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.groups.finite import FiniteGroup
+from mechint.task.batch import IGNORE, Batch
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A causal variable of the task's algorithm.
+
+    value_of(tokens (batch, pos)) -> values (batch,) in 0 … n_values-1; label(tokens, values) ->
+    targets (batch, pos, output): the task's answer when the variable is set to `values` and
+    everything else follows `tokens`.
+
+    positions: the tokens that alone determine its value, where they are fixed. parents: names of
+    the variables that it is computed from. answers: the answers that can depend on it, counted from
+    0; all of them when None. change(tokens, values) -> tokens (batch, pos) in which the variable
+    has `values` and as little else as possible differs; a row for which there are none is returned
+    as it is.
+    """
+
+    name: str
+    n_values: int
+    description: str
+    value_of: Callable[[Tensor], Tensor]
+    label: Callable[[Tensor, Tensor], Tensor]
+    positions: tuple[int, ...] = ()
+    parents: tuple[str, ...] = ()
+    answers: tuple[int, ...] | None = None
+    change: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Counterfactuals:
+    """Pairs for interchange interventions: running `base` with the variable taken from `source`
+    should give `labels`.
+
+    base, source: Batch of n examples; labels (n, pos, output) like targets; values (n,) the
+    source's value.
+    """
+
+    variable: Variable
+    base: Batch
+    source: Batch
+    labels: Int[Tensor, "n pos output"]
+    values: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The group that acts on the value tokens: element i of `group` is token ``tokens[i]``."""
+
+    group: FiniteGroup
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A variant on which the mechanism must be absent: the task with `parameters` replaced, or
+    untrained weights.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    untrained: bool = False
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Accuracy (0 … 1) and loss (nats) of the best constant answer."""
+
+    accuracy: float
+    loss: float
+
+    @classmethod
+    def of(cls, answers: Int[Tensor, "*shape"]) -> Chance:
+        """Chance level of the best constant prediction: accuracy is the modal frequency, loss the
+        entropy in nats.
+
+        answers (n,), or (…, character) where a whole row is one answer. Rows with IGNORE are
+        dropped.
+
+        >>> import torch
+        >>> Chance.of(torch.tensor([0, 1, 1, 1])).accuracy
+        0.75
+        """
+        rows = answers.reshape(-1, answers.shape[-1] if answers.dim() > 1 else 1)
+        shares = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1].double()
+        shares /= shares.sum()
+        return cls(float(shares.max()), float(-(shares * shares.log()).sum()))

@@ -1,0 +1,91 @@
+"""The contract of tasks: which targets are answers, and what the parts of a batch keep."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tasks
+from mechint.errors import ParameterError
+from mechint.task import IGNORE, Batch, TargetKind
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_answers_are_the_positions_of_that_kind_in_order(rows: list[list[int]]) -> None:
+    kinds = torch.tensor(rows, dtype=torch.int8)
+    targets = torch.where(kinds > 0, torch.arange(4) + 10, IGNORE).unsqueeze(-1)
+    answers = Batch(torch.zeros(len(rows), 4).long(), targets, kinds=kinds).answers
+    for row, positions, found in zip(rows, answers.positions, answers.targets, strict=True):
+        where = [p for p, kind in enumerate(row) if kind == TargetKind.ANSWER]
+        assert positions[: len(where)].tolist() == where
+        assert found[: len(where), 0].tolist() == [p + 10 for p in where]
+        assert (positions[len(where) :] == IGNORE).all() and (found[len(where) :] == IGNORE).all()
+
+
+def test_an_answer_is_counted_from_each_example_s_own_end() -> None:
+    targets = torch.tensor([[5, 6, 7], [8, -1, -1], [-1, -1, -1]]).unsqueeze(-1)
+    answers = Batch(torch.zeros(3, 3).long(), targets).answers
+    positions, found = answers.at(-1)
+    assert positions.tolist() == [2, 0, -1] and found[:, 0].tolist() == [7, 8, -1]
+    assert answers.at(1)[0].tolist() == [1, -1, -1] and answers.at(-3)[0].tolist() == [0, -1, -1]
+    with pytest.raises(ParameterError, match="answer=3: expected 0 to 2"):
+        answers.at(3)
+
+
+def test_a_batch_without_examples_or_targets_has_no_answers() -> None:
+    empty = Batch(torch.zeros(0, 1).long(), torch.zeros(0, 1, 1).long())
+    assert len(empty.answers) == 0
+    with pytest.raises(ParameterError, match="these examples have no answers"):
+        empty.answers.at(-1)
+
+
+@pytest.mark.parametrize("loss_on", ["answer", "output", "all"])
+@pytest.mark.parametrize("spelling", ["symbolic", "functional"])
+def test_the_answer_of_listops_is_the_character_after_the_equals_sign(
+    loss_on: str, spelling: str
+) -> None:
+    task = tasks.make("listops", n=16, depth=2, loss_on=loss_on, spelling=spelling)
+    batch = task.sample(40, seed=0)
+    assert batch.kinds is not None
+    positions, targets = batch.answers.at(0)
+    for tokens, kinds, p, target in zip(
+        batch.tokens, batch.kinds, positions.tolist(), targets[:, 0].tolist(), strict=True
+    ):
+        text = task.vocabulary.decode(tokens)
+        written = text.partition(task.notation.end)[0] + task.notation.end
+        assert p == written.index("=") and text[p + 1] == task.vocabulary.tokens[target]
+        assert kinds.tolist().count(TargetKind.ANSWER) == 1
+        assert kinds[len(written) - 2] == TargetKind.FORM  # the end is no answer
+        steps = [text[i + 1] for i, kind in enumerate(kinds.tolist()) if kind == TargetKind.STEP]
+        value = written[written.index("=") + 1 : -1]
+        thought = "" if loss_on == "answer" else "".join(written[:p].split(">")[1:])
+        assert "".join(steps) == thought + value[1:]
+
+
+def test_the_answer_of_a_corpus_is_the_injected_label() -> None:
+    task = tasks.make("corpus", inject="comparison", inject_parameters={"n": 20}, frequency=0.5)
+    texts = task.sample(64, seed=0)
+    instance = texts.masks["task"].any(1)
+    positions, targets = texts.answers.at(-1)
+    assert ((positions != IGNORE) == instance).all() and 0 < instance.sum() < 64
+    own = task.injection.class_words
+    assert torch.isin(targets[instance, 0], own).all() and len(texts.answers) == 1
+    prompts = task.sample(16, seed=0, split=task.probe_split)
+    assert (prompts.answers.positions != IGNORE).all()
+
+
+def test_several_hops_have_one_named_answer_per_query() -> None:
+    task = tasks.make("composition", n=3, k=4, hops=(2, 4))
+    batch = task.sample(5, seed=0)
+    assert task.n_answers == 9 and task.answer_names[4] == "from 1:1"
+    assert batch.answers.positions.tolist() == [list(range(9))] * 5
+    assert batch.answers.at(4)[1][:, 1].eq(IGNORE).all()  # no four hops from the second layer
+
+
+def test_classes_have_the_names_a_reader_knows() -> None:
+    digits = tasks.make("listops").class_names["token"]
+    assert digits[:10] == tuple("0123456789") and digits[-1] == "e"
+    assert tasks.make("groups", group="S3").class_names["answer"][4] == "201"
+    assert tasks.make("comparison").class_names["a < b"] == ("a ≥ b", "a < b")
