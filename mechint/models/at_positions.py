@@ -1,0 +1,183 @@
+"""A forward that computes only what one position per example needs.
+
+    logits, found = forward_at(model, tokens, positions, ["blocks.0.mlp.hook_post"])
+
+In the first block every distinct (token, position) pair is one row; in the last block attention
+asks, and the MLP and the unembedding run, at the positions alone. On all pairs of a group this is
+a quarter of the arithmetic of a dense forward, and equal to it up to rounding. The mathematics is
+`mechint.models.forward`; here is only which rows it is given.
+
+Memory: the activations of the examples given; the caller chunks them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.models import forward
+from mechint.models.forward import Gather, Layout, no_hook
+
+BEFORE_ATTENTION = "hook_resid_pre"
+AFTER_ATTENTION = (
+    "hook_attn_out",
+    "hook_resid_mid",
+    "mlp.hook_pre",
+    "mlp.hook_post",
+    "hook_mlp_out",
+    "hook_resid_post",
+)
+"""Hooks of a block whose rows are positions."""
+
+_NAME = re.compile(r"blocks\.(\d+)\.(.+)")
+
+
+def supports(model: Any, names: Iterable[str] = ()) -> bool:
+    """Whether `forward_at` gives what a forward of `model` with hooks at `names` would.
+
+    It does for a HookedTransformer whose outputs all leave after the last block, at activations
+    that have one row per position, and while nobody else's hooks are on the model.
+    """
+    config = getattr(model, "config", None)
+    if not isinstance(config, ModelConfig) or config.read_layers is not None:
+        return False
+    if model._forward_hooks or model._forward_pre_hooks:
+        return False
+    if any(point._forward_hooks or point._backward_hooks for point in model.hook_dict.values()):
+        return False
+    kinds = (BEFORE_ATTENTION, *AFTER_ATTENTION)
+    return all(
+        (match := _NAME.fullmatch(name)) is not None
+        and match[2] in kinds
+        and name in model.hook_dict
+        for name in names
+    )
+
+
+def forward_at(
+    model: Any,
+    tokens: Int[Tensor, "example pos"],
+    positions: int | Int[Tensor, " example"],
+    names: Iterable[str] = (),
+    weights: Mapping[str, Tensor] | None = None,
+) -> tuple[Float[Tensor, "example d_vocab_out"], dict[str, Tensor]]:
+    """Logits at one position per example, and the activations `names` there.
+
+    Args:
+        model: a HookedTransformer that `supports` the names; its hook points do not run.
+        positions: the position of each example; one number where all have the same.
+        weights: parameters to use in place of the model's own, by name; those that it lacks are
+            the model's.
+
+    Returns:
+        Logits (example, d_vocab_out), and name → (example, width).
+
+    >>> from mechint.models import build
+    >>> model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=5, d_vocab_out=4))
+    >>> tokens = torch.tensor([[1, 2, 4], [0, 2, 4]])
+    >>> torch.allclose(forward_at(model, tokens, 2)[0], model(tokens)[:, 2], atol=1e-6)
+    True
+    """
+    config: ModelConfig = model.config
+    parameters = {name: value.detach() for name, value in model.weights().items()}
+    parameters |= weights or {}
+    if isinstance(positions, int):
+        positions = torch.full((len(tokens),), positions % tokens.shape[1], device=tokens.device)
+    rows = _Rows.of(config, tokens, positions)
+    wanted, found = set(names), {}
+
+    def keep(name: str, tensor: Tensor) -> Tensor:
+        if name in wanted:
+            index = rows.selected(name)
+            found[name] = tensor if index is None else tensor[index]
+        return tensor
+
+    with torch.no_grad():
+        logits = forward.forward(parameters, config, rows.layout, keep if wanted else no_hook)
+    return logits, found
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Which rows each block has: `first` (example,) and `later` (example,) are the rows of the
+    positions before the first block and between blocks.
+    """
+
+    layout: Layout
+    first: Tensor
+    later: Tensor
+
+    @classmethod
+    def of(cls, config: ModelConfig, tokens: Tensor, positions: Tensor) -> _Rows:
+        n, n_ctx = tokens.shape
+        device = tokens.device
+        places = torch.arange(n_ctx, device=device)
+        distinct, keys = torch.unique(tokens * n_ctx + places, return_inverse=True)
+        examples = torch.arange(n, device=device)
+        first = keys[examples, positions]  # (example,)
+        later = examples * n_ctx + positions  # (example,)
+        dense = torch.arange(n * n_ctx, device=device).view(n, n_ctx)
+        causal = config.attention_dir == "causal"
+        one = _mask(positions, n_ctx) if causal else None
+        every = _mask(places, n_ctx).transpose(0, 1) if causal else None  # (1, query, key)
+        blocks = []
+        for index in range(config.depth):
+            rows = keys if index == 0 else dense
+            if index < config.depth - 1:
+                blocks.append(_all_rows(rows, every))
+            else:
+                blocks.append(_selected_rows(rows, first if index == 0 else later, one))
+        layout = Layout(distinct // n_ctx, distinct % n_ctx, tuple(blocks))
+        return cls(layout, first, later)
+
+    def selected(self, name: str) -> Tensor | None:
+        """The rows of activation `name` that stand at the positions; None where all do."""
+        match = _NAME.fullmatch(name)
+        assert match is not None and self.layout.blocks is not None
+        block, kind = int(match[1]), match[2]
+        if kind == BEFORE_ATTENTION:
+            return self.first if block == 0 else self.later
+        return None if block == len(self.layout.blocks) - 1 else self.later
+
+
+def _mask(positions: Tensor, n_ctx: int) -> Tensor:
+    """(example | 1, 1, key) -inf where the key comes after the position, 0 elsewhere."""
+    if len(positions) and bool((positions == positions[0]).all()):
+        positions = positions[:1]
+    later = torch.arange(n_ctx, device=positions.device) > positions[:, None]
+    return torch.zeros(later.shape, device=later.device).masked_fill(later, -torch.inf)[:, None]
+
+
+def _all_rows(rows: Tensor, mask: Tensor | None) -> Gather:
+    """Every position of every example asks; `rows` (example, key) may be the same for several."""
+    return Gather(
+        keys=rows,
+        queries=rows,
+        query_rows=None,
+        out=None,
+        residual=rows.flatten(),
+        mask=mask,
+        table=False,
+    )
+
+
+def _selected_rows(rows: Tensor, selected: Tensor, mask: Tensor | None) -> Gather:
+    """The rows `selected` (example,) alone ask."""
+    asking, queries = torch.unique(selected, return_inverse=True)
+    n_rows = int(rows.max()) + 1 if rows.numel() else 0
+    return Gather(
+        keys=rows,
+        queries=queries[:, None],
+        query_rows=asking,
+        out=None,
+        residual=selected,
+        mask=mask,
+        table=len(asking) * n_rows <= rows.numel(),
+    )
