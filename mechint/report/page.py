@@ -13,19 +13,23 @@ from typing import Any
 
 from mechint.results import Claim, Figure, Null, ProbeResult, Table, plain
 
+MAX_FACTS = 4
+"""Parameters of the task that stand in the head; all of them stand under "Provenance"."""
+
 
 @dataclass(frozen=True)
 class Section:
     """One part of a page; what is empty is not drawn.
 
-    question: what was asked; lead: the answer in a sentence; paragraphs: text; claims: statements
-    with verdicts; nulls: metrics that have a null; metrics: the other numbers; provenance: nested
-    settings, shown folded.
+    question: what was asked; lead: the answer in a sentence; status: "found", "not found",
+    "abstains" or "", shown as a mark; paragraphs: text; claims: statements with verdicts; nulls:
+    metrics that have a null; metrics: the other numbers; provenance: nested settings, shown folded.
     """
 
     title: str
     lead: str = ""
     question: str = ""
+    status: str = ""
     paragraphs: Sequence[str] = ()
     claims: Sequence[Claim] = ()
     nulls: Sequence[Null] = ()
@@ -37,15 +41,22 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: `kicker` stands above the title, `abstract` below it; `facts` are short name → value
-    pairs under both.
+    """A page: `kicker` stands above the title, `abstract` below it.
+
+    scores: name → how well the model does, in large type ("accuracy" → "99.9%, chance 0.9%");
+    facts: short name → value pairs below; figures: what stands before the findings, such as the
+    training curve; next_steps: command → what it would show; command: what made the page.
     """
 
     title: str
     sections: Sequence[Section]
     kicker: str = "mechint report"
     abstract: str = ""
+    scores: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    next_steps: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,7 +66,8 @@ class Page:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Page:
         """The page that `to_dict` wrote."""
-        return cls(**{**data, "sections": [_section(section) for section in data["sections"]]})
+        sections = [_section(section) for section in data["sections"]]
+        return cls(**{**data, "sections": sections, "figures": _figures(data)})
 
 
 def _section(data: Mapping[str, Any]) -> Section:
@@ -64,14 +76,21 @@ def _section(data: Mapping[str, Any]) -> Section:
             **data,
             "claims": [Claim(**claim) for claim in data.get("claims", ())],
             "nulls": [Null.from_dict(null) for null in data.get("nulls", ())],
-            "figures": {name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
+            "figures": _figures(data),
             "tables": {name: Table(**table) for name, table in data.get("tables", {}).items()},
         }
     )
 
 
-def page_of(results: Mapping[str, ProbeResult], title: str) -> Page:
-    """The report page of probe results: name of the probe → its result, all of one subject."""
+def _figures(data: Mapping[str, Any]) -> dict[str, Figure]:
+    return {name: Figure(**figure) for name, figure in data.get("figures", {}).items()}
+
+
+def page_of(results: Mapping[str, ProbeResult], title: str, **head: Any) -> Page:
+    """The report page of probe results: name of the probe → its result, all of one subject.
+
+    head: more fields of `Page`: "scores", "figures", "next_steps", "command".
+    """
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in plain(first).items() if name != "probe"}
     return Page(
@@ -79,6 +98,7 @@ def page_of(results: Mapping[str, ProbeResult], title: str) -> Page:
         [section_of(name, result) for name, result in results.items()],
         facts=_facts(shared),
         provenance=shared,
+        **head,
     )
 
 
@@ -102,22 +122,28 @@ def section_of(name: str, result: ProbeResult) -> Section:
 
 
 def _facts(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """What a reader wants to know first: which checkpoint, which task, how long trained."""
+    """What the model is: which checkpoint, which task, how long trained, what was assumed."""
     checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
+    parameters = {
+        name: value
+        for name, value in (task.get("parameters") or {}).items()
+        if isinstance(value, int | float | str) and not isinstance(value, bool)
+    }
+    shown = ", ".join(f"{name} = {value}" for name, value in list(parameters.items())[:MAX_FACTS])
+    assumed = ", ".join(
+        f"{name} = {_value(value)}" for name, value in (checkpoint.get("assumed") or {}).items()
+    )
     facts = {
+        "task": task.get("name") and f"{task['name']}{f' ({shown})' if shown else ''}",
+        "step": checkpoint.get("step"),
         "checkpoint": checkpoint.get("path"),
         "format": checkpoint.get("format"),
-        "step": checkpoint.get("step"),
-    }
-    parameters = ", ".join(
-        f"{name}={value}"
-        for name, value in (task.get("parameters") or {}).items()
-        if value is not None
-    )
-    facts |= {
-        "task": task.get("name"),
-        "parameters": parameters or None,
+        "assumed": assumed or None,
         "mechint": provenance.get("mechint"),
-        "torch": provenance.get("torch"),
     }
     return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _value(assumed: Any) -> Any:
+    """The value of an assumption, with or without its reason."""
+    return assumed.get("value") if isinstance(assumed, Mapping) else assumed

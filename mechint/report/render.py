@@ -18,7 +18,7 @@ import jinja2
 from mechint.figures.theme import numbers
 from mechint.report.page import Page
 from mechint.report.validate import check_page
-from mechint.results import Table, plain
+from mechint.results import Null, Table, plain
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -43,7 +43,7 @@ def render(page: Page, plotly: str | None = None) -> str:
         DataError: the page holds what may not be drawn, with the field.
     """
     check_page(page.to_dict())
-    has_figures = any(section.figures for section in page.sections)
+    has_figures = bool(page.figures) or any(section.figures for section in page.sections)
     inline = plotly_js() if has_figures and plotly is None else ""
     shared = plotly if has_figures and plotly is not None else ""
     scripts = [text for text in (inline, asset("figures.js") if has_figures else "") if text]
@@ -153,8 +153,13 @@ def show(value: Any, limit: int = LONG) -> str:
     )
 
 
-def _p_value(value: float) -> str:
-    return "–" if math.isnan(value) else "< 1e-6" if value < 1e-6 else f"{value:.2g}"
+def _p_value(null: Null) -> str:
+    """The p-value; with "≤" where a sampled null gives nothing smaller."""
+    value = null.p_value
+    if math.isnan(value):
+        return "–"
+    at_floor = null.samples and value <= 1 / (1 + null.samples)
+    return ("≤ " if at_floor else "") + ("< 1e-6" if value < 1e-6 else f"{value:.2g}")
 
 
 def _rows(table: Table) -> list[tuple[Any, ...]]:

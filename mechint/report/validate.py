@@ -30,11 +30,23 @@ def check_page(data: Any) -> None:
         data,
         "page",
         {"title": str, "sections": list},
-        {"kicker": str, "abstract": str, "facts": dict, "provenance": dict, "series": dict},
+        {
+            "kicker": str,
+            "abstract": str,
+            "command": str,
+            "scores": dict,
+            "facts": dict,
+            "figures": dict,
+            "next_steps": dict,
+            "provenance": dict,
+        },
     )
     if not page["title"].strip():
         raise DataError("page.title: it is empty")
-    _texts(page.get("facts", {}), "page.facts")
+    for name in ("scores", "facts", "next_steps"):
+        _texts(page.get(name, {}), f"page.{name}")
+    for name, figure in page.get("figures", {}).items():
+        check_figure(figure, f"page.figures.{name[:60]}")
     for index, section in enumerate(page["sections"]):
         _check_section(section, f"page.sections[{index}]")
 

@@ -124,7 +124,7 @@ def test_a_report_shows_question_finding_null_figure_and_provenance(tmp_path: Pa
     ):
         assert wanted in body, wanted
     assert re.search(
-        r"0\.02 ± 0\.01</td>\s*<td class=\"n\">81</td>\s*<td class=\"n\">0\.005</td>", body
+        r"0\.02 ± 0\.01</td>\s*<td class=\"n\">81</td>\s*<td class=\"n\">≤ 0\.005</td>", body
     )
     assert text.count(plotly_js()) == 1
     (source,) = re.findall(
