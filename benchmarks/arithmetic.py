@@ -4,7 +4,7 @@ Counted are the matrix products, 2·m·n·k each, over the rows that the compact
 and values of every distinct (token, position) row, queries of the rows that ask, scores of every
 pair of them, and the attention output, feed-forward and unembedding of the rows that go on. The
 backward pass has two products for each one of the forward. Left out are softmax, norms, the mixing
-of up to `FEW` values (sums of products), loss and optimiser.
+of up to `FEW` values (sums of products), loss and optimizer.
 """
 
 from __future__ import annotations

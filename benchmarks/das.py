@@ -1,4 +1,4 @@
-"""DAS against pyvene's own training loop: same model, pairs, rank, optimiser and steps.
+"""DAS against pyvene's own training loop: same model, pairs, rank, optimizer and steps.
 
 pyvene's IntervenableModel runs two whole forwards a step; ours computes the sources and everything
 before the site once, and runs only from the site on. `rows` gives the ratio of medians of paired
@@ -77,16 +77,16 @@ def pyvene_logits(intervenable: Any, pairs: Pairs, pos: int) -> Tensor:
 def pyvene_fit(model: HookedTransformer, pairs: Pairs, seed: int) -> Any:
     intervenable, rotation = pyvene_model(model, HOOK, 1, seed)
     generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(rotation.parameters(), lr=LR)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=STEPS)
+    optimizer = torch.optim.Adam(rotation.parameters(), lr=LR)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
     for _ in range(STEPS):
         batch = pairs[torch.randint(len(pairs), (BATCH,), generator=generator)]
         loss = nn.functional.cross_entropy(
             pyvene_logits(intervenable, batch, 0), batch.labels[:, 0]
         )
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     return intervenable
 
@@ -100,13 +100,13 @@ def trained() -> Subject:
     )
     data = task.examples()
     data, generator = data[task.split(0)["train"]], torch.Generator().manual_seed(0)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.3, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.3, betas=(0.9, 0.98))
     for _ in range(1000):
         batch = data[torch.randint(len(data), (512,), generator=generator)]
         loss = nn.functional.cross_entropy(model(batch.tokens)[:, -1], batch.targets[:, -1, 0])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     return Subject(model, task)
 
 

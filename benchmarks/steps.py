@@ -1,7 +1,7 @@
 """Training steps: ours against TransformerLens's, sixteen models at once against one by one, and
 against the hardware.
 
-Ours is `Ensemble.advance`: data, forward, loss, backward, optimiser. The peer's is the same model
+Ours is `Ensemble.advance`: data, forward, loss, backward, optimizer. The peer's is the same model
 in HookedTransformer with PyTorch's AdamW, data ready made; of remainders it takes one cross-entropy
 over all classes where ours takes one a prime.
 """

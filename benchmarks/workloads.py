@@ -23,7 +23,7 @@ TRAIN = {
     "grokfast": None,
     "output_weights": "equal",
 }
-"""The optimiser of both sides."""
+"""The optimizer of both sides."""
 
 
 @dataclass(frozen=True)

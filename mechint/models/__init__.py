@@ -11,7 +11,10 @@ from mechint.config import Settings
 from mechint.errors import ParameterError, UnknownNameError
 
 ARCHITECTURES = {
-    "transformer": ("mechint.config:ModelConfig", "mechint.models.transformer:HookedTransformer"),
+    "transformer": (
+        "mechint.config.model:ModelConfig",
+        "mechint.models.transformer:HookedTransformer",
+    ),
     "linear-bottleneck": (
         "mechint.models.linear_bottleneck:LinearBottleneckConfig",
         "mechint.models.students:LinearBottleneck",

@@ -148,13 +148,15 @@ def plan(task: str, settings: Sequence[str], over: Mapping[str, Sequence[Any]]) 
         task: name of the task; settings: ``name=value`` of every run; over: name → values; "seed"
             is the training's.
     """
-    from mechint.training.optimizer import OWN
+    from mechint.training.optimizer import PER_MODEL_FIELDS
 
     groups: dict[str, list[dict[str, Any]]] = {}
     for values in itertools.product(*over.values()):
         swept = dict(zip(over, values, strict=True))
         shape = {
-            name: value for name, value in swept.items() if name.removeprefix("train.") not in OWN
+            name: value
+            for name, value in swept.items()
+            if name.removeprefix("train.") not in PER_MODEL_FIELDS
         }
         groups.setdefault(json.dumps(shape), []).append(swept)
     made = [Group(task, tuple(settings), tuple(runs)) for runs in groups.values()]

@@ -22,17 +22,17 @@ from mechint.config import ModelConfig, Settings, TrainConfig
 from mechint.errors import MechintError, NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
 from mechint.task import Task
-from mechint.training.optimizer import OWN
+from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run_directory import Run, Spec
 from mechint.training.trainer import Ensemble, Progress
 
-INITIAL = ("init_mode", "initializer_range", "embed_std", "width")
+INIT_FIELDS = ("init_mode", "initializer_range", "embed_std", "width")
 """Fields of a model's configuration that change its initial weights and not its shape."""
 
 MEMORY = 0.5
 """Share of the free memory that one ensemble may take."""
 
-SHARES = 8
+MAX_SHARE_DENOMINATOR = 8
 """Several workers get ensembles of at most this part of the work each, however many they are: the
 same ensembles give the same bits.
 """
@@ -133,8 +133,9 @@ def train_many(
     """Train any list of runs; those of one shape advance together.
 
     Args:
-        specs: from `spec`. Runs share an ensemble when they differ in nothing but `OWN` fields of
-            the training, initial weights, and parameters of the task that leave its shapes alone.
+        specs: from `spec`. Runs share an ensemble when they differ in nothing but the training's
+            `PER_MODEL_FIELDS`, initial weights, and parameters of the task that leave its
+            shapes alone.
         resume: runs that are finished are returned as they are, others go on where they stopped.
         memory: bytes all ensembles at work may take; half of what is free when None. More runs than
             fit are trained in turns.
@@ -158,9 +159,9 @@ def train_many(
         raise ParameterError("train: several workers are for runs with directories, on the CPU")
     parts = _parts(runs, target, memory, workers)
     if workers > 1 and len(parts) > 1:
-        from mechint.training.workers import train_apart
+        from mechint.training.workers import train_in_processes
 
-        train_apart([[runs[i] for i in part] for part in parts], workers, progress)
+        train_in_processes([[runs[i] for i in part] for part in parts], workers, progress)
         return runs
     for number, part in enumerate(parts):
         Ensemble(
@@ -199,7 +200,9 @@ def _parts(
         name: each[name] * (runs[members[0]].spec.train.steps - runs[members[0]].step)
         for name, members in groups.items()
     }
-    share = sum(work[name] * len(members) for name, members in groups.items()) / SHARES
+    share = (
+        sum(work[name] * len(members) for name, members in groups.items()) / MAX_SHARE_DENOMINATOR
+    )
     parts = []
     for name, members in groups.items():
         most = max(1, limit // each[name])
@@ -221,8 +224,10 @@ def _shape(one: Spec) -> str:
     task, alone = one.task, one.task.model_kind != "transformer"
     outputs = [output.n_classes for output in task.outputs]
     parameters = task.to_dict() if alone else [task.n_ctx, task.d_vocab, outputs]
-    model = {name: value for name, value in one.model.to_dict().items() if name not in INITIAL}
-    training = {name: value for name, value in one.train.to_dict().items() if name not in OWN}
+    model = {name: value for name, value in one.model.to_dict().items() if name not in INIT_FIELDS}
+    training = {
+        name: value for name, value in one.train.to_dict().items() if name not in PER_MODEL_FIELDS
+    }
     return json.dumps([task.name, parameters, model, training, _examples(one)])
 
 

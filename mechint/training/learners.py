@@ -1,8 +1,9 @@
 """What training asks of an architecture: initial weights, the losses of a stacked batch, and an
 evaluation.
 
-`TokenLearner` trains HookedTransformers on token tasks through the compact layout; `RealLearner`
-trains the students. An ensemble has one learner; everything it returns has a leading `model` axis.
+`TokenLearner` trains HookedTransformers on token tasks through the compact layout;
+`RegressionLearner` trains the students. An ensemble has one learner;
+everything it returns has a leading `model` axis.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ CHUNK = 8192
 
 def learner_of(
     configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device
-) -> TokenLearner | RealLearner:
+) -> TokenLearner | RegressionLearner:
     """The learner of an ensemble whose models have `configs` and learn `tasks`."""
     token_configs = [config for config in configs if isinstance(config, ModelConfig)]
     if token_configs:
         return TokenLearner(token_configs, tasks, output_weights, device)
-    return RealLearner(configs, tasks, output_weights, device)
+    return RegressionLearner(configs, tasks, output_weights, device)
 
 
 class TokenLearner:
@@ -45,7 +46,7 @@ class TokenLearner:
         output_weights: str,
         device: torch.device,
     ) -> None:
-        self.configs, self.tasks, self.how, self.device = (
+        self.configs, self.tasks, self.output_weighting, self.device = (
             list(configs),
             list(tasks),
             output_weights,
@@ -85,7 +86,9 @@ class TokenLearner:
         sizes = config.output_sizes
         assert sizes is not None  # filled in by ModelConfig
         return combined(
-            cross_entropies(logits, prepared.targets, prepared.weights, sizes), sizes, self.how
+            cross_entropies(logits, prepared.targets, prepared.weights, sizes),
+            sizes,
+            self.output_weighting,
         )
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
@@ -142,7 +145,7 @@ class TokenLearner:
             ]
             loss, right, mass = (torch.stack([part[i] for part in parts]).sum(0) for i in range(3))
             each_loss, accuracy = (loss / mass).cpu(), (right / mass).cpu()
-            total = combined(each_loss, config.output_sizes, self.how)
+            total = combined(each_loss, config.output_sizes, self.output_weighting)
             for model, row in enumerate(rows):
                 row |= {
                     f"{split}.loss": float(total[model]),
@@ -210,7 +213,7 @@ class TokenLearner:
         )
 
 
-class RealLearner:
+class RegressionLearner:
     """Students on tasks over real vectors; without a batch size they descend the exact population
     loss.
     """

@@ -1,4 +1,4 @@
-"""Optimisers over flat parameters (model, parameter), each model with its own rates, Grokfast in
+"""Optimizers over flat parameters (model, parameter), each model with its own rates, Grokfast in
 the same pass.
 
 AdamW: Loshchilov & Hutter 2019, Algorithm 2. Grokfast: Lee et al. 2024, Eq. 3 (MA) and Eq. 6 (EMA).
@@ -15,12 +15,20 @@ from torch import Tensor
 from mechint.config import TrainConfig
 from mechint.training.parameters import FlatParameters
 
-OWN = ("seed", "data_seed", "lr", "min_lr", "weight_decay", "grokfast_lamb", "grokfast_alpha")
+PER_MODEL_FIELDS = (
+    "seed",
+    "data_seed",
+    "lr",
+    "min_lr",
+    "weight_decay",
+    "grokfast_lamb",
+    "grokfast_alpha",
+)
 """Fields of TrainConfig in which models of one ensemble may differ."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """The learning rate of optimiser step `step`, counted from 0.
+    """The learning rate of optimizer step `step`, counted from 0.
 
     >>> [learning_rate(TrainConfig(lr=1.0, warmup=2, steps=4, schedule="linear"), step) for step in
     ...     range(4)]
@@ -40,11 +48,11 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return config.lr
 
 
-class Optimiser:
+class Optimizer:
     """One update rule for a whole ensemble.
 
-    `configs` are the models' TrainConfigs; they may differ in `OWN` alone. State tensors are
-    (model, parameter).
+    `configs` are the models' TrainConfigs; they may differ in `PER_MODEL_FIELDS` alone. State
+    tensors are (model, parameter).
     """
 
     def __init__(self, configs: Sequence[TrainConfig], parameters: FlatParameters) -> None:

@@ -1,7 +1,7 @@
 """Flat parameters: all weights of an ensemble in one (model, parameter) matrix, with gradients laid
 out alike.
 
-The optimiser works on the matrix; the forward on views of it, in the shapes of the architecture
+The optimizer works on the matrix; the forward on views of it, in the shapes of the architecture
 with a leading `model` axis.
 """
 

@@ -24,7 +24,7 @@ from mechint.task import Batch
 from mechint.training.allocator import keep_freed_memory
 from mechint.training.graphs import Captured
 from mechint.training.learners import learner_of
-from mechint.training.optimizer import Optimiser
+from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
 from mechint.training.run_directory import Run
 
@@ -94,15 +94,17 @@ class Ensemble:
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
-        self.optimiser = Optimiser([spec.train for spec in specs], self.parameters)
+        self.optimizer = Optimizer([spec.train for spec in specs], self.parameters)
         self.generators = [
             torch.Generator(device).manual_seed(spec.train.seed + 1) for spec in specs
         ]
-        self.still = [0] * len(runs)  # evaluations in a row without a change of the training loss
+        self.stale_evaluations = [0] * len(
+            runs
+        )  # evaluations in a row without a change of the training loss
         for i, state in enumerate(states):
             if state is not None:
                 self._load(i, state)
-        self.optimiser.steps = self.step
+        self.optimizer.steps = self.step
         self.shared = all(
             spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs
         )
@@ -112,20 +114,20 @@ class Ensemble:
     # --- state ------------------------------------------------------------------------------------
     def _load(self, model: int, state: dict[str, Any]) -> None:
         self.parameters.values.data[model] = state["values"].to(self.parameters.values)
-        for name, value in state["optimiser"].items():
-            self.optimiser.state[name][model] = value.to(self.parameters.values)
+        for name, value in state.get("optimizer", state.get("optimiser", {})).items():
+            self.optimizer.state[name][model] = value.to(self.parameters.values)
         self.generators[model].set_state(state["generator"])
-        self.still[model] = state["still"]
+        self.stale_evaluations[model] = state.get("stale_evaluations", state.get("still", 0))
 
     def _state(self, model: int) -> dict[str, Any]:
         return {
             "step": self.step,
             "values": self.parameters.values[model].detach().cpu().clone(),
-            "optimiser": {
-                name: value[model].cpu().clone() for name, value in self.optimiser.state.items()
+            "optimizer": {
+                name: value[model].cpu().clone() for name, value in self.optimizer.state.items()
             },
             "generator": self.generators[model].get_state(),
-            "still": self.still[model],
+            "stale_evaluations": self.stale_evaluations[model],
         }
 
     def _open_streams(self) -> list[Iterator[Batch]]:
@@ -161,13 +163,13 @@ class Ensemble:
         ):
             losses = self.learner.losses(self.parameters.views, prepared, self._drop)
         self.parameters.differentiate(losses.sum())
-        self.optimiser.apply()
+        self.optimizer.apply()
         return losses.detach()
 
     def advance(self) -> Tensor:
-        """One optimiser step; the losses (model,)."""
+        """One optimizer step; the losses (model,)."""
         prepared = self.learner.prepare(self._batches())
-        self.optimiser.advance()
+        self.optimizer.advance()
         self.step += 1
         if self.device.type == "cuda" and self.config.batch_size is None and self.step > 1:
             if self.captured is None or self.captured.subject is not prepared:
@@ -175,7 +177,7 @@ class Ensemble:
                     lambda: self._descend(prepared),
                     prepared,
                     self.generators,
-                    [self.parameters.values, *self.optimiser.state.values()],
+                    [self.parameters.values, *self.optimizer.state.values()],
                 )
             return self.captured.replay()
         return self._descend(prepared)
@@ -229,7 +231,7 @@ class Ensemble:
                 f"not finite, first in {place}; try a smaller lr, or clip"
             )
             run.status, run.step = "failed", step
-        self._leave(bad)
+        self.drop_models(bad)
 
     def _evaluate(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
@@ -247,16 +249,18 @@ class Ensemble:
             self._report()
         for model in done:
             self._finish(model, "stopped")
-        self._leave(done)
+        self.drop_models(done)
 
     def _stops(self, model: int, before: dict[str, Any], row: dict[str, float]) -> bool:
         config = self.config
         name = "train.loss" if "train.loss" in row else "test.loss"
         unchanged = name in before and abs(before[name] - row[name]) < config.stop_delta
-        self.still[model] = self.still[model] + 1 if unchanged else 0
+        self.stale_evaluations[model] = self.stale_evaluations[model] + 1 if unchanged else 0
         if self.step < config.stop_after:
             return False
-        patient = config.stop_patience is None or self.still[model] < config.stop_patience
+        patient = (
+            config.stop_patience is None or self.stale_evaluations[model] < config.stop_patience
+        )
         accuracies = [value for key, value in row.items() if key.startswith("test.accuracy")]
         short = (
             config.stop_accuracy is None or not accuracies or min(accuracies) < config.stop_accuracy
@@ -283,18 +287,18 @@ class Ensemble:
         run.save_last(self.step, self.parameters.weights(model))
         run.save_state(self._state(model))
 
-    def _leave(self, gone: Sequence[int]) -> None:
+    def drop_models(self, gone: Sequence[int]) -> None:
         if not gone:
             return
         stay = [model for model in range(len(self.runs)) if model not in set(gone)]
-        for name in ("runs", "generators", "still"):
+        for name in ("runs", "generators", "stale_evaluations"):
             setattr(self, name, [getattr(self, name)[i] for i in stay])
         if not self.shared:
             self.streams = [self.streams[i] for i in stay] if self.streams else []
         if stay:
             index = torch.tensor(stay, device=self.device)
             self.parameters.keep(index)
-            self.optimiser.keep(index)
+            self.optimizer.keep(index)
             self.learner.keep(stay)
             self.captured = None
 

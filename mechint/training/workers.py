@@ -3,7 +3,7 @@
 Small models gain more from a core each than from all cores at every matrix product, and what a run
 computes then does not depend on how many of them there are. The parent hands out lists of runs; a
 worker (`python -m mechint.training.workers`) reads them from its input, trains them into their
-directories, and tells its progress line by line.
+directories, and sends its progress line by line.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Worker:
             self._inbox.put((self, json.loads(line)))
         self._inbox.put((self, None))
 
-    def give(self, part: int, specs: Sequence[Spec]) -> None:
+    def submit(self, part: int, specs: Sequence[Spec]) -> None:
         """Let it train these runs, part number `part` of the work."""
         assert self.process.stdin is not None
         self.part = part
@@ -84,7 +84,7 @@ class Worker:
         self.process.stdout.close()
 
 
-def train_apart(
+def train_in_processes(
     parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Progress], None] | None
 ) -> None:
     """Train every part, opened runs of one shape that have directories, by `n` workers; each run
@@ -102,7 +102,7 @@ def train_apart(
 
     def hand_out(worker: Worker) -> None:
         number, part = waiting.popleft()
-        worker.give(number, [run.spec for run in part])
+        worker.submit(number, [run.spec for run in part])
 
     with interruptible() as interrupted:
         workers = [Worker(inbox) for _ in range(min(n, len(parts)))]
@@ -116,7 +116,7 @@ def train_apart(
                         worker.stop()
                 with contextlib.suppress(queue.Empty):
                     worker, message = inbox.get(timeout=0.1)
-                    _hear(worker, message, parts, interrupted.is_set(), progress)
+                    handle_message(worker, message, parts, interrupted.is_set(), progress)
                     if worker.part is None and waiting:
                         hand_out(worker)
         finally:
@@ -127,7 +127,7 @@ def train_apart(
             run.status = "interrupted"
 
 
-def _hear(
+def handle_message(
     worker: Worker,
     message: Message | None,
     parts: Sequence[Sequence[Run]],
@@ -157,7 +157,7 @@ def _hear(
         worker.part = None
 
 
-def work(source: IO[bytes], tell: Callable[[Message], None]) -> None:
+def work(source: IO[bytes], send: Callable[[Message], None]) -> None:
     """Train the lists of specs that come from `source` until it ends; without its parent a worker
     does not go on.
     """
@@ -168,17 +168,17 @@ def work(source: IO[bytes], tell: Callable[[Message], None]) -> None:
     def progress(now: Progress) -> None:
         if os.getppid() != parent:
             os._exit(1)
-        tell({"step": now.step, "steps": now.steps, "metrics": now.metrics, "models": now.models})
+        send({"step": now.step, "steps": now.steps, "metrics": now.metrics, "models": now.models})
 
     for specs in _lists(source):
         try:
             runs = train_many(specs, resume=True, progress=progress)
         except NonFiniteError as error:
-            tell({"done": [("failed", str(error))]})
+            send({"done": [("failed", str(error))]})
         except MechintError as error:
-            tell({"error": str(error)})
+            send({"error": str(error)})
         else:
-            tell({"done": [(run.status, run.error) for run in runs]})
+            send({"done": [(run.status, run.error) for run in runs]})
 
 
 def _lists(source: IO[bytes]) -> Iterator[list[Spec]]:

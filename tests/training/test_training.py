@@ -21,7 +21,7 @@ from mechint.config import TrainConfig
 from mechint.errors import NonFiniteError, ParameterError, RunError
 from mechint.models.transformer import HookedTransformer
 from mechint.training import spec, train, train_many
-from mechint.training.optimizer import Optimiser, learning_rate
+from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 from mechint.training.trainer import kept_steps
 
@@ -36,17 +36,17 @@ def plain_losses(steps: int, weight_decay: float) -> list[float]:
     """
     model = HookedTransformer(spec(TASK, SMALL).model, seed=0)
     data = TASK.examples()[TASK.split(0)["train"]]
-    optimiser = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98)
     )
-    warm_up = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / 3))
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 3))
     losses = []
     for _ in range(steps):
         loss = F.cross_entropy(model(data.tokens)[:, -1], data.targets[:, -1, 0])
         losses.append(loss.item())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         warm_up.step()
     return losses
 
@@ -265,7 +265,7 @@ def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
     )
 
 
-# --- the optimiser --------------------------------------------------------------------------------
+# --- the optimizer --------------------------------------------------------------------------------
 @settings(deadline=None, max_examples=20)
 @given(
     kind=st.sampled_from(["adamw", "adam", "sgd"]),
@@ -280,7 +280,7 @@ def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: 
         optimizer=kind, lr=0.1, weight_decay=decay, momentum=momentum, warmup=0, precision="float64"
     )
     ours = FlatParameters([{"W": start}], dtype=torch.float64)
-    optimiser = Optimiser([config], ours)
+    optimizer = Optimizer([config], ours)
     theirs = torch.nn.Parameter(start.clone())
     reference = {
         "adamw": lambda: torch.optim.AdamW(
@@ -293,8 +293,8 @@ def test_updates_equal_pytorchs(kind: str, decay: float, momentum: float, seed: 
         gradient = torch.randn(5, generator=generator, dtype=torch.float64)
         ours.grad.copy_(gradient)
         theirs.grad = gradient.clone()
-        optimiser.advance()
-        optimiser.apply()
+        optimizer.advance()
+        optimizer.apply()
         reference.step()
     assert torch.allclose(ours.values[0], theirs, rtol=1e-10, atol=1e-12)
 
@@ -313,7 +313,7 @@ def test_grokfast_ema_by_hand(start: str) -> None:
         grokfast_start=start,
     )
     flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
-    optimiser = Optimiser([config], flat)
+    optimizer = Optimizer([config], flat)
     slow = gradients[0] if start == "first" else torch.zeros(3, dtype=torch.float64)
     expected = torch.zeros(3, dtype=torch.float64)
     for i, gradient in enumerate(gradients):
@@ -321,8 +321,8 @@ def test_grokfast_ema_by_hand(start: str) -> None:
             slow = 0.9 * slow + 0.1 * gradient
         expected = expected - (gradient + 2.0 * slow)
         flat.grad.copy_(gradient)
-        optimiser.advance()
-        optimiser.apply()
+        optimizer.advance()
+        optimizer.apply()
     assert torch.allclose(flat.values[0], expected)
 
 
@@ -338,14 +338,14 @@ def test_grokfast_ma_averages_the_window() -> None:
         grokfast_lamb=0.5,
     )
     flat = FlatParameters([{"W": torch.zeros(3)}], dtype=torch.float64)
-    optimiser = Optimiser([config], flat)
+    optimizer = Optimizer([config], flat)
     expected = torch.zeros(3, dtype=torch.float64)
     for i, gradient in enumerate(gradients):
         filtered = gradient + (0.5 * gradients[i - 2 : i + 1].mean(0) if i >= 2 else 0)
         expected = expected - filtered
         flat.grad.copy_(gradient)
-        optimiser.advance()
-        optimiser.apply()
+        optimizer.advance()
+        optimizer.apply()
     assert torch.allclose(flat.values[0], expected)
 
 

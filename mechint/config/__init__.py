@@ -1,0 +1,8 @@
+"""Configurations of tasks, probes, models and training; see `mechint.config.settings`."""
+
+from mechint.config.assign import assign, parse_assignment
+from mechint.config.model import ModelConfig
+from mechint.config.settings import Settings, setting
+from mechint.config.train import TrainConfig
+
+__all__ = ["ModelConfig", "Settings", "TrainConfig", "assign", "parse_assignment", "setting"]

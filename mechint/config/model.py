@@ -1,0 +1,120 @@
+"""The shape of a HookedTransformer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from mechint.config.settings import Settings, setting
+from mechint.errors import ParameterError
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Settings):
+    """Shape of a HookedTransformer, in TransformerLens's field names, with what the papers need
+    beyond it.
+
+    `n_loops` applies the same blocks several times (weights tied); pass r of block l has the hooks
+    of block ``r * n_layers + l``. `attention_rate` mixes softmax attention with constant attention
+    (all ones) as ``rate * softmax + (1 - rate)`` (Zhong et al. 2023, Sec. 2). `d_vocab_out` counts
+    the classes of all output groups together.
+    """
+
+    n_layers: int = setting(1, "blocks with weights of their own", low=1)
+    d_model: int = setting(128, "width of the residual stream", low=1)
+    n_heads: int = setting(4, "attention heads a block", low=1)
+    d_head: int | None = setting(None, "width of a head; d_model / n_heads when none", low=1)
+    d_mlp: int | None = setting(None, "neurons of a feed-forward layer; 4 d_model when none", low=1)
+    n_ctx: int = setting(3, "positions", low=1)
+    d_vocab: int = setting(114, "tokens read", low=1)
+    d_vocab_out: int = setting(113, "classes answered, all output groups together", low=1)
+    act_fn: str = setting(
+        "relu", "activation of the feed-forward layer", choices=("relu", "gelu", "gelu_new", "silu")
+    )
+    normalization_type: str | None = setting(
+        None, "layer norm: with weights, without, or none", choices=("LN", "LNPre")
+    )
+    attn_only: bool = setting(False, "no feed-forward layers")
+    attention_dir: str = setting(
+        "causal", "what a position may attend to", choices=("causal", "bidirectional")
+    )
+    use_bias: bool = setting(True, "biases in attention, feed-forward and unembedding")
+    n_loops: int = setting(1, "how often the blocks are applied, weights tied", low=1)
+    attention_rate: float = setting(
+        1.0, "share of softmax attention in the mix with constant attention", low=0, high=1
+    )
+    dropout: float = setting(
+        0.0,
+        "dropout on the output of attention and feed-forward, in training only",
+        low=0,
+        high=0.999,
+    )
+    eps: float = setting(1e-5, "epsilon of layer norm", low=0)
+    attn_scale: float | None = setting(
+        None, "attention scores are divided by it; sqrt(d_head) when none", low=1e-6
+    )
+    init_mode: str = setting(
+        "gpt2",
+        (
+            "gpt2: N(0, 0.8/sqrt(d_model)); d_model: N(0, 1/sqrt(d_model)); he: N(0, "
+            "sqrt(2/fan_in)); normal: N(0, 0.02); torch: PyTorch's uniform"
+        ),
+        choices=("gpt2", "d_model", "he", "normal", "torch"),
+    )
+    initializer_range: float | None = setting(
+        None, "standard deviation in place of init_mode's own", low=0
+    )
+    embed_std: float | None = setting(
+        None,
+        "standard deviation of token and position embeddings; init_mode's own when none",
+        low=0,
+    )
+    output_sizes: tuple[int, ...] | None = setting(
+        None, "classes of every output group; one group when none", low=1
+    )
+    read_layers: tuple[int, ...] | None = setting(
+        None,
+        "for every output group, after how many blocks it is read; all after the last when none",
+        low=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_head is None:
+            if self.d_model % self.n_heads:
+                raise ParameterError(
+                    f"model: d_model={self.d_model} does not divide into "
+                    f"n_heads={self.n_heads}; set d_head or change one"
+                )
+            object.__setattr__(self, "d_head", self.d_model // self.n_heads)
+        if self.d_mlp is None:
+            object.__setattr__(self, "d_mlp", 4 * self.d_model)
+        if self.output_sizes is None:
+            object.__setattr__(self, "output_sizes", (self.d_vocab_out,))
+        if sum(self.output_sizes or ()) != self.d_vocab_out:
+            self.reject("output_sizes", f"sizes that add up to d_vocab_out={self.d_vocab_out}")
+        if self.read_layers is not None and (
+            len(self.read_layers) != len(self.output_sizes or ())
+            or max(self.read_layers) > self.depth
+        ):
+            self.reject(
+                "read_layers",
+                (
+                    f"one number from 1 to {self.depth} for each of "
+                    f"{len(self.output_sizes or ())} output groups"
+                ),
+            )
+
+    @classmethod
+    def label(cls) -> str:
+        return "model"
+
+    @property
+    def depth(self) -> int:
+        """Blocks passed through, repeated ones counted."""
+        return self.n_layers * self.n_loops
+
+    @property
+    def scale(self) -> float:
+        """What attention scores are divided by."""
+        return math.sqrt(self.d_head) if self.attn_scale is None else self.attn_scale  # type: ignore[arg-type]

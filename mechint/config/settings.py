@@ -1,0 +1,192 @@
+"""Settings: frozen dataclasses whose fields know their range, with JSON in and out.
+
+A task, a probe, a model and a training run are all configured by `Settings`: fields declared with
+`setting(...)`, checked when the object is made, listed by `describe`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mechint.errors import ParameterError, UnknownNameError
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Iterable[Any] | None = None,
+) -> Any:
+    """A dataclass field with its help text and its range (both ends included) or its choices."""
+    metadata = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "choices": tuple(choices) if choices is not None else None,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _fits(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Whether `value` is of type `hint`, and the value as that type (an int as a float, a list as a
+    tuple).
+    """
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        # an exact member first, so that 3 stays an int in `int | float`
+        for member in typing.get_args(hint):
+            if type(value) is member:
+                return True, value
+        return next(
+            (
+                (True, fitted)
+                for member in typing.get_args(hint)
+                for ok, fitted in [_fits(value, member)]
+                if ok
+            ),
+            (False, value),
+        )
+    if origin is tuple:
+        members = typing.get_args(hint)
+        if not isinstance(value, list | tuple):
+            return False, value
+        kinds = (
+            [members[0]] * len(value)
+            if len(members) == 2 and members[1] is Ellipsis
+            else list(members)
+        )
+        fitted = [_fits(item, kind) for item, kind in zip(value, kinds, strict=False)]
+        return len(kinds) == len(value) and all(ok for ok, _ in fitted), tuple(
+            item for _, item in fitted
+        )
+    if origin is not None and issubclass(origin, Mapping):
+        return isinstance(value, Mapping), value
+    if hint is Any:
+        return True, value
+    if hint is type(None):
+        return value is None, value
+    if hint is bool or isinstance(value, bool):
+        return hint is bool and isinstance(value, bool), value
+    if hint is float and isinstance(value, int):
+        return True, float(value)
+    return isinstance(value, hint), value
+
+
+def _name(hint: Any) -> str:
+    if hint is type(None):
+        return "none"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_name(member) for member in typing.get_args(hint))
+    return (
+        hint.__name__
+        if isinstance(hint, type) and not typing.get_args(hint)
+        else str(hint).replace("typing.", "")
+    )
+
+
+class Settings:
+    """Base of frozen dataclasses whose fields are checked against type and range on creation.
+
+    A subclass that checks more defines ``__post_init__``, calls ``super().__post_init__()`` first,
+    and raises ParameterError through `reject`.
+    """
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            ok, value = _fits(value, hints[field.name])
+            if not ok:
+                self.reject(field.name, _name(hints[field.name]))
+            object.__setattr__(self, field.name, value)
+            low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
+            if choices is not None and value is not None and value not in choices:
+                self.reject(field.name, "one of " + ", ".join(map(str, choices)))
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    wrong = (
+                        not math.isfinite(number)
+                        or (low is not None and number < low)
+                        or (high is not None and number > high)
+                    )
+                    if wrong:
+                        self.reject(field.name, _range(low, high))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what a task has computed and kept is not for another process."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def reject(self, name: str, expected: str) -> typing.NoReturn:
+        """Raise the ParameterError for the field `name`: what was got, what was expected."""
+        raise ParameterError(f"{self.label()}: {name}={getattr(self, name)!r}: expected {expected}")
+
+    @classmethod
+    def label(cls) -> str:
+        """What an error message calls this object."""
+        return getattr(cls, "name", cls.__name__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values; `from_dict` is its inverse."""
+        return json.loads(
+            json.dumps(
+                {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+            )
+        )  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> typing.Self:
+        """Make the object from `to_dict`'s output; UnknownNameError for a field that there is
+        not.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for name in values:
+            if name not in known:
+                raise UnknownNameError.of(f"{cls.label()} parameter", name, known)
+        return cls(**{name: _frozen(value) for name, value in values.items()})
+
+    @classmethod
+    def describe(cls) -> list[dict[str, str]]:
+        """One row a field: name, type, default, range and help, as text."""
+        hints = typing.get_type_hints(cls)
+        rows = []
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            choices = field.metadata.get("choices")
+            span = (
+                ", ".join(map(str, choices))
+                if choices
+                else _range(field.metadata.get("low"), field.metadata.get("high"), short=True)
+            )
+            rows.append(
+                {
+                    "name": field.name,
+                    "type": _name(hints[field.name]),
+                    "default": json.dumps(field.default, default=str),
+                    "range": span,
+                    "help": field.metadata.get("help", ""),
+                }
+            )
+        return rows
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def _range(low: float | None, high: float | None, short: bool = False) -> str:
+    if low is None and high is None:
+        return "" if short else "a finite number"
+    if low is not None and high is not None:
+        return f"{low:g} … {high:g}" if short else f"{low:g} to {high:g}"
+    return (
+        (f"≥ {low:g}" if short else f"at least {low:g}")
+        if low is not None
+        else (f"≤ {high:g}" if short else f"at most {high:g}")
+    )
