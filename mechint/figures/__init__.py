@@ -2,10 +2,11 @@
 caption) out.
 
     from mechint import figures
-    figures.bars(frequencies, {"share": share}, title="Embedding", x_title="frequency (cycles per
-    p)",
-                 y_title="share of energy (0–1)", highlight=[16, 30, 56], caption="Three frequencies
-                 hold it.")
+    figures.bars(
+        frequencies, {"share": share}, title="Embedding", highlight=[16, 30, 56],
+        x_title="frequency (cycles per p)", y_title="share of energy (0–1)",
+        caption="Three frequencies hold it.",
+    )
 
 `lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
 `image_grid`, `arcs` show matrices. Every builder takes tensors, arrays or lists, wants a title, a
@@ -16,6 +17,7 @@ from mechint.figures.curves import bars, histogram, lines, scatter
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.theme import COLORS, figure
+from mechint.figures.training import training_curve
 
 __all__ = [
     "COLORS",
@@ -28,4 +30,5 @@ __all__ = [
     "image_grid",
     "lines",
     "scatter",
+    "training_curve",
 ]
