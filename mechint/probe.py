@@ -1,7 +1,8 @@
 """What a probe is: a calibrated measurement on a subject.
 
 A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is
-its question (the estimand in one sentence), and one line in ``mechint/registry.py``.
+its question (the estimand in one sentence), and one line in ``mechint/registry.py`` or one entry
+point of another distribution.
 """
 
 from __future__ import annotations
@@ -9,46 +10,173 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import Settings
-from mechint.errors import NotApplicableError
+from mechint.errors import MechintError, NotApplicableError
+from mechint.finding import Report, performance
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
+from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 
-class Probe(Settings, abc.ABC):
-    """Base of all probes.
+class Need(StrEnum):
+    """What a probe needs its subject to have; `unmet_need` says what each asks for."""
 
-    Class attributes: `name` (of the registry), `needs` (parts of the subject it reads: "grid",
-    "symmetry", "variables", "attention", "mlp", "embedding", …), `source` (paper, equation). Fields
-    are its settings.
+    TASK = "task"
+    FINITE = "finite"
+    GRID = "grid"
+    SYMMETRY = "symmetry"
+    VARIABLES = "variables"
+    ANSWERS = "answers"
+    ATTENTION = "attention"
+    MLP = "mlp"
+    EMBEDDING = "embedding"
+    SERIES = "series"
+    RESUME = "resume"
+    REINITIALIZE = "reinitialize"
+    EDIT_WEIGHTS = "edit_weights"
+
+
+def _has_hook(subject: Subject, ending: str) -> bool:
+    return any(name.endswith(ending) for name in subject.model.hook_dict)
+
+
+def _has_grid(subject: Subject) -> bool:
+    return isinstance(subject.task, FiniteTask) and len(subject.task.grid) >= 2
+
+
+NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
+    Need.TASK: (lambda subject: subject.task is not None, "no task is known for it"),
+    Need.FINITE: (
+        lambda subject: isinstance(subject.task, FiniteTask),
+        "its task's inputs cannot be enumerated",
+    ),
+    Need.GRID: (_has_grid, "its task has no input grid"),
+    Need.SYMMETRY: (
+        lambda subject: subject.task is not None and subject.task.symmetry is not None,
+        "its task has no symmetry group",
+    ),
+    Need.VARIABLES: (
+        lambda subject: subject.task is not None and bool(subject.task.variables),
+        "its task names no causal variables",
+    ),
+    Need.ANSWERS: (
+        lambda subject: bool(subject.data.reads),
+        "its task reads no answer at a position",
+    ),
+    Need.ATTENTION: (
+        lambda subject: _has_hook(subject, "attn.hook_pattern"),
+        "the model has no attention",
+    ),
+    Need.MLP: (lambda subject: _has_hook(subject, "mlp.hook_post"), "the model has no MLP"),
+    Need.EMBEDDING: (
+        lambda subject: getattr(subject.model, "W_E", None) is not None,
+        "the model has no token embedding",
+    ),
+    Need.SERIES: (
+        lambda subject: len(subject.series) > 1,
+        "it is one checkpoint, not a run with several",
+    ),
+    Need.RESUME: (
+        lambda subject: hasattr(subject.model, "blocks"),
+        "its forward cannot be resumed from the middle",
+    ),
+    Need.REINITIALIZE: (
+        lambda subject: hasattr(subject.model, "config"),
+        "its initial weights are not known",
+    ),
+    Need.EDIT_WEIGHTS: (
+        lambda subject: hasattr(subject.model, "load_state_dict"),
+        "its weights cannot be changed",
+    ),
+}
+"""Need → whether a subject meets it, and what is said where it does not."""
+
+_NEED_A_TASK = {Need.FINITE, Need.GRID, Need.SYMMETRY, Need.VARIABLES, Need.ANSWERS}
+
+
+def unmet_need(need: Need, subject: Subject) -> str | None:
+    """Why `subject` does not meet `need`, in one line; None where it does."""
+    if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
+        return "no task is known for it; name one with --task and --set"
+    meets, reason = NEEDS[need]
+    return None if meets(subject) else reason
+
+
+class Probe(Settings, abc.ABC):
+    """Base of all probes; its fields are its settings.
+
+    Class attributes:
+        name: of the registry.
+        source: the paper (section, equation) that the method is from.
+        needs: what it asks of a subject, members of `Need`; checked when the class is made.
+        quick: whether ``mechint analyze`` runs it unasked; for what answers in seconds.
+        intervenes: whether it changes activations or weights; only then may it say "causal".
+        question: the first line of the docstring.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]] = ()
+    quick: ClassVar[bool] = False
+    intervenes: ClassVar[bool] = False
     question: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.question = summary(inspect.getdoc(cls))
+        strangers = [need for need in cls.needs if not isinstance(need, Need)]
+        if strangers:
+            raise TypeError(
+                f"probe {cls.__name__}: needs has {strangers[0]!r}; expected members of "
+                f"mechint.Need: {', '.join(need.name for need in Need)}"
+            )
 
+    # --- what a probe defines ---------------------------------------------------------------------
     @abc.abstractmethod
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        """The measurement itself; `run` guards it. The provenance is filled in by `run`."""
+        """The measurement itself, built with a `Report`; `run` guards it and adds provenance."""
 
     def unmet(self, subject: Subject) -> str | None:
         """Why the probe cannot ask its question of `subject` beyond `needs`; None when it can."""
         return None
 
+    @property
+    def significance(self) -> float:
+        """The level at which the probe decides: what the p-values of a finding may not exceed."""
+        return 0.01
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        """The plants it must find, the controls it must be silent on, and settings for tests.
+
+        Import `mechint.planted` inside: listing the probes must not load it.
+        """
+        from mechint.planted.calibration import Calibration
+
+        return Calibration()
+
+    def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
+        """`subject` beside `other`, for probes that compare two models; see `compare`."""
+        raise NotApplicableError(f"probe {self.name} does not compare two models")
+
+    def measure_average(self, subjects: Sequence[Subject], seed: int) -> ProbeResult:
+        """The mean over models of one task, for probes that average; see `average`."""
+        raise NotApplicableError(f"probe {self.name} does not average over models")
+
+    # --- what a probe is asked --------------------------------------------------------------------
     def applicable(self, subject: Subject) -> str | None:
         """None, or the reason why the probe does not apply to `subject`."""
-        lacking = next((reason for need in self.needs if (reason := subject.lacks(need))), None)
-        return lacking or self.unmet(subject)
+        reasons = (unmet_need(need, subject) for need in self.needs)
+        return next(filter(None, reasons), None) or self.unmet(subject)
 
     def run(self, subject: Subject, *, seed: int = 0) -> ProbeResult:
         """Measure `subject`.
@@ -65,28 +193,54 @@ class Probe(Settings, abc.ABC):
             )
         with subject.untouched():
             result = self.measure(subject, seed)
-        provenance = {
-            **subject.provenance,
-            "probe": {
-                "name": self.name,
-                "settings": self.to_dict(),
-                "seed": seed,
-                "source": self.source,
-            },
-        }
-        return dataclasses.replace(result, provenance={**provenance, **result.provenance})
+        return self._finish(result, subject, seed)
+
+    def compare(self, subject: Subject, other: Subject, *, seed: int = 0) -> ProbeResult:
+        """Measure `subject` beside `other`, each on its own data; differences are subject - other.
+
+        Raises:
+            NotApplicableError: the probe does not compare two models.
+        """
+        with subject.untouched(), other.untouched():
+            result = self.measure_pair(subject, other, seed)
+        return self._finish(result, subject, seed, other=other.provenance["checkpoint"])
+
+    def average(self, subjects: Sequence[Subject], *, seed: int = 0) -> ProbeResult:
+        """Measure the mean over `subjects`, models of one task.
+
+        Raises:
+            NotApplicableError: the probe does not average over models.
+            DataError: there are no subjects, or they cannot be averaged.
+        """
+        result = self.measure_average(subjects, seed)
+        models = [subject.provenance["checkpoint"] for subject in subjects]
+        return self._finish(result, subjects[0], seed, models=models)
 
     def detects(self, result: ProbeResult) -> bool:
-        """Whether `result` counts as a finding at the probe's default threshold; what calibration
-        counts.
+        """Whether `result` counts as a finding at the probe's level; what calibration counts.
 
-        Its metric "found" where it has one; else that the first null's p-value is at most 0.01.
+        Its status; where it has none, its metric "found" or the p-value of its first null.
         """
-        return bool(result.metrics.get("found", next(iter(result.null.values())).p_value <= 0.01))
+        if result.status is not None:
+            return result.status == "found"
+        first = next(iter(result.null.values()))
+        return bool(result.metrics.get("found", first.p_value <= self.significance))
 
     def result(self, **parts: Any) -> ProbeResult:
         """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
         return ProbeResult(probe=self.name, question=self.question, **parts)
+
+    def _finish(self, result: ProbeResult, subject: Subject, seed: int, **more: Any) -> ProbeResult:
+        """`result` with its provenance and, where the probe gave none, its status."""
+        made_by = {
+            "name": self.name,
+            "settings": self.to_dict(),
+            "seed": seed,
+            "source": self.source,
+        }
+        status = result.status or ("found" if self.detects(result) else "not found")
+        provenance = {**subject.provenance, "probe": made_by, **more, **result.provenance}
+        return dataclasses.replace(result, provenance=provenance, status=status)
 
 
 def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
@@ -96,3 +250,18 @@ def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> Probe
         UnknownNameError, ParameterError, NotApplicableError.
     """
     return PROBES[name].from_dict(settings).run(subject, seed=seed)
+
+
+def quick_probes() -> list[str]:
+    """Names of the probes that say `quick`, plug-ins included; one that is broken warns."""
+    names = []
+    for name in PROBES:
+        try:
+            if PROBES[name].quick:
+                names.append(name)
+        except MechintError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return names
+
+
+__all__ = ["NEEDS", "Need", "Probe", "Report", "performance", "quick_probes", "run", "unmet_need"]

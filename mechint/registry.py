@@ -15,9 +15,18 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mechint.errors import MechintError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mechint.probe import Probe
+    from mechint.studies.core.study import Study
+    from mechint.task import Task
+
+T = TypeVar("T")
 
 
 def summary(docstring: str | None) -> str:
@@ -29,10 +38,10 @@ def summary(docstring: str | None) -> str:
     return " ".join((docstring or "").strip().partition("\n\n")[0].split())
 
 
-class Registry:
-    """A table name → ``"module:Object"``, imported when asked for.
+class Registry(Generic[T]):
+    """A table name → ``"module:Object"``, imported when asked for; T is what the objects are.
 
-    >>> registry = Registry("codec", builtins={"json": "json:JSONDecoder"})
+    >>> registry: Registry[type] = Registry("codec", builtins={"json": "json:JSONDecoder"})
     >>> registry.names(), registry["json"].__name__
     (['json'], 'JSONDecoder')
     """
@@ -51,7 +60,7 @@ class Registry:
                 warnings.warn(
                     (
                         f"{distribution} offers the {self.kind} {point.name!r} as "
-                        f"{point.value!r}, which is no 'module:Object'"
+                        f"{point.value!r}, which is not 'module:Object'"
                     ),
                     stacklevel=2,
                 )
@@ -75,7 +84,7 @@ class Registry:
     def __contains__(self, name: str) -> bool:
         return name in self._targets
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> T:
         """The object behind `name`; UnknownNameError with the nearest name, MechintError if its
         import fails.
         """
@@ -121,7 +130,7 @@ class Registry:
         return ""
 
 
-TASKS = Registry(
+TASKS: Registry[type[Task]] = Registry(
     "task",
     {
         "modular-arithmetic": "tasks.modular:ModularArithmetic",
@@ -139,7 +148,7 @@ TASKS = Registry(
     group="mechint.tasks",
 )
 
-PROBES = Registry(
+PROBES: Registry[type[Probe]] = Registry(
     "probe",
     {
         "fourier": "probes.fourier.probe:Fourier",
@@ -160,7 +169,7 @@ PROBES = Registry(
     group="mechint.probes",
 )
 
-CHECKPOINT_FORMATS = Registry(
+CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
     "checkpoint format",
     {
         "mechint": "mechint.checkpoints.formats.native:read",
@@ -175,7 +184,7 @@ CHECKPOINT_FORMATS = Registry(
     group="mechint.checkpoint_formats",
 )
 
-STUDIES = Registry(
+STUDIES: Registry[type[Study]] = Registry(
     "study",
     {
         "joint-training": "mechint.studies.joint_training.runs:JointTraining",

@@ -1,22 +1,30 @@
-"""What a probe returns, and what a study claims: data that round-trips through JSON.
+"""What a probe returns: numbers beside their null, findings, tables, arrays and figures, as data.
 
 The terminal table, the notebook view, the HTML report and the DataFrame are views of a ProbeResult.
 """
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from mechint.claim import Claim
+from mechint.jsonable import decode_array, encode_array, to_jsonable
+
 if TYPE_CHECKING:
     import pandas as pd
+
+SCHEMA = 2
+"""Version of the JSON form. 1 had neither `status`, `findings` nor `units`."""
+
+Status = Literal["found", "not found", "abstains"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class Null:
 
     @property
     def z(self) -> float:
+        """(observed - mean) / std; infinite where the null has no spread."""
         if self.std > 0:
             return (self.observed - self.mean) / self.std
         return (
@@ -46,28 +55,75 @@ class Null:
             else 0.0
         )
 
+    @property
+    def floor(self) -> float:
+        """The smallest p-value that the null can give: 1 / (1 + samples), 0 for a closed form."""
+        return 1 / (1 + self.samples) if self.samples else 0.0
+
+    @property
+    def p_text(self) -> str:
+        """The p-value as it is printed: a bound where no null sample reaches what was observed.
+
+        >>> Null.sampled("share", 0.9, [0.1] * 199, "shuffled").p_text
+        'p ≤ 0.005'
+        >>> Null.sampled("share", 0.1, [0.1] * 199, "shuffled").p_text
+        'p = 1'
+        """
+        sign = "≤" if self.samples and self.p_value <= self.floor * (1 + 1e-9) else "="
+        return f"p {sign} {self.p_value:.2g}"
+
     @classmethod
     def sampled(
         cls, metric: str, observed: float, null: Sequence[float] | np.ndarray, how: str
     ) -> Null:
-        """From null samples; larger is more surprising."""
+        """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
         p_value = (1 + int((values >= observed).sum())) / (1 + len(values))
-        return cls(
-            metric,
-            float(observed),
-            float(values.mean()),
-            float(values.std(ddof=1)) if len(values) > 1 else 0.0,
-            p_value,
-            how,
-            len(values),
-        )
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        mean = float(values.mean())
+        return cls(metric, float(observed), mean, spread, p_value, how, len(values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and `z` as JSON values."""
+        return to_jsonable({**asdict(self), "z": self.z})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Null:
         """From its fields as JSON values, in which what is not finite is text; `z` is left out."""
         fields: dict[str, Any] = {name: value for name, value in data.items() if name != "z"}
         fields |= {name: float(fields[name]) for name in ("observed", "mean", "std", "p_value")}
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence of a result, with what decided it.
+
+    status: "found" where the claim stands, "not found" where it was tested and does not, "abstains"
+    where this model, these data or this null cannot tell. tested: the metrics whose nulls had to
+    reach `alpha`. effect: the size the claim is about, which had to exceed `least`. n: examples or
+    pairs behind it. causal: made by intervening. accuracy, chance: of the model, where the claim is
+    about its answers.
+    """
+
+    sentence: str
+    status: Status
+    alpha: float | None = None
+    tested: tuple[str, ...] = ()
+    effect: float | None = None
+    least: float = 0.0
+    n: int | None = None
+    causal: bool = False
+    accuracy: float | None = None
+    chance: float | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Finding:
+        """From its fields as JSON values."""
+        fields: dict[str, Any] = {**data, "tested": tuple(data.get("tested", ()))}
+        for name in ("alpha", "effect", "accuracy", "chance"):
+            if fields.get(name) is not None:
+                fields[name] = float(fields[name])
         return cls(**fields)
 
 
@@ -79,7 +135,16 @@ class Table:
     caption: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Columns, caption and units as JSON values."""
+        return {
+            "columns": to_jsonable(self.columns),
+            "caption": self.caption,
+            "units": dict(self.units),
+        }
+
     def to_frame(self) -> pd.DataFrame:
+        """One column per column."""
         import pandas as pd
 
         return pd.DataFrame(dict(self.columns))
@@ -92,6 +157,10 @@ class Figure:
     spec: Mapping[str, Any]
     caption: str
 
+    def to_dict(self) -> dict[str, Any]:
+        """Specification and caption as JSON values."""
+        return {"spec": to_jsonable(self.spec), "caption": self.caption}
+
     def show(self) -> Any:
         """The plotly Figure, for notebooks."""
         import plotly.graph_objects as go
@@ -99,13 +168,14 @@ class Figure:
         return go.Figure(self.spec)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ProbeResult:
     """The outcome of one probe on one subject.
 
-    metrics: flat, "group.name" → number, text, list or dictionary of numbers; names carry units
-    where they have any. null: metric → Null. arrays: large numbers, kept beside the tables.
-    provenance: checkpoint, task, probe settings, seed, versions.
+    metrics: flat, "group.name" → number, text, list or dictionary of numbers; units: metric → unit,
+    where it has one. null: metric → Null. finding: the sentences of `findings` in one text. status:
+    "found", "not found" or "abstains"; None in results written before there was one. arrays: large
+    numbers, kept beside the tables. provenance: checkpoint, task, probe settings, seed, versions.
     """
 
     probe: str
@@ -117,38 +187,34 @@ class ProbeResult:
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    status: Status | None = None
+    findings: tuple[Finding, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self, arrays: bool = True, figures: bool = True) -> dict[str, Any]:
-        """Plain JSON values; without `arrays` and `figures` what ``--json`` prints."""
-        result = {
+        """JSON values; without `arrays` and `figures` what ``--json`` prints."""
+        result: dict[str, Any] = {
+            "schema": SCHEMA,
             "probe": self.probe,
             "question": self.question,
-            "metrics": plain(self.metrics),
+            "status": self.status,
             "finding": self.finding,
-            "null": {
-                name: plain({**asdict(null), "z": null.z}) for name, null in self.null.items()
-            },
-            "tables": {
-                name: {
-                    "columns": plain(table.columns),
-                    "caption": table.caption,
-                    "units": dict(table.units),
-                }
-                for name, table in self.tables.items()
-            },
-            "provenance": plain(self.provenance),
+            "findings": [to_jsonable(asdict(finding)) for finding in self.findings],
+            "metrics": to_jsonable(self.metrics),
+            "units": dict(self.units),
+            "null": {name: null.to_dict() for name, null in self.null.items()},
+            "tables": {name: table.to_dict() for name, table in self.tables.items()},
+            "provenance": to_jsonable(self.provenance),
         }
         if arrays:
-            result["arrays"] = {name: _encode(array) for name, array in self.arrays.items()}
+            result["arrays"] = {name: encode_array(array) for name, array in self.arrays.items()}
         if figures:
-            result["figures"] = {
-                name: {"spec": plain(figure.spec), "caption": figure.caption}
-                for name, figure in self.figures.items()
-            }
+            result["figures"] = {name: figure.to_dict() for name, figure in self.figures.items()}
         return result
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProbeResult:
+        """From the values of `to_dict`, of this version or an earlier one."""
         return cls(
             probe=data["probe"],
             question=data["question"],
@@ -156,9 +222,12 @@ class ProbeResult:
             finding=data["finding"],
             null={name: Null.from_dict(null) for name, null in data["null"].items()},
             tables={name: Table(**table) for name, table in data["tables"].items()},
-            arrays={name: _decode(array) for name, array in data.get("arrays", {}).items()},
+            arrays={name: decode_array(array) for name, array in data.get("arrays", {}).items()},
             figures={name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
             provenance=data["provenance"],
+            status=data.get("status"),
+            findings=tuple(map(Finding.from_dict, data.get("findings", ()))),
+            units=data.get("units", {}),
         )
 
     def to_json(self) -> str:
@@ -167,88 +236,84 @@ class ProbeResult:
 
     @classmethod
     def from_json(cls, text: str) -> ProbeResult:
+        """The result that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a scalar metric: value, null mean, z, p-value."""
+        """One row per metric: value, unit, null mean, z, p-value."""
         import pandas as pd
 
-        rows = []
-        for name, value in self.metrics.items():
-            null = self.null.get(name)
-            rows.append(
-                {
-                    "metric": name,
-                    "value": value,
-                    "null_mean": null and null.mean,
-                    "z": null and null.z,
-                    "p_value": null and null.p_value,
-                }
-            )
+        rows = [
+            {
+                "metric": name,
+                "value": value,
+                "unit": self.units.get(name, ""),
+                "null_mean": null and null.mean,
+                "z": null and null.z,
+                "p_value": null and null.p_value,
+            }
+            for name, value in self.metrics.items()
+            for null in [self.null.get(name)]
+        ]
         return pd.DataFrame(rows)
 
+    def __repr__(self) -> str:
+        held = (
+            f"{len(self.metrics)} metrics, {len(self.tables)} tables, {len(self.figures)} figures"
+        )
+        return f"<ProbeResult {self.probe}: {self.status or 'no status'}: {self.finding} ({held})>"
+
     def _repr_html_(self) -> str:
+        """The status and the finding, then every metric beside its null."""
         rows = "".join(
-            f"<tr><td>{html.escape(str(name))}</td><td>{html.escape(str(plain(value)))}</td></tr>"
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in self._cells(name, value))}"
+            "</tr>"
             for name, value in self.metrics.items()
         )
-        return f"<b>{html.escape(self.probe)}</b>: {html.escape(self.finding)}<table>{rows}</table>"
+        head = "".join(f"<th>{name}</th>" for name in ("metric", "value", "null", "z", "p"))
+        status = f" <i>{html.escape(self.status)}</i>" if self.status else ""
+        return (
+            f"<b>{html.escape(self.probe)}</b>{status}<p>{html.escape(self.finding)}</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _cells(self, name: str, value: Any) -> list[str]:
+        """Metric, value with its unit, mean ± std of the null, z and p, as they are shown."""
+        shown = short(value) + (f" {self.units[name]}" if name in self.units else "")
+        null = self.null.get(name)
+        if null is None:
+            return [name, shown, "", "", ""]
+        spread = f"{short(null.mean)} ± {short(null.std)}"
+        return [name, shown, spread, short(null.z), null.p_text.removeprefix("p ").lstrip("= ")]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One statement of a paper held against our runs.
+def short(value: Any, limit: int = 120) -> str:
+    """A value for people: numbers to four digits, at most `limit` characters.
 
-    verdict: "reproduced", "not reproduced" or "not tested". `criterion` was fixed before the runs,
-    `reason` says why it is fair; `ours` is in words, `values` holds the numbers behind it (with
-    spread over seeds); `note` holds what a reader must know (sensitivity, the size that would test
-    it, the error of a failed run).
+    >>> short({"a": 0.123456789, "b": [1, 2.0]})
+    'a: 0.1235, b: [1, 2]'
     """
-
-    study: str
-    letter: str
-    statement: str
-    paper: str
-    ours: str
-    criterion: str
-    reason: str
-    verdict: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return plain(asdict(self))
+    value = to_jsonable(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        text = ", ".join(f"{name}: {short(item)}" for name, item in value.items())
+    elif isinstance(value, list):
+        text = "[" + ", ".join(short(item) for item in value) + "]"
+    else:
+        text = str(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON values: tensors and arrays as lists, tuples as lists, keys as text,
-    non-finite as text.
-    """
-    if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    return str(value)
-
-
-def _encode(array: np.ndarray) -> dict[str, Any]:
-    array = np.asarray(array)
-    return {
-        "dtype": array.dtype.str,
-        "shape": list(array.shape),
-        "base64": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
-    }
-
-
-def _decode(data: Mapping[str, Any]) -> np.ndarray:
-    return (
-        np.frombuffer(base64.b64decode(data["base64"]), dtype=np.dtype(data["dtype"]))
-        .reshape(data["shape"])
-        .copy()
-    )
+__all__ = [
+    "SCHEMA",
+    "STATUSES",
+    "Claim",
+    "Figure",
+    "Finding",
+    "Null",
+    "ProbeResult",
+    "Status",
+    "Table",
+    "to_jsonable",
+]

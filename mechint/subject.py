@@ -115,53 +115,6 @@ class Subject:
             f"{self.task.name if self.task else 'no task'}"
         )
 
-    def lacks(self, need: str) -> str | None:
-        """Why the subject cannot serve `need`, or None when it can.
-
-        needs: task, finite, grid, symmetry, variables, attention, mlp, embedding, reads, series,
-        transformer.
-        """
-        task, hooks = self.task, self.model.hook_dict
-        if (
-            need != "embedding"
-            and need not in ("attention", "mlp", "transformer", "series")
-            and task is None
-        ):
-            return "no task is known for it; name one with --task and --set"
-        checks: dict[str, tuple[bool, str]] = {
-            "task": (True, ""),
-            "finite": (isinstance(task, FiniteTask), "its task's inputs cannot be enumerated"),
-            "grid": (
-                isinstance(task, FiniteTask) and len(task.grid) >= 2,
-                "its task has no input grid",
-            ),
-            "symmetry": (
-                task is not None and task.symmetry is not None,
-                "its task has no symmetry group",
-            ),
-            "variables": (
-                task is not None and bool(task.variables),
-                "its task names no causal variables",
-            ),
-            "attention": (
-                any(name.endswith("attn.hook_pattern") for name in hooks),
-                "the model has no attention",
-            ),
-            "mlp": (
-                any(name.endswith("mlp.hook_post") for name in hooks),
-                "the model has no feed-forward layers",
-            ),
-            "embedding": (
-                getattr(self.model, "W_E", None) is not None,
-                "the model has no token embedding",
-            ),
-            "reads": (bool(self.data.reads), "its task reads no answer at a position"),
-            "series": (len(self.series) > 1, "it is one checkpoint, not a run with several"),
-            "transformer": (hasattr(self.model, "blocks"), "the model is no transformer"),
-        }
-        holds, reason = checks[need]
-        return None if holds else reason
-
     # --- answers ----------------------------------------------------------------------------------
     @property
     def read(self) -> int:

@@ -17,11 +17,12 @@ from mechint.config import setting
 from mechint.errors import MechintError, UnknownNameError
 from mechint.interventions import Edit, Point, Stream, at, frozen, last_read, unsupported
 from mechint.models import forward
-from mechint.probe import Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
 
 if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 HOOKS = {
@@ -162,7 +163,8 @@ class Ablation(Probe):
 
     name: ClassVar[str] = "ablation"
     source: ClassVar[str] = "Nanda et al. 2023, Sec. 4; Chan et al. 2022 (resampling ablation)"
-    needs: ClassVar[tuple[str, ...]] = ("reads", "transformer")
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESUME)
+    intervenes: ClassVar[bool] = True
 
     components: tuple[str, ...] = setting(
         ("attention", "head", "mlp"), "what is ablated: attention, head, mlp, direction"
@@ -189,15 +191,34 @@ class Ablation(Probe):
             return unsupported(subject.model)
         return (
             None
-            if self.components or (self.neurons and not subject.lacks("mlp"))
+            if self.components or (self.neurons and not unmet_need(Need.MLP, subject))
             else "nothing is left to ablate"
         )
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        roles = ("previous token", "induction")
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(_needed, lambda plant: [library.head(role)(plant) for role in roles]),
+            "heads missed or made up",
+            settings={"examples": 256, "null_examples": 64},
+        )
+        small = {"examples": 64, "null_examples": 16, "null_samples": 9, "neurons": 4}
+        return Calibration((induction,), small)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         data = _sample(subject.data, self.examples, seed)
         importance = (
-            None if subject.lacks("mlp") or not self.neurons else neuron_importance(subject, data)
+            None
+            if unmet_need(Need.MLP, subject) or not self.neurons
+            else neuron_importance(subject, data)
         )
         components = self._components(subject, data, importance)
         base, ablated = self._scores(subject, data, components, seed)
@@ -490,3 +511,13 @@ def _figures(
             **words,
         )
     }
+
+
+def _needed(result: ProbeResult) -> list[str]:
+    """Heads without which the loss grows by more than half a nat, for the calibration."""
+    columns = result.tables["effects"].columns
+    return [
+        "L{}H{}".format(*name.removeprefix("head ").split("."))
+        for name, change in zip(columns["component"], columns["loss_change"], strict=True)
+        if name.startswith("head ") and change > 0.5
+    ]

@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask
 from probes.fourier.spectra import Array, upper_quantile
 from probes.patterns import SCORES, Patterns, agreement, collect, score
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 PANELS, PIXELS = 12, 57
 """At most so many panels in a figure, and so many rows and columns of the input grid in one."""
@@ -54,7 +57,8 @@ class Attention(Probe):
         "remainders, Sec. 5; joint-training, attention arcs; composition, claim d; Olsson et "
         "al. 2022"
     )
-    needs: ClassVar[tuple[str, ...]] = ("attention",)
+    needs: ClassVar[tuple[Need, ...]] = (Need.ATTENTION,)
+    quick: ClassVar[bool] = True
 
     example: int = setting(0, "example whose attention is drawn as arcs", low=0)
     examples: int = setting(32, "examples that are kept whole, for scores and arcs", low=1)
@@ -83,6 +87,34 @@ class Attention(Probe):
                 f"{min(len(subject.data), self.examples)} examples kept"
             )
         return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(
+                lambda result: [
+                    (role, one)
+                    for role in ("previous_token", "induction")
+                    for one in result.metrics[f"{role}.heads"]
+                ],
+                lambda plant: [
+                    ("previous_token", library.head("previous token")(plant)),
+                    ("induction", library.head("induction")(plant)),
+                ],
+            ),
+            "heads missed or made up",
+            settings={"samples": 199},
+            detects=lambda result: bool(
+                result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
+            ),
+        )
+        return Calibration((induction,))
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         operands = operand_positions(subject)

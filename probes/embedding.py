@@ -5,20 +5,23 @@ the positions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import DataError
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.fourier.spectra import Array, offset_profile
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 RESIDUES = {"parity": 2, "mod_4": 4}
 
@@ -55,7 +58,8 @@ class Embedding(Probe):
     source: ClassVar[str] = (
         "joint-training, embedding PCA and Fig. 33; remainders, Sec. 5 and Fig. 8"
     )
-    needs: ClassVar[tuple[str, ...]] = ("embedding",)
+    needs: ClassVar[tuple[Need, ...]] = (Need.EMBEDDING,)
+    quick: ClassVar[bool] = True
 
     components: int = setting(4, "principal components in which residues are looked for", low=1)
     positions: tuple[int, int] = setting(
@@ -70,6 +74,24 @@ class Embedding(Probe):
     def unmet(self, subject: Subject) -> str | None:
         n = len(value_tokens(subject, self.tokens))
         return None if n >= 4 else f"it has {n} value tokens; their layout can be told from 4 on"
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition) | library.lookup("modular-arithmetic", p=13),
+            lambda result, plant: float(
+                abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))
+            ),
+            "dimensions missed or made up",
+            settings={"permutations": 399},
+            detects=lambda result: result.null["cyclic.share"].p_value <= 0.005,
+        )
+        return Calibration((addition,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         tokens = value_tokens(subject, self.tokens)
@@ -106,7 +128,7 @@ class Embedding(Probe):
             figures=_figures(similar, scores, singular, left, tokens, metrics),
         )
 
-    def average(self, subjects: Iterable[Subject], seed: int = 0) -> ProbeResult:
+    def measure_average(self, subjects: Sequence[Subject], seed: int) -> ProbeResult:
         """The layout of the similarity matrix averaged over `subjects`, models of one task's values
         and of any width.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -24,10 +24,14 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, FiniteTask, rng
+
+if TYPE_CHECKING:
+    from mechint.planted import Planted
+    from mechint.planted.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Gradients(Probe):
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. "
         "18 and Eq. 12"
     )
-    needs: ClassVar[tuple[str, ...]] = ("task", "reads", "transformer")
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESUME)
 
     split: str = setting(
         "train",
@@ -59,6 +63,22 @@ class Gradients(Probe):
 
     def detects(self, result: ProbeResult) -> bool:
         return result.metrics["gradients.below_shuffled"] >= 1
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition),
+            _unembedding_error,
+            "relative error of the unembedding's gradient norm",
+            tolerance=1e-3,
+            settings={"permutations": 3, "split": "all"},
+        )
+        return Calibration((addition,), {"permutations": 2})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = self._data(subject)
@@ -229,3 +249,13 @@ def _bars(norms: dict[str, float], largest: str) -> Figure:
         highlight=[largest],
         caption="The L2 norm of the loss's gradient; the largest is coloured.",
     )
+
+
+def _unembedding_error(result: ProbeResult, plant: Planted) -> float:
+    """Relative error of ‖∂L/∂W_U‖ against its closed form Σ x (softmax − one-hot)ᵀ / n."""
+    subject = plant.subject
+    x = subject.activation("blocks.0.hook_resid_post", subject.read).double()
+    error = subject.logits().double().softmax(-1)
+    error[range(len(error)), subject.targets[:, 0]] -= 1
+    expected = float((x.T @ error / len(x)).norm())
+    return abs(result.metrics["gradients.norms"]["unembed.W_U"] - expected) / max(expected, 1e-9)

@@ -20,12 +20,13 @@ from mechint.config import setting
 from mechint.errors import MechintError, ParameterError
 from mechint.interventions import frozen, unsupported
 from mechint.models import forward
-from mechint.probe import Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
 from probes.ablation import neuron_importance
 
 if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 Weights = dict[str, Tensor]
@@ -182,7 +183,7 @@ class Interference(Probe):
         "Why Larger Models Learn More, Sec. 4 (gradient interference); Yu et al. 2020, "
         "Gradient Surgery"
     )
-    needs: ClassVar[tuple[str, ...]] = ("reads", "transformer")
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESUME)
 
     neurons: int | None = setting(
         None,
@@ -199,7 +200,25 @@ class Interference(Probe):
     null_samples: int = setting(99, "permutations of the labels", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        return unsupported(subject.model) or (subject.lacks("mlp") if self.neurons else None)
+        return unsupported(subject.model) or (
+            unmet_need(Need.MLP, subject) if self.neurons else None
+        )
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        underconfident = Trial(
+            "underconfident addition",
+            library.underconfident_addition,
+            {"untrained, shuffled labels": library.untrained_on_shuffled},
+            lambda result, plant: float(result.metrics["cosine.batch"] <= 0),
+            "sign of the cosine (0 right, 1 wrong)",
+            settings={"examples": 128, "batches": 4},
+        )
+        small = {"examples": 32, "batches": 2, "batch_size": 8, "null_samples": 5}
+        return Calibration((underconfident,), small)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,12 +15,15 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import DataError
 from mechint.groups.finite import FiniteGroup
-from mechint.probe import Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes.answers import chunks
 from probes.fourier.spectra import Array, Spectrum, step_down
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Irreps(Probe):
 
     name: ClassVar[str] = "irreps"
     source: ClassVar[str] = "Chughtai et al. 2023, A Toy Model of Universality, Sec. 4–5 and App. B"
-    needs: ClassVar[tuple[str, ...]] = ("grid", "reads", "embedding")
+    needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING)
+    quick: ClassVar[bool] = True
 
     table: str = setting(
         "auto",
@@ -110,6 +114,27 @@ class Irreps(Probe):
                 )  # an untrained model: what it holds is still measured on the task's group
             raise DataError(f"the model's own answers are no group: {error}") from error
 
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        product = Trial(
+            "group product",
+            library.product,
+            library.untrained(library.product)
+            | library.lookup("groups", group="S4")
+            | library.shuffled("groups", group="S4"),
+            library.misses(
+                lambda result: result.metrics["logits.key_irreps"],
+                lambda plant: plant.truth["irreps"],
+            ),
+            "representations missed or made up",
+            settings={"permutations": 499},
+            detects=lambda result: bool(result.metrics["logits.key_irreps"]),
+        )
+        return Calibration((product,), {"permutations": 49})
+
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         group, products, source = self._group(subject)
         logits = self._logits(subject, group, products, seed)
@@ -130,7 +155,7 @@ class Irreps(Probe):
         if left != right:
             metrics["embedding.right.share"] = _shares(group, weights[right])
         metrics |= unembedding_shares(subject, group)
-        if not subject.lacks("mlp"):
+        if not unmet_need(Need.MLP, subject):
             metrics |= hidden_shares(subject, group, products)
         nulls = {
             "logits.largest_cosine": logits.test(

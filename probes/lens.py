@@ -15,7 +15,7 @@ of examples.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -24,11 +24,14 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import IGNORE, rng
 from probes.recording import chunks, component_hooks, residual_points
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 
 class Readout:
@@ -87,7 +90,8 @@ class Lens(Probe):
         "nostalgebraist 2020, the logit lens; Elhage et al. 2021, A Mathematical Framework "
         "for Transformer Circuits"
     )
-    needs: ClassVar[tuple[str, ...]] = ("task", "reads", "transformer", "embedding")
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESUME, Need.EMBEDDING)
+    quick: ClassVar[bool] = True
 
     permutations: int = setting(400, "samples of the null", low=19)
 
@@ -103,6 +107,23 @@ class Lens(Probe):
                 "not the sum that answers"
             )
         return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(
+                lambda result: [result.metrics["attribution.top_component"]],
+                lambda plant: [library.head("induction")(plant)],
+            ),
+            "heads missed or made up",
+        )
+        return Calibration((induction,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         sums, readout = _Sums(), Readout(subject)

@@ -17,7 +17,7 @@ multiplications a sample of the null. Memory: `examples` activations of every ho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,11 +25,14 @@ import torch
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import Variable, rng
 from probes.recording import chunks, residual_points
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Linear(Probe):
         "Alain & Bengio 2016, Understanding intermediate layers using linear classifier "
         "probes; Hewitt & Liang 2019, control tasks"
     )
-    needs: ClassVar[tuple[str, ...]] = ("variables", "reads")
+    needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS)
 
     variable: str | None = setting(
         None, "causal variable of the task; the first `variables` of them when none"
@@ -72,6 +75,36 @@ class Linear(Probe):
     def detects(self, result: ProbeResult) -> bool:
         best = f"linear.{result.metrics['linear.best_variable']}.{self._score}"
         return result.metrics["linear.best_skill"] >= 0.5 and result.null[best].p_value <= 0.005
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        doubling = Trial(
+            "composition by doubling",
+            library.pointer_doubling,
+            library.untrained(library.pointer_doubling),
+            library.misses(
+                lambda result: [result.metrics["linear.2-hop of 0.best_at"]],
+                lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"],
+            ),
+            "depths missed or made up",
+            settings={"variable": "2-hop of 0", "pos": 0},
+        )
+        order = Trial(
+            "order direction",
+            library.order,
+            library.untrained(library.order) | library.lookup("comparison", n=20),
+            lambda result, plant: library.angle_between(
+                result.arrays["direction of rank of a"][:, None],
+                plant.truth["subspaces"]["hook_embed"].numpy(),
+            ),
+            "degrees between direction found and planted",
+            tolerance=1.0,
+            settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
+        )
+        return Calibration((doubling, order), {"permutations": 19, "variables": 3})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         points = (

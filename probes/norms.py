@@ -14,9 +14,8 @@ models, stacked. Memory: one chunk of activations, and two numbers a layer, posi
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,11 +25,14 @@ from mechint.checkpoints import load
 from mechint.config import ModelConfig, setting
 from mechint.models import forward
 from mechint.models.transformer import initialise
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import Batch, rng
 from probes.recording import chunks
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 KINDS = {"attention": ("attn_out", "resid_pre"), "feed-forward": ("mlp_out", "resid_mid")}
 """Kind of sublayer → hooks of its output and of its input."""
@@ -51,7 +53,7 @@ class Norms(Probe):
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
     )
-    needs: ClassVar[tuple[str, ...]] = ("task", "transformer", "attention")
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.RESUME, Need.ATTENTION)
 
     other: str | None = setting(
         None, "checkpoint or run directory of a model to compare with, on the same task"
@@ -75,11 +77,29 @@ class Norms(Probe):
     def detects(self, result: ProbeResult) -> bool:
         return min(null.p_value for null in result.null.values()) <= 0.005
 
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        doubling = Trial(
+            "composition by doubling",
+            library.pointer_doubling,
+            library.untrained(library.pointer_doubling),
+            # the written head adds one unit vector to the sum of four orthogonal ones
+            lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5),
+            "error of the first layer's ratio, 1/2 by construction",
+            tolerance=0.01,
+            settings={"null_examples": 32},
+        )
+        small = {"null_models": 19, "null_examples": 16, "bootstrap": 199}
+        return Calibration((doubling,), small)
+
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         if self.other is not None:
             assert subject.task is not None
             task = subject.task
-            return self.compare(
+            return self.measure_pair(
                 subject,
                 load(self.other, task=task.name, device=str(subject.device), **task.to_dict()),
                 seed,
@@ -166,7 +186,7 @@ class Norms(Probe):
         return {name: np.concatenate(parts) for name, parts in means.items()}
 
     # --- two models -------------------------------------------------------------------------------
-    def compare(self, subject: Subject, other: Subject, seed: int = 0) -> ProbeResult:
+    def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
         """`subject` beside `other`, each on its own data; differences are subject minus other."""
         a, b = ratios(subject), ratios(other)
         names = [name for name in a if name in b]
@@ -348,16 +368,3 @@ def _densities(models: dict[str, dict[str, np.ndarray]], last: list[str]) -> dic
             ),
         )
     return shown
-
-
-def compare(subject: Subject, other: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
-    """Compare the norm ratios of two subjects at hand; `settings` are those of `Norms`."""
-    probe = Norms(**settings)
-    with subject.untouched(), other.untouched():
-        result = probe.compare(subject, other, seed)
-    provenance = {
-        **subject.provenance,
-        "other": other.provenance["checkpoint"],
-        "probe": {"name": probe.name, "settings": probe.to_dict(), "seed": seed},
-    }
-    return dataclasses.replace(result, provenance=provenance)

@@ -18,11 +18,12 @@ from mechint.counterfactuals import Pairs, answered, choose_variable, draw
 from mechint.errors import UnknownNameError
 from mechint.interventions import Edit, Point, Stream, at, frozen, unsupported
 from mechint.models import forward
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import Task
 
 if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 HOOKS = {
@@ -186,7 +187,8 @@ class Patching(Probe):
     source: ClassVar[str] = (
         "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
     )
-    needs: ClassVar[tuple[str, ...]] = ("variables", "reads", "transformer")
+    needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESUME)
+    intervenes: ClassVar[bool] = True
 
     variable: str | None = setting(
         None, "causal variable that tells base from source; the task's first one when none"
@@ -211,6 +213,25 @@ class Patching(Probe):
 
     def unmet(self, subject: Subject) -> str | None:
         return unsupported(subject.model)
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        # where no pair is answered correctly it refuses
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition),
+            library.misses(_strong, lambda plant: [library.head("a")(plant)]),
+            "heads missed or made up",
+            settings={"variable": "x", "pairs": 64},
+        )
+        # the first variable of composition stands at one position, and no two permutations differ
+        # in one value alone
+        suited = {"composition": {"variable": "2-hop of 0"}}
+        return Calibration((addition,), {"pairs": 32, "null_samples": 19}, suited)
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
@@ -397,3 +418,14 @@ def _figures(
         caption="One point a component. Where the model is linear the points lie on the diagonal.",
     )
     return result
+
+
+def _strong(result: ProbeResult) -> list[str]:
+    """Heads whose patch recovers most of the answer, for the calibration."""
+    columns = result.tables["components"].columns
+    names = ("kind", "head", "layer", "recovered")
+    return [
+        f"L{layer}H{head}"
+        for kind, head, layer, share in zip(*(columns[name] for name in names), strict=True)
+        if kind == "head" and share > 0.5
+    ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
@@ -23,6 +23,9 @@ from probes import answers
 from probes.answers import Cycle
 from probes.fourier import spectra
 from probes.fourier.spectra import Key
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Progress(Probe):
     source: ClassVar[str] = (
         "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 5"
     )
-    needs: ClassVar[tuple[str, ...]] = ("finite", "reads", "embedding")
+    needs: ClassVar[tuple[Need, ...]] = (Need.FINITE, Need.ANSWERS, Need.EMBEDDING)
 
     keys: tuple[int, ...] | None = setting(
         None, "key frequencies; found in the logits when none", low=1
@@ -93,6 +96,25 @@ class Progress(Probe):
             (cycle for cycle in answers.cycles(subject) if self.output in (None, cycle.output)),
             key=lambda cycle: cycle.n,
         )
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition) | library.no_waves(),
+            library.misses(
+                lambda result: result.metrics["key_frequencies"],
+                lambda plant: plant.truth["frequencies"],
+            ),
+            "frequencies missed or made up",
+            settings={"steps": 0},
+            detects=lambda result: bool(result.metrics["key_frequencies"]),
+        )
+        return Calibration((addition,), {"samples": 9})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycle = self._cycle(subject)

@@ -8,24 +8,27 @@ M) / Tr(M), M = Σ p_t C_t; residual of the frequent tasks ρ_C = Tr((I − P) M
 frequent tasks with prior `mass` (capacity, Theorems 3 and 4). Theory: a trained encoder holds the m
 features of largest utility p_t λ_{t,j}.
 
-Cost: one SVD of (n, width), and one a sample of the null. Memory: a few (task · feature, n)
+Cost: one SVD of (n, width), and one per sample of the null. Memory: a few (task · feature, n)
 matrices.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
-from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.probe import Need, Probe, Report
+from mechint.results import Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import rng
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Subspace(Probe):
     """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal is
     left out?
 
-    The null draws random subspaces of the encoder's rank. Detection: the signal kept, p ≤ 0.005.
+    The null draws random subspaces of the encoder's rank. The signal kept decides, at p ≤ 0.005.
     """
 
     name: ClassVar[str] = "subspace"
@@ -41,12 +44,12 @@ class Subspace(Probe):
         "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
         "Retention, Sec. 3, Theorems 3 and 4"
     )
-    needs: ClassVar[tuple[str, ...]] = ("task",)
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK,)
 
     mass: float = setting(
         0.75, "prior that the frequent tasks have together, at least", low=0, high=1
     )
-    samples: int = setting(400, "random subspaces of the null", low=19)
+    samples: int = setting(400, "random subspaces of the null", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
         if getattr(subject.model, "W_enc", None) is None:
@@ -55,87 +58,102 @@ class Subspace(Probe):
             return "its task names no subspaces"
         return None
 
-    def detects(self, result: ProbeResult) -> bool:
-        return result.null["subspace.signal"].p_value <= 0.005
+    @property
+    def significance(self) -> float:
+        return 0.005
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        bottleneck = Trial(
+            "bottleneck",
+            library.bottleneck,
+            library.untrained(library.bottleneck),
+            lambda result, plant: float(
+                np.abs(
+                    np.array(result.metrics["subspace.features_held"]) - plant.truth["features"]
+                ).max()
+            ),
+            "features held, largest error",
+            tolerance=0.01,
+        )
+        return Calibration((bottleneck,), {"samples": 199})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         task: Any = subject.task
+        report = Report(self, subject)
         bases, utilities = (_array(value) for value in (task.bases, task.utilities))
-        n_tasks, rank, n = bases.shape
-        q = column_space(_array(subject.model.W_enc))
-        width = q.shape[1]
-        captured = held_share(q, bases)
-        held, alignment = captured.sum(1), captured.mean(1)
+        q = column_space(_array(subject.model.W_enc))  # (n, width)
+        captured = held_share(q, bases)  # (task, feature)
+        held, predicted = captured.sum(1), np.array(task.retained_features(q.shape[1]), float)
         frequent = list(task.common(self.mass))
-        signal, residual = _signal(captured, utilities), _residual(captured, utilities, frequent)
         draw = rng("subspace null", seed)
         random = [
-            held_share(column_space(draw.standard_normal((n, width))), bases)
+            held_share(column_space(draw.standard_normal(q.shape)), bases)
             for _ in range(self.samples)
         ]
-        nulls = {
-            "subspace.signal": Null.sampled(
-                "subspace.signal",
-                signal,
-                [_signal(one, utilities) for one in random],
-                "random subspaces of the same rank",
-            ),
-            "subspace.frequent_signal": Null.sampled(
-                "subspace.frequent_signal",
-                1 - residual / utilities[frequent].sum(),
-                [
-                    1 - _residual(one, utilities, frequent) / utilities[frequent].sum()
-                    for one in random
-                ],
-                "random subspaces of the same rank",
-            ),
-        }
-        predicted = np.array(task.retained_features(width), dtype=np.float64)
+
+        report.metric("subspace.width", q.shape[1])
+        self._signal(report, captured, random, utilities, frequent)
+        report.metric("subspace.features_held", held.tolist())
         agreeing = float((np.abs(held - predicted) < 0.5).mean())
-        metrics = {
-            "subspace.width": width,
-            "subspace.signal": signal,
-            "subspace.frequent_signal": nulls["subspace.frequent_signal"].observed,
-            "subspace.residual": residual,
-            "subspace.residual_random": float(
-                np.mean([_residual(one, utilities, frequent) for one in random])
-            ),
-            "subspace.features_held": held.tolist(),
-            "subspace.agreement": agreeing,
-        }
-        corrected = (alignment - width / n) / (1 - width / n) if width < n else np.ones(n_tasks)
-        columns = {
-            "task": list(range(n_tasks)),
-            "features held": held,
-            "predicted": predicted,
-            "alignment": alignment,
-            "corrected": corrected,
-        }
-        table = Table(
-            {
-                name: list(map(float, column)) if name != "task" else column
-                for name, column in columns.items()
-            },
-            "a row is a task, the most frequent first",
+        report.metric("subspace.agreement", agreeing)
+
+        signal, null = report.metrics["subspace.signal"], report.nulls["subspace.signal"]
+        measured = (
+            f"The encoder of rank {q.shape[1]} keeps {signal:.3f} of the signal, a random one "
+            f"{null.mean:.3f}"
         )
-        chance = nulls["subspace.signal"]
-        finding = (
-            f"the encoder of rank {width} keeps {signal:.3f} of the signal (random "
-            f"{chance.mean:.3f}, p = {chance.p_value:.2g}); "
-            f"{int((held > 0.5).sum())} of {n_tasks} tasks have a feature, {agreeing:.0%} "
-            f"hold as many as their utility predicts; residual ρ_C = {residual:.3g}"
+        report.finding(
+            f"{measured}; {int((held > 0.5).sum())} of {len(held)} tasks have a feature, "
+            f"{agreeing:.0%} hold as many as their utility predicts; residual ρ_C = "
+            f"{report.metrics['subspace.residual']:.3g}",
+            otherwise=measured,
+            effect=signal - null.mean,
+            at_chance=True,  # of the encoder's weights
         )
-        shown, tables = _figures(held, predicted, captured, width / n * rank), {"tasks": table}
+        report.table("tasks", _table(captured, predicted, q.shape[1] / q.shape[0]))
+        report.array("captured", captured)
+        report.array("encoder_space", q)
+        for name, figure in _figures(held, predicted, captured, q.shape[1] / q.shape[0]).items():
+            report.figure(name, figure)
         if len(subject.series) > 1:
-            tables["series"], shown["series"] = self._series(subject, bases)
-        return self.result(
-            metrics=metrics,
-            finding=finding,
-            null=nulls,
-            tables=tables,
-            arrays={"captured": captured, "encoder_space": q},
-            figures=shown,
+            table, figure = self._series(subject, bases)
+            report.table("series", table)
+            report.figure("series", figure)
+        return report.result()
+
+    def _signal(
+        self,
+        report: Report,
+        captured: np.ndarray,
+        random: list[np.ndarray],
+        utilities: np.ndarray,
+        frequent: list[int],
+    ) -> None:
+        """Signal kept and residual of the frequent tasks, beside those of random encoders."""
+        total, how = utilities[frequent].sum(), "random subspaces of the same rank"
+
+        def frequent_signal(one: np.ndarray) -> float:
+            return 1 - _residual(one, utilities, frequent) / total
+
+        report.metric(
+            "subspace.signal",
+            _signal(captured, utilities),
+            null=[_signal(one, utilities) for one in random],
+            how=how,
         )
+        report.metric(
+            "subspace.frequent_signal",
+            frequent_signal(captured),
+            null=[frequent_signal(one) for one in random],
+            how=how,
+        )
+        report.metric("subspace.residual", _residual(captured, utilities, frequent))
+        residuals = [_residual(one, utilities, frequent) for one in random]
+        report.metric("subspace.residual_random", float(np.mean(residuals)))
 
     def _series(self, subject: Subject, bases: np.ndarray) -> tuple[Table, Figure]:
         """Features held at every checkpoint of the run."""
@@ -186,9 +204,29 @@ def _array(value: Tensor) -> np.ndarray:
     return value.detach().double().cpu().numpy()
 
 
+def _table(captured: np.ndarray, predicted: np.ndarray, expected: float) -> Table:
+    """A row per task; `expected` is the alignment of a random encoder of the same width."""
+    alignment = captured.mean(1)
+    corrected = (alignment - expected) / (1 - expected) if expected < 1 else np.ones_like(alignment)
+    columns = {
+        "features held": captured.sum(1),
+        "predicted": predicted,
+        "alignment": alignment,
+        "corrected": corrected,
+    }
+    return Table(
+        {
+            "task": list(range(len(alignment))),
+            **{name: column.tolist() for name, column in columns.items()},
+        },
+        "a row is a task, the most frequent first",
+    )
+
+
 def _figures(
-    held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, random: float
+    held: np.ndarray, predicted: np.ndarray, captured: np.ndarray, expected: float
 ) -> dict[str, Figure]:
+    """`expected`: the share of a feature that a random encoder holds."""
     return {
         "features": figures.bars(
             list(range(len(held))),
@@ -196,7 +234,7 @@ def _figures(
             title="Features of every task in the encoder",
             x_title="task, most frequent first",
             y_title="features held (of the task's rank)",
-            levels={"random subspace": random},
+            levels={"random subspace": expected * captured.shape[1]},
             caption=(
                 "How many features of each task the encoder's column space holds, beside the "
                 "number its utility predicts."

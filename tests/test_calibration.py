@@ -13,36 +13,36 @@ import numpy as np
 import pytest
 
 from mechint import planted
-from mechint.calibration import ENTRIES, Entry, calibrate, engine, entries
+from mechint.calibration import calibrate, engine
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
+from mechint.planted import Trial, library
 from mechint.registry import PROBES
 
 CHEAP = ("gradients", "linear", "subspace")
 
 
-def entry(**changes: Any) -> Entry:
-    """An entry whose error and detection are written down: the k-th plant is off by k."""
-    found = iter(range(100))
+def trial(**changes: Any) -> Trial:
+    """A trial whose error is written down: the k-th plant is off by k."""
+    misses = iter(range(100))
     settings: dict[str, Any] = {
-        "probe": "subspace",
         "mechanism": "bottleneck",
-        "plant": entries.bottleneck,
-        "controls": {"even seeds": lambda seed: entries.bottleneck(0.0, seed).subject},
-        "error": lambda result, plant: float(next(found)),
+        "plant": library.bottleneck,
+        "controls": {"even seeds": lambda seed: library.bottleneck(0.0, seed).subject},
+        "error": lambda result, plant: float(next(misses)),
         "estimate": "count",
         "tolerance": 1.0,
         "settings": {"samples": 19},
-        "detects": lambda probe, result: result.provenance["probe"]["seed"] % 2 == 0,
+        "detects": lambda result: result.provenance["probe"]["seed"] % 2 == 0,
     }
-    return Entry(**{**settings, **changes})
+    return Trial(**{**settings, **changes})
 
 
-def rows(chosen: Entry, size: engine.Size) -> list[dict[str, Any]]:
-    return list(engine._rows(chosen, size, lambda text: None))
+def rows(chosen: Trial, size: engine.Size) -> list[dict[str, Any]]:
+    return list(engine.run_trial("subspace", chosen, size))
 
 
 def test_shares_and_errors_are_counted() -> None:
-    plants, controls = rows(entry(), engine.Size((0.1,), 5, 4))
+    plants, controls = rows(trial(), engine.Size((0.1,), 5, 4))
     assert (plants["runs"], plants["detected"], plants["noise"]) == (5, 3 / 5, 0.1)
     assert (plants["error"], plants["worst_error"], plants["wrong"]) == (2.0, 4.0, 3 / 5)
     assert (controls["runs"], controls["detected"], controls["error"]) == (4, 0.5, None)
@@ -53,7 +53,7 @@ def test_a_refusal_detects_nothing() -> None:
         raise NotApplicableError("no")
 
     plants, controls = rows(
-        entry(controls={"refused": refuse}, plant=lambda noise, seed: refuse(seed)),
+        trial(controls={"refused": refuse}, plant=lambda noise, seed: refuse(seed)),
         engine.Size((0.0,), 2, 2),
     )
     assert plants["detected"] == controls["detected"] == 0
@@ -61,8 +61,8 @@ def test_a_refusal_detects_nothing() -> None:
 
 
 def test_controls_are_dealt_to_all_kinds() -> None:
-    plant = entries.bottleneck(0.0, 0)
-    chosen = entry(controls={name: lambda seed: plant.subject for name in ("a", "b", "c")})
+    plant = library.bottleneck(0.0, 0)
+    chosen = trial(controls={name: lambda seed: plant.subject for name in ("a", "b", "c")})
     found = rows(chosen, engine.Size((), 0, 7))
     assert [row["runs"] for row in found] == [3, 3, 3]
 
@@ -77,7 +77,7 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
     text = (tmp_path / "calibration.md").read_text()
     assert text.count("\n| subspace |") == 2 and "| planted bottleneck |" in text
     (tmp_path / "calibration.json").write_text("{}")
-    with pytest.raises(RunError, match="is no calibration table"):
+    with pytest.raises(RunError, match="is not a calibration table"):
         calibrate(["subspace"], "smoke", tmp_path)
 
 
@@ -91,9 +91,10 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
         calibrate(["subspace"], "smoke", tmp_path / "file")
 
 
-def test_every_probe_has_an_entry_and_every_entry_a_probe() -> None:
-    assert {one.probe for one in ENTRIES} == set(PROBES.names())
-    assert all(one.controls for one in ENTRIES)
+@pytest.mark.parametrize("name", PROBES.names())
+def test_every_probe_has_trials_with_controls(name: str) -> None:
+    trials = PROBES[name].calibration().trials
+    assert trials and all(one.controls for one in trials)
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -107,21 +108,21 @@ def test_a_probe_finds_its_plant_and_is_silent_on_its_control(name: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({one.probe for one in ENTRIES} - set(CHEAP)))
+@pytest.mark.parametrize("name", sorted(set(PROBES.names()) - set(CHEAP)))
 def test_the_other_probes_do_too(name: str) -> None:
     test_a_probe_finds_its_plant_and_is_silent_on_its_control(name)
 
 
 def test_angles_are_principal_angles() -> None:
     plane = np.eye(4)[:, :2]
-    assert entries.angle(np.array([[1.0], [0.0], [1.0], [0.0]]), plane) == pytest.approx(45)
-    assert entries.angle(
+    assert library.angle_between(np.array([[1.0], [0.0], [1.0], [0.0]]), plane) == pytest.approx(45)
+    assert library.angle_between(
         plane[:, ::-1] @ np.array([[2.0, 1.0], [0.0, 1.0]]), plane
     ) == pytest.approx(0, abs=1e-5)
 
 
 def test_misses_counts_both_kinds_of_error() -> None:
-    error = entries.misses(lambda result: result, lambda plant: plant.truth["frequencies"])
+    error = library.misses(lambda result: result, lambda plant: plant.truth["frequencies"])
     assert error([1, 2, 9], planted.Planted(None, {"frequencies": (1, 2, 3)})) == 2  # type: ignore[arg-type]
 
 

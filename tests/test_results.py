@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechint.results import Claim, Figure, Null, ProbeResult, Table, plain
+from mechint.results import Claim, Figure, Finding, Null, ProbeResult, Table, to_jsonable
 
 
 def example() -> ProbeResult:
@@ -28,6 +28,9 @@ def example() -> ProbeResult:
         arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
         figures={"f": Figure({"data": [], "layout": {}}, "Nothing.")},
         provenance={"seed": 0},
+        status="found",
+        findings=(Finding("Two.", "found", alpha=0.01, tested=("share",), effect=math.inf),),
+        units={"share": "1"},
     )
 
 
@@ -39,6 +42,27 @@ def test_json_round_trip() -> None:
     np.testing.assert_array_equal(back.arrays["c"], result.arrays["c"])
     assert back.null == result.null
     assert back.null["share"].z == math.inf
+
+
+def test_json_written_before_there_was_a_status_still_loads() -> None:
+    old = json.loads(example().to_json())
+    for name in ("schema", "status", "findings", "units"):
+        del old[name]
+    back = ProbeResult.from_json(json.dumps(old))
+    assert back.status is None and back.findings == () and back.units == {}
+    assert back.null == example().null
+
+
+def test_a_result_is_short_in_a_terminal() -> None:
+    assert repr(example()) == (
+        "<ProbeResult fourier: found: Two. (3 metrics, 1 tables, 1 figures)>"
+    )
+
+
+def test_a_p_value_at_the_floor_is_a_bound() -> None:
+    assert Null.sampled("m", 2.0, [0.0] * 99, "how").p_text == "p ≤ 0.01"
+    assert Null.sampled("m", 2.0, [0.0] * 98 + [3.0], "how").p_text == "p = 0.02"
+    assert Null("m", 2.0, 0.0, 1.0, 0.01, "normal").p_text == "p = 0.01"
 
 
 def test_brief_form_has_neither_arrays_nor_figures() -> None:
@@ -70,13 +94,15 @@ def test_views() -> None:
     frame = result.to_frame().set_index("metric")
     assert frame.loc["share", "p_value"] == 0.005
     assert result.tables["t"].to_frame()["s"].tolist() == [0.1, 0.2]
-    assert "weird &lt;b&gt;" in result._repr_html_()
+    page = result._repr_html_()
+    assert "weird &lt;b&gt;" in page and "<i>found</i>" in page
+    assert "<td>0.1 ± 0</td><td>inf</td><td>≤ 0.005</td>" in page  # the null beside the metric
     assert result.figures["f"].show().to_dict()["data"] == []
 
 
 def test_plain_values() -> None:
     value = {1: torch.tensor([1.5]), "x": (np.float64(2), {3}, math.nan), "n": None}
-    assert plain(value) == {"1": [1.5], "x": [2.0, [3], "nan"], "n": None}
+    assert to_jsonable(value) == {"1": [1.5], "x": [2.0, [3], "nan"], "n": None}
 
 
 def test_claim_round_trip() -> None:

@@ -1,4 +1,4 @@
-"""Runs the entries: plants at several noise levels, controls by the hundred, one row of the table
+"""Runs the trials: plants at several noise levels, controls by the hundred, one row of the table
 each.
 """
 
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from mechint import __version__
-from mechint.calibration.entries import ENTRIES, Entry
 from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
+from mechint.planted import Trial
 from mechint.probe import Probe
 from mechint.registry import PROBES
-from mechint.results import Table, plain
+from mechint.results import ProbeResult, Table, to_jsonable
+from mechint.subject import Subject
 
 COLUMNS = (
     "probe",
@@ -37,8 +38,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Size:
-    """noises: relative to the weights (see `mechint.planted`); plants: a noise level; controls: an
-    entry, all kinds together.
+    """noises: relative to the weights (see `mechint.planted`); plants: per noise level; controls:
+    per trial, all kinds together.
     """
 
     noises: tuple[float, ...]
@@ -59,22 +60,20 @@ def calibrate(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Table:
-    """Measure power, false positives and errors of `probes` (all that have an entry when None).
+    """Measure power, false positives and errors of `probes` (all when None).
 
     Args:
-        probes: names of the registry; those without an entry of their own are passed over.
+        probes: names of the registry; those without a trial are passed over.
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
         out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that
             are there already stay.
         progress: called with a text before each row.
 
     Returns:
-        One row a probe's entry and noise level, and one an entry and kind of control. `detected` is
-        the share of runs in
-        which the probe detects: the power on plants, the rate of false positives on controls;
-            `wrong` the share of plants whose
-        estimate is not the planted truth to within the entry's tolerance; `error` the median error
-        of the estimate.
+        One row per trial and noise level, and one per trial and kind of control. `detected` is the
+        share of runs in which the probe detects: the power on plants, the rate of false positives
+        on controls; `wrong` the share of plants whose estimate is not the planted truth to within
+        the trial's tolerance; `error` the median error of the estimate.
 
     Raises:
         UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be
@@ -85,16 +84,16 @@ def calibrate(
             raise UnknownNameError.of("probe", name, PROBES)
     if size not in SIZES:
         raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
-    chosen = [entry for entry in ENTRIES if not probes or entry.probe in probes]
     rows = [
         row
-        for entry in chosen
-        for row in _rows(entry, SIZES[size], progress or (lambda text: None))
+        for name in probes or PROBES
+        for trial in PROBES[name].calibration().trials
+        for row in run_trial(name, trial, SIZES[size], progress or (lambda text: None))
     ]
     table = Table(
         {column: [row[column] for row in rows] for column in COLUMNS},
         CAPTION,
-        {"seconds": "a run, mean"},
+        {"seconds": "per run, mean"},
     )
     if out is not None:
         write(table, size, Path(out))
@@ -107,38 +106,44 @@ CAPTION = (
 )
 
 
-def _rows(entry: Entry, size: Size, progress: Progress) -> Iterator[dict[str, Any]]:
-    """The rows of one entry: plants, then controls."""
-    probe: Probe = PROBES[entry.probe].from_dict(dict(entry.settings))
+def run_trial(
+    name: str, trial: Trial, size: Size, progress: Progress = lambda text: None
+) -> Iterator[dict[str, Any]]:
+    """The rows of one trial of the probe `name`: plants, then controls."""
+    probe: Probe = PROBES[name].from_dict(dict(trial.settings))
     for noise in size.noises:
-        progress(f"{entry.probe}: {entry.mechanism}, noise {noise:g}")
-        runs = [_on_plant(entry, probe, noise, seed) for seed in range(size.plants)]
-        yield _row(entry, f"planted {entry.mechanism}", noise, runs)
-    control: Probe = PROBES[entry.probe].from_dict({**entry.settings, **entry.control_settings})
-    each = math.ceil(size.controls / max(1, len(entry.controls)))
-    for name, build in entry.controls.items():
-        progress(f"{entry.probe}: control {name}")
-        runs = [
-            _timed(
-                lambda seed=seed, build=build: (
-                    entry.detects(control, control.run(build(seed), seed=seed)),
-                    None,
-                )
-            )
-            for seed in range(each)
-        ]
-        yield _row(entry, f"control: {name}", None, runs)
+        progress(f"{name}: {trial.mechanism}, noise {noise:g}")
+        runs = [_on_plant(trial, probe, noise, seed) for seed in range(size.plants)]
+        yield _row(name, trial, f"planted {trial.mechanism}", noise, runs)
+    control: Probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
+    each = math.ceil(size.controls / max(1, len(trial.controls)))
+    for kind, build in trial.controls.items():
+        progress(f"{name}: control {kind}")
+        runs = [_on_control(trial, control, build, seed) for seed in range(each)]
+        yield _row(name, trial, f"control: {kind}", None, runs)
+
+
+def _detects(trial: Trial, probe: Probe, result: ProbeResult) -> bool:
+    return trial.detects(result) if trial.detects is not None else probe.detects(result)
 
 
 def _on_plant(
-    entry: Entry, probe: Probe, noise: float, seed: int
+    trial: Trial, probe: Probe, noise: float, seed: int
 ) -> tuple[bool, float | None, float]:
     def measure() -> tuple[bool, float | None]:
-        planted = entry.plant(noise, seed)
+        planted = trial.plant(noise, seed)
         result = probe.run(planted.subject, seed=seed)
-        return entry.detects(probe, result), float(entry.error(result, planted))
+        return _detects(trial, probe, result), float(trial.error(result, planted))
 
     return _timed(measure)
+
+
+def _on_control(
+    trial: Trial, probe: Probe, build: Callable[[int], Subject], seed: int
+) -> tuple[bool, float | None, float]:
+    return _timed(
+        lambda: (_detects(trial, probe, probe.run(build(seed), seed=seed)), None),
+    )
 
 
 def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, float | None, float]:
@@ -154,22 +159,23 @@ def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, floa
 
 
 def _row(
-    entry: Entry,
+    name: str,
+    trial: Trial,
     subject: str,
     noise: float | None,
     runs: Sequence[tuple[bool, float | None, float]],
 ) -> dict[str, Any]:
     errors = [error for _, error, _ in runs if error is not None] if noise is not None else []
     return {
-        "probe": entry.probe,
+        "probe": name,
         "subject": subject,
         "noise": noise,
         "runs": len(runs),
         "detected": sum(detected for detected, _, _ in runs) / len(runs),
-        "wrong": sum(error > entry.tolerance for error in errors) / len(errors) if errors else None,
+        "wrong": sum(error > trial.tolerance for error in errors) / len(errors) if errors else None,
         "error": statistics.median(errors) if errors else None,
         "worst_error": max(errors) if errors else None,
-        "estimate": entry.estimate if errors else "",
+        "estimate": trial.estimate if errors else "",
         "seconds": round(statistics.fmean(seconds for _, _, seconds in runs), 3),
     }
 
@@ -186,8 +192,8 @@ def write(table: Table, size: str, out: Path) -> None:
     data = {
         "command": command,
         "mechint": __version__,
-        "size": plain(vars(SIZES[size])),
-        "columns": plain(table.columns),
+        "size": to_jsonable(vars(SIZES[size])),
+        "columns": to_jsonable(table.columns),
         "caption": table.caption,
     }
     try:
@@ -201,9 +207,7 @@ def write(table: Table, size: str, out: Path) -> None:
 
 
 def _beside(table: Table, path: Path) -> Table:
-    """The table with the rows of the file at `path` for probes that it lacks, in the order of the
-    entries.
-    """
+    """The table with the rows of the file at `path` for probes that it lacks, by probe."""
     rows = list(zip(*table.columns.values(), strict=True))
     if path.is_file():
         try:
@@ -214,9 +218,8 @@ def _beside(table: Table, path: Path) -> Table:
                 if row[0] not in table.columns["probe"]
             ]
         except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"calibrate: {path} is no calibration table; move it away") from error
-    order = list(dict.fromkeys(entry.probe for entry in ENTRIES))
-    rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
+            raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
+    rows.sort(key=lambda row: row[0])
     return Table(
         dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)),
         table.caption,

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
     from mechint.results import ProbeResult
 
-DEFAULT = ("fourier", "irreps", "attention", "embedding", "lens")
-"""The probes that answer in seconds on a small model; those that do not apply are left out unless
-they are named.
-"""
-
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
@@ -80,8 +75,9 @@ def analyze(
         check_writable(out, force=force)
     with spinner(f"opening {path}") as update:
         from mechint.checkpoints import load_checkpoint
+        from mechint.probe import quick_probes
 
-        chosen = tuple(dict.fromkeys(names)) or tuple(name for name in DEFAULT if name in PROBES)
+        chosen = tuple(dict.fromkeys(names)) or tuple(quick_probes())
         parameters, options = sort_settings(settings, task, chosen)
         opened = load_checkpoint(path, task=task, parameters=parameters, device=device)
         results, problems = run_probes(opened, chosen, options, seed, update)

@@ -49,9 +49,9 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         known["weights"] = sum(parameter.numel() for parameter in opened.model.parameters())
         known["steps"] = list(opened.series)
     if as_json:
-        from mechint.results import plain
+        from mechint.results import to_jsonable
 
-        print_json(plain(known))
+        print_json(to_jsonable(known))
         return
     from mechint.report.render import flat
 

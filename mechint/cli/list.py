@@ -101,13 +101,13 @@ def _list(registry: Registry, as_json: bool) -> None:
 
 
 def _examples(task: Task, n: int, seed: int, split: str) -> list[dict[str, Any]]:
-    from mechint.results import plain
+    from mechint.results import to_jsonable
 
     if n == 0:
         return []
     batch = task.sample(n, seed, split)
     return [
-        {"text": task.text(tokens), "tokens": plain(tokens), "targets": plain(targets)}
+        {"text": task.text(tokens), "tokens": to_jsonable(tokens), "targets": to_jsonable(targets)}
         for tokens, targets in zip(batch.tokens, batch.targets, strict=True)
     ]
 

@@ -96,9 +96,9 @@ def train(
 
 
 def _row(run: Run) -> dict[str, Any]:
-    from mechint.results import plain
+    from mechint.results import to_jsonable
 
-    return {"path": str(run.path), "status": run.status, "metrics": plain(run.final)}
+    return {"path": str(run.path), "status": run.status, "metrics": to_jsonable(run.final)}
 
 
 def headlines(metrics: Mapping[str, Any]) -> str:

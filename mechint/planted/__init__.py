@@ -4,13 +4,14 @@
     plant.subject                      # a Subject like any other: accuracy 1.0 on its task
     plant.truth["frequencies"]         # (5, 17), what a probe has to find
 
-A probe is calibrated on them (``mechint/calibration.py``): it must find what was planted, with the
-right numbers, under noise, in any basis of the residual stream and beside a decoy; and it must stay
-silent on `lookup_table`.
+A probe is calibrated on them (`Probe.calibration`, ``mechint/calibration/``): it must find what was
+planted, with the right numbers, under noise, in any basis of the residual stream and beside a
+decoy; and it must stay silent on `lookup_table`.
 """
 
 from mechint.planted.assembly import Planted
 from mechint.planted.bottleneck import bottleneck
+from mechint.planted.calibration import Calibration, Trial
 from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
 from mechint.planted.induction import RepeatedTokens, induction_head
@@ -19,8 +20,10 @@ from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
 
 __all__ = [
+    "Calibration",
     "Planted",
     "RepeatedTokens",
+    "Trial",
     "bottleneck",
     "comparison",
     "composition",

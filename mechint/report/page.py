@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mechint.results import Claim, Figure, Null, ProbeResult, Table, plain
+from mechint.results import Claim, Figure, Null, ProbeResult, Table, to_jsonable
 
 MAX_FACTS = 4
 """Parameters of the task that stand in the head; all of them stand under "Provenance"."""
@@ -61,7 +61,7 @@ class Page:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict` gives an equal page."""
-        return plain(asdict(self))
+        return to_jsonable(asdict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Page:
@@ -92,7 +92,7 @@ def page_of(results: Mapping[str, ProbeResult], title: str, **head: Any) -> Page
     head: more fields of `Page`: "scores", "figures", "next_steps", "command".
     """
     first = next(iter(results.values())).provenance if results else {}
-    shared = {name: value for name, value in plain(first).items() if name != "probe"}
+    shared = {name: value for name, value in to_jsonable(first).items() if name != "probe"}
     return Page(
         title,
         [section_of(name, result) for name, result in results.items()],
@@ -114,10 +114,10 @@ def section_of(name: str, result: ProbeResult) -> Section:
         lead=result.finding,
         question=result.question,
         nulls=list(result.null.values()),
-        metrics=plain(others),
+        metrics=to_jsonable(others),
         figures=result.figures,
         tables=result.tables,
-        provenance=plain(result.provenance.get("probe", {})),
+        provenance=to_jsonable(result.provenance.get("probe", {})),
     )
 
 

@@ -18,7 +18,7 @@ import jinja2
 from mechint.figures.theme import numbers
 from mechint.report.page import Page
 from mechint.report.validate import check_page
-from mechint.results import Null, Table, plain
+from mechint.results import Null, Table, to_jsonable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -95,7 +95,7 @@ def environment() -> jinja2.Environment:
     made.filters |= {
         "show": show,
         "rows": _rows,
-        "spec": lambda figure: plain(figure.spec),
+        "spec": lambda figure: to_jsonable(figure.spec),
         "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)),
         "flat": flat,
         "slug": slug,
@@ -118,7 +118,7 @@ def show(value: Any, limit: int = LONG) -> str:
     >>> show(0.123456), show([16, 30, 56]), show({"16": 0.348, "30": 0.314}), show(True)
     ('0.1235', '16, 30, 56', '16: 0.348, 30: 0.314', 'yes')
     """
-    value = plain(value)
+    value = to_jsonable(value)
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -207,7 +207,7 @@ def run_group(
     """Train one group, or return its rows where it is finished; a failure is a row, not an
     exception.
     """
-    from mechint.results import plain
+    from mechint.results import to_jsonable
     from mechint.training import train_many
 
     known = rows_of(group, out)
@@ -221,9 +221,11 @@ def run_group(
         rows = [row | {"error": str(error)} for row in rows]
     else:
         for row, run in zip(rows, runs, strict=True):
-            row |= {"status": run.status, "path": str(run.path), "metrics": plain(run.final)} | (
-                {"error": run.error} if run.error else {}
-            )
+            row |= {
+                "status": run.status,
+                "path": str(run.path),
+                "metrics": to_jsonable(run.final),
+            } | ({"error": run.error} if run.error else {})
     write_text(out / group.id / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
     return rows
 

@@ -24,11 +24,12 @@ from mechint.counterfactuals import Pairs, choose_variable, draw
 from mechint.errors import MechintError, ParameterError
 from mechint.interventions import Point, Stream, at, frozen, resume, unsupported
 from mechint.models import forward
-from mechint.probe import Probe
+from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import IGNORE, Task, Variable
 
 if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 ADDED = {"hook_embed": Point(0), "hook_pos_embed": Point(0)}
@@ -309,7 +310,8 @@ class DAS(Probe):
         "Geiger et al. 2024, Finding Alignments Between Interpretable Causal Variables and "
         "Distributed Neural Representations"
     )
-    needs: ClassVar[tuple[str, ...]] = ("variables", "reads", "transformer")
+    needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESUME)
+    intervenes: ClassVar[bool] = True
 
     variable: str | None = setting(None, "causal variable of the task; its first one when none")
     hook: str = setting(
@@ -334,6 +336,33 @@ class DAS(Probe):
 
     def unmet(self, subject: Subject) -> str | None:
         return unsupported(subject.model)
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        searched = {"variable": "rank of a", "hook": "hook_embed", "null_samples": 99}
+        order = Trial(
+            "order direction",
+            library.order,
+            library.untrained(library.order) | library.lookup("comparison", n=20),
+            lambda result, plant: library.angle_between(
+                plant.truth["subspaces"]["hook_embed"].numpy(), result.arrays["subspace"]
+            ),
+            "degrees between direction found and planted",
+            tolerance=5.0,
+            settings={**searched, "steps": 400, "pairs": 1024, "held_out": 256},
+            control_settings={
+                "only_correct": False,
+                "steps": 60,
+                "batch_size": 64,
+                "pairs": 128,
+                "held_out": 128,
+            },
+        )
+        small = {"steps": 10, "pairs": 24, "held_out": 12, "null_samples": 9}
+        return Calibration((order,), {**small, "only_correct": False})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None

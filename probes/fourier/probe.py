@@ -7,13 +7,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from probes import answers
@@ -21,6 +21,9 @@ from probes.answers import Cycle
 from probes.fourier import neurons, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.spectra import Key, Spectrum
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
 
 T = TypeVar("T")
 
@@ -63,7 +66,8 @@ class Fourier(Probe):
         "Nanda et al. 2023, Progress measures for grokking, Sec. 4; capacity, Fourier modes; "
         "remainders, Sec. 4"
     )
-    needs: ClassVar[tuple[str, ...]] = ("task", "reads", "embedding")
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.EMBEDDING)
+    quick: ClassVar[bool] = True
 
     factor: float = setting(
         2.0, "times the level of a flat spectrum that a key frequency or a mode exceeds", low=1
@@ -97,6 +101,25 @@ class Fourier(Probe):
     @property
     def rule(self) -> Key:
         return Key(self.factor, self.cosine, self.alpha, self.permutations)
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition) | library.no_waves(),
+            library.misses(
+                lambda result: result.metrics["logits.key_frequencies"],
+                lambda plant: plant.truth["frequencies"],
+            ),
+            "frequencies missed or made up",
+            settings={"permutations": 499, "operand_permutations": 19, "steps": 0},
+            detects=lambda result: bool(result.metrics["logits.key_frequencies"]),
+        )
+        return Calibration((addition,), {"permutations": 99, "operand_permutations": 9})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycles = answers.cycles(subject)
@@ -139,7 +162,7 @@ class Fourier(Probe):
 
     def _neurons(self, subject: Subject, seed: int) -> Neurons | None:
         order = answers.value_tokens(subject)
-        if order is None or subject.lacks("mlp") or subject.lacks("grid"):
+        if order is None or unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
             return None
         grid = subject.task.grid  # type: ignore[union-attr]
         if len(grid) != 2 or max(order) >= min(grid):

@@ -11,6 +11,7 @@ import torch
 
 from mechint.checkpoints import load_checkpoint
 from mechint.errors import CheckpointError
+from mechint.probe import Need, unmet_need
 from mechint.task import Batch
 
 
@@ -73,8 +74,8 @@ def test_a_tiny_model_saved_to_disk(tmp_path, make, offline, capfd):
     assert subject.activation("blocks.0.hook_resid_post", pos=-1, data=data).shape == (3, 16)
     assert (
         subject.n_layers == 2
-        and subject.lacks("embedding") is None
-        and "no task is known" in str(subject.lacks("grid"))
+        and unmet_need(Need.EMBEDDING, subject) is None
+        and "no task is known" in str(unmet_need(Need.GRID, subject))
     )
 
 

@@ -18,6 +18,7 @@ from mechint.checkpoints.content import read_content
 from mechint.config import ModelConfig, TrainConfig
 from mechint.errors import CheckpointError, MechintError, ParameterError, RunError, UnknownNameError
 from mechint.models import ARCHITECTURES, build, config_class, find_device, kind_of
+from mechint.probe import Need, unmet_need
 from mechint.registry import TASKS
 
 TASK = TASKS["modular-arithmetic"](p=5, operation="subtract")
@@ -161,7 +162,7 @@ def test_what_the_caller_says_about_the_task(tmp_path):
         == 5
     )
     assert (
-        mechint.load(tmp_path / "bare.pt").lacks("task")
+        unmet_need(Need.TASK, mechint.load(tmp_path / "bare.pt"))
         == "no task is known for it; name one with --task and --set"
     )
     assert "--task modular-arithmetic --set p=5" in load_checkpoint(tmp_path / "bare.pt").proposals

@@ -21,7 +21,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch, rng
-from probes.norms import Norms, compare, jensen_shannon, ratios
+from probes.norms import Norms, jensen_shannon, ratios
 
 
 def small(seed: int = 0, **config: object) -> Subject:
@@ -71,7 +71,7 @@ def test_padding_does_not_count() -> None:
 
 def test_the_statistics_are_scipy_s() -> None:
     a, b = small(0), small(1)
-    result = compare(a, b, bootstrap=199)
+    result = Norms(bootstrap=199).compare(a, b)
     x, y = (ratios(subject)["L0 attention"].ravel() for subject in (a, b))
     got = {
         key.rpartition(".")[2]: value
@@ -112,12 +112,12 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
 def test_a_planted_factor_is_measured_and_a_copy_is_not_told_apart() -> None:
     subject = small()
     louder = scaled(subject, "blocks.0.attn.W_O", 1.5)
-    result = compare(louder, subject, bootstrap=199)
+    result = Norms(bootstrap=199).compare(louder, subject)
     assert result.metrics["norms.L0 attention.mean"] / result.metrics[
         "norms.L0 attention.other_mean"
     ] == pytest.approx(1.5, rel=1e-5)
     assert result.null["norms.L0 attention.size"].p_value <= 0.005
-    same = compare(subject, subject.like(copy.deepcopy(subject.model)), bootstrap=199)
+    same = Norms(bootstrap=199).compare(subject, subject.like(copy.deepcopy(subject.model)))
     assert same.metrics["norms.L0 attention.cohens_d"] == 0
     assert min(null.p_value for null in same.null.values()) == 1.0
 
@@ -160,7 +160,7 @@ def test_the_other_model_is_loaded_from_its_path(tmp_path: Path) -> None:
     )
     loaded, at_hand = (
         Norms(other=str(path), bootstrap=199).run(subject),
-        compare(subject, other, bootstrap=199),
+        Norms(bootstrap=199).compare(subject, other),
     )
     assert dict(loaded.metrics) == pytest.approx(dict(at_hand.metrics))
     with pytest.raises(CheckpointError, match="nowhere"):

@@ -25,7 +25,7 @@ from mechint.errors import RunError, UnknownNameError
 from mechint.files import make_directory, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, Page, Section, write_page
-from mechint.results import Claim, plain
+from mechint.results import Claim, to_jsonable
 from mechint.studies.core.study import SIZES, Analysis, Planned, Runs, Study
 from mechint.training import Progress, Run, Spec, train_many
 from mechint.training.run_directory import manifest
@@ -246,7 +246,7 @@ def _page(study: Study, size: str, analysis: Analysis, runs: Runs) -> Page:
         "mechint study",
         study.summary,
         facts,
-        plain({**manifest(), "runs": settings}),
+        to_jsonable({**manifest(), "runs": settings}),
     )
 
 

@@ -1,0 +1,35 @@
+"""What a study says about one statement of a paper, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mechint.jsonable import to_jsonable
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a paper held against our runs.
+
+    verdict: "reproduced", "not reproduced" or "not tested". `criterion` was fixed before the runs,
+    `reason` says why it is fair; `ours` is in words, `values` holds the numbers behind it (with
+    spread over seeds); `note` holds what a reader must know (sensitivity, the size that would test
+    it, the error of a failed run).
+    """
+
+    study: str
+    letter: str
+    statement: str
+    paper: str
+    ours: str
+    criterion: str
+    reason: str
+    verdict: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(asdict(self))

@@ -1,0 +1,276 @@
+"""The gate that every sentence of a probe passes, and the Report that a probe builds.
+
+    report = Report(self, subject)
+    report.metric("share", share, null=shuffled, how="labels shuffled")
+    report.finding("W_E holds ...", otherwise="W_E holds no ...", null="share", effect=share)
+    return report.result()
+
+A sentence is printed as found only where its null is beaten at the level the probe decides at, the
+effect exceeds its least size and, for sentences about the model's answers, the model beats chance.
+Where one of these cannot be told, the probe abstains and says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
+from mechint.task import IGNORE
+
+if TYPE_CHECKING:
+    from mechint.probe import Probe
+    from mechint.subject import Subject
+
+CHANCE_LEVEL = 1e-3
+"""One-sided binomial level at which a model counts as better than the best constant answer."""
+AT_CHANCE = "the model answers no better than chance"
+
+
+@dataclass(frozen=True)
+class Performance:
+    """How well a model answers, beside the best constant answer, for one output.
+
+    accuracy, chance: 0–1; n: answers counted; p_value: one-sided binomial of `accuracy` against
+    `chance`.
+    """
+
+    output: str
+    accuracy: float
+    chance: float
+    n: int
+    p_value: float
+
+    @property
+    def beats_chance(self) -> bool:
+        """Whether the model answers better than the best constant answer, at CHANCE_LEVEL."""
+        return self.p_value <= CHANCE_LEVEL
+
+    def __str__(self) -> str:
+        return f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
+
+
+def performance(subject: Subject) -> tuple[Performance, ...]:
+    """Per output, how well the subject answers beside chance; () where nothing is classified.
+
+    Cost: one forward over the subject's data, which the subject keeps.
+    """
+    task, data = subject.task, subject.data
+    if task is None or data.tokens.is_floating_point() or not len(data) or not data.reads:
+        return ()
+    from scipy.stats import binomtest
+
+    right, answered = subject.correct().cpu(), (subject.targets != IGNORE).cpu()
+    rows = []
+    for index, output in enumerate(task.outputs):
+        counted = right[answered[:, index], index]
+        if len(counted):
+            chance, hits = task.chance[output.name].accuracy, int(counted.sum())
+            p_value = binomtest(hits, len(counted), min(chance, 1.0), alternative="greater").pvalue
+            rows.append(
+                Performance(output.name, hits / len(counted), chance, len(counted), float(p_value))
+            )
+    return tuple(rows)
+
+
+def best_output(rows: Sequence[Performance]) -> Performance | None:
+    """The output that lies furthest above chance."""
+    return min(rows, key=lambda row: row.p_value, default=None)
+
+
+def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:
+    """Why these nulls cannot decide at `alpha`, or None when they can.
+
+    >>> print(why_undecidable([Null.sampled("share", 1.0, [0.0] * 19, "shuffled")], 0.01))
+    19 null samples of share give no p below 0.05; deciding at p ≤ 0.01 takes 99
+    """
+    for null in nulls:
+        if not math.isfinite(null.mean) or math.isnan(null.observed):
+            return f"{null.metric} or its null is not finite"
+        if null.floor > alpha * (1 + 1e-9):
+            return (
+                f"{null.samples} null samples of {null.metric} give no p below {null.floor:.2g}; "
+                f"deciding at p ≤ {alpha:g} takes {samples_needed(alpha)}"
+            )
+    return None
+
+
+def samples_needed(alpha: float) -> int:
+    """The fewest samples of a null whose p-value can reach `alpha`.
+
+    >>> samples_needed(0.01), samples_needed(0.05)
+    (99, 19)
+    """
+    return math.ceil(1 / alpha - 1e-9) - 1
+
+
+def judge(draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None) -> Finding:
+    """`draft` as it is printed: as it stands, as `otherwise`, or as an abstention for `reason`."""
+    assert draft.alpha is not None
+    reason = reason or why_undecidable(nulls, draft.alpha)
+    if reason is not None:
+        return replace(draft, sentence=f"Abstains: {reason}.", status="abstains")
+    beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
+    strong = draft.effect is None or draft.effect > draft.least
+    if draft.status == "found" and beaten and strong:
+        return replace(draft, sentence=with_evidence(draft.sentence, nulls))
+    return replace(draft, sentence=with_evidence(otherwise, nulls), status="not found")
+
+
+class Report:
+    """Collects what a probe measured and what it says about it; `result` is the ProbeResult."""
+
+    def __init__(self, probe: Probe, subject: Subject) -> None:
+        self.probe, self.subject = probe, subject
+        self.metrics: dict[str, Any] = {}
+        self.units: dict[str, str] = {}
+        self.nulls: dict[str, Null] = {}
+        self.tables: dict[str, Table] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.figures: dict[str, Figure] = {}
+        self.provenance: dict[str, Any] = {}
+        self.findings: list[Finding] = []
+
+    # --- numbers ----------------------------------------------------------------------------------
+    def metric(
+        self,
+        name: str,
+        value: Any,
+        *,
+        null: Null | Sequence[float] | np.ndarray | None = None,
+        how: str = "",
+        unit: str = "",
+    ) -> None:
+        """Record a metric, with its null and its unit where it has them.
+
+        null: a Null, or the samples (samples,) of one, larger more surprising; `how` then says in
+        words what was done to remove the mechanism.
+        """
+        self.metrics[name] = value
+        if unit:
+            self.units[name] = unit
+        if null is not None:
+            self.nulls[name] = (
+                null if isinstance(null, Null) else Null.sampled(name, float(value), null, how)
+            )
+
+    def update(self, metrics: Mapping[str, Any]) -> None:
+        """Record several metrics that have neither null nor unit."""
+        self.metrics.update(metrics)
+
+    def table(
+        self,
+        name: str,
+        table: Table | Mapping[str, Sequence[Any]],
+        caption: str = "",
+        units: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record a table: a Table, or its columns with a caption that says what a row is."""
+        self.tables[name] = (
+            table if isinstance(table, Table) else Table(table, caption, units or {})
+        )
+
+    def array(self, name: str, array: np.ndarray) -> None:
+        """Record a large array of numbers."""
+        self.arrays[name] = array
+
+    def figure(self, name: str, figure: Figure) -> None:
+        """Record a figure."""
+        self.figures[name] = figure
+
+    # --- sentences --------------------------------------------------------------------------------
+    def finding(
+        self,
+        sentence: str,
+        *,
+        otherwise: str,
+        holds: bool = True,
+        null: str | Sequence[str] | None = None,
+        alpha: float | None = None,
+        effect: float | None = None,
+        least: float = 0.0,
+        n: int | None = None,
+        least_n: int = 2,
+        causal: bool = False,
+        at_chance: bool = False,
+    ) -> Status:
+        """Say `sentence` where it holds, `otherwise` where it was tested and does not.
+
+        The p-value and what the null is are added to the sentence; do not write them into it.
+
+        Args:
+            sentence: the claim, with its numbers.
+            otherwise: what is true where the claim does not hold; it claims no more than that.
+            holds: what the probe's own rule asks for beyond null and effect.
+            null: the metrics whose nulls have to be beaten, all of them; the first that was
+                recorded when None.
+            alpha: the level; the probe's `significance` when None.
+            effect: the size of what is claimed; has to exceed `least`.
+            n: examples or pairs behind the sentence; fewer than `least_n` abstain.
+            causal: the sentence says what the model uses, needs or does because of something; only
+                where the probe intervened (`Probe.intervenes`).
+            at_chance: whether the sentence can be true of a model that answers at chance, as one
+                about its weights can. Sentences about how a model answers leave it False.
+
+        Returns:
+            "found", "not found" or "abstains".
+        """
+        assert self.nulls, f"{self.probe.name}: a finding needs a null"
+        assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
+        tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
+        skill = None if at_chance else best_output(performance(self.subject))
+        draft = Finding(
+            sentence,
+            "found" if holds else "not found",
+            alpha=self.probe.significance if alpha is None else alpha,
+            tested=tested,
+            effect=effect,
+            least=least,
+            n=n,
+            causal=causal,
+            accuracy=skill and skill.accuracy,
+            chance=skill and skill.chance,
+        )
+        reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
+        if reason is None and n is not None and n < least_n:
+            reason = f"{n} examples, where at least {least_n} are needed"
+        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason)
+        self.findings.append(judged)
+        return judged.status
+
+    def abstain(self, reason: str) -> Status:
+        """Say that the question cannot be answered here, and why."""
+        self.findings.append(Finding(f"Abstains: {reason.rstrip('.')}.", "abstains"))
+        return "abstains"
+
+    def result(self) -> ProbeResult:
+        """The result: found where any sentence was, else not found where any was tested."""
+        assert self.findings, f"{self.probe.name}: a report needs a finding"
+        statuses = {finding.status for finding in self.findings}
+        order: tuple[Status, ...] = ("found", "not found", "abstains")
+        return self.probe.result(
+            metrics=self.metrics,
+            units=self.units,
+            null=self.nulls,
+            status=next(status for status in order if status in statuses),
+            finding=" ".join(finding.sentence for finding in self.findings),
+            findings=tuple(self.findings),
+            tables=self.tables,
+            arrays=self.arrays,
+            figures=self.figures,
+            provenance=self.provenance,
+        )
+
+
+def with_evidence(sentence: str, nulls: Sequence[Null]) -> str:
+    """The sentence with the weakest p-value behind it and what its null is.
+
+    >>> with_evidence("Head L0H1 is.", [Null("m", 1, 0, 1, 0.005, "keys shuffled", 199)])
+    'Head L0H1 is (p ≤ 0.005, null: keys shuffled).'
+    """
+    weakest = max(nulls, key=lambda null: null.p_value)
+    return f"{sentence.rstrip('.')} ({weakest.p_text}, null: {weakest.how})."

@@ -1,0 +1,52 @@
+"""Values as JSON: tensors, arrays, tuples and numbers that are not finite."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def to_jsonable(value: Any) -> Any:
+    """`value` as JSON values.
+
+    Tensors, arrays, tuples and sets become lists, keys become text, and so does a number that is
+    not finite ("nan", "inf", "-inf"). What JSON does not know becomes its text.
+
+    >>> to_jsonable({1: (2.0, float("inf"))})
+    {'1': [2.0, 'inf']}
+    """
+    if isinstance(value, Mapping):
+        return {str(to_jsonable(key)): to_jsonable(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return to_jsonable(value.tolist())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def encode_array(array: np.ndarray) -> dict[str, Any]:
+    """An array bit for bit, as its dtype, shape and base64 of its bytes in C order."""
+    array = np.asarray(array)
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "base64": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode(),
+    }
+
+
+def decode_array(data: Mapping[str, Any]) -> np.ndarray:
+    """The array that `encode_array` wrote.
+
+    >>> decode_array(encode_array(np.arange(3)))
+    array([0, 1, 2])
+    """
+    values = np.frombuffer(base64.b64decode(data["base64"]), dtype=np.dtype(data["dtype"]))
+    return values.reshape(data["shape"]).copy()

@@ -1,0 +1,152 @@
+"""The gate: what is printed as found, as not found, and when a probe abstains."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from mechint import planted
+from mechint.finding import CHANCE_LEVEL, Report, performance, samples_needed, with_evidence
+from mechint.probe import Need, Probe
+from mechint.results import Null, ProbeResult
+from mechint.subject import Subject
+
+
+@dataclasses.dataclass(frozen=True)
+class Ruler(Probe):
+    """How long is it?"""
+
+    name = "ruler"
+    source = "nobody"
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        raise NotImplementedError
+
+
+class Knife(Ruler):
+    """What happens when it is cut?"""
+
+    intervenes = True
+
+
+@pytest.fixture(scope="module")
+def right() -> Subject:
+    return planted.modular_addition(11, (2, 3)).subject
+
+
+def report(
+    subject: Subject, observed: float, samples: int = 999, probe: Probe | None = None
+) -> Any:
+    made = Report(probe or Ruler(), subject)
+    made.metric("length", observed, null=np.linspace(0, 1, samples), how="rulers shuffled")
+    return made
+
+
+SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1"}
+
+
+@pytest.mark.parametrize(
+    ("observed", "samples", "more", "status", "text"),
+    [
+        (2.0, 999, {}, "found", "It is long (p ≤ 0.001, null: rulers shuffled)."),
+        (0.5, 999, {}, "not found", "It has length 1 (p = 0.5, null: rulers shuffled)."),
+        (2.0, 999, {"holds": False}, "not found", "It has length 1 (p ≤ 0.001, null: rulers"),
+        (2.0, 999, {"effect": -1.0}, "not found", "It has length 1"),
+        (2.0, 999, {"effect": 0.1, "least": 0.2}, "not found", "It has length 1"),
+        (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
+        (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
+        (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),
+        (2.0, 99, {}, "found", "p ≤ 0.01"),
+        (2.0, 999, {"n": 1}, "abstains", "Abstains: 1 examples, where at least 2 are needed."),
+        (2.0, 999, {"n": 9, "least_n": 10}, "abstains", "at least 10 are needed"),
+        (float("nan"), 999, {}, "abstains", "length or its null is not finite"),
+    ],
+)
+def test_what_is_said(
+    right: Subject, observed: float, samples: int, more: dict[str, Any], status: str, text: str
+) -> None:
+    made = report(right, observed, samples)
+    assert made.finding(**SAID, **more) == status
+    result = made.result()
+    assert result.status == status and text in result.finding
+    assert result.findings[0].tested == ("length",)
+
+
+def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:
+    made = report(right, 2.0)
+    made.metric("width", 0.2, null=np.linspace(0, 1, 999), how="rulers turned")
+    assert made.finding(**SAID, null="length") == "found"
+    assert made.finding(**SAID, null=("length", "width")) == "not found"
+    result = made.result()
+    assert result.status == "found"
+    assert "null: rulers turned" in result.findings[1].sentence  # the weaker of the two
+
+
+def test_a_sentence_about_answers_needs_a_model_above_chance(right: Subject) -> None:
+    made = report(right.untrained(0), 2.0)
+    assert made.finding(**SAID) == "abstains"
+    assert made.finding(**SAID, at_chance=True) == "found"
+    said = made.result().findings
+    assert "no better than chance (accuracy" in said[0].sentence
+    assert said[0].accuracy is not None and said[1].accuracy is None
+
+
+def test_performance_is_a_binomial_test_against_the_best_constant(right: Subject) -> None:
+    untrained = right.untrained(0)
+    for subject, beats in ((right, True), (untrained, False)):
+        (row,) = performance(subject)
+        hits, chance = round(row.accuracy * row.n), 1 / 11
+        assert row.n == 121 and row.chance == pytest.approx(chance)
+        assert row.accuracy == pytest.approx(subject.accuracy()[row.output])
+        assert row.p_value == pytest.approx(binom.sf(hits - 1, row.n, chance))
+        assert row.beats_chance is beats is (row.p_value <= CHANCE_LEVEL)
+
+
+def test_a_subject_without_classes_has_no_performance() -> None:
+    plant = planted.bottleneck(width=4, n=12, n_tasks=3, rank=4)
+    assert performance(plant.subject) == ()
+    assert performance(Subject(plant.subject.model, None)) == ()
+    assert report(plant.subject, 2.0).finding(**SAID) == "found"
+
+
+def test_only_a_probe_that_intervenes_may_say_causal(right: Subject) -> None:
+    with pytest.raises(AssertionError, match="ruler does not intervene"):
+        report(right, 2.0).finding(**SAID, causal=True)
+    made = report(right, 2.0, probe=Knife())
+    made.finding(**SAID, causal=True)
+    assert made.result().findings[0].causal
+
+
+def test_a_report_needs_a_null_and_a_sentence(right: Subject) -> None:
+    made = Report(Ruler(), right)
+    with pytest.raises(AssertionError, match="a finding needs a null"):
+        made.finding(**SAID)
+    with pytest.raises(AssertionError, match="a report needs a finding"):
+        made.result()
+    made.abstain("there is no ruler.")
+    assert made.result().finding == "Abstains: there is no ruler."
+    assert made.result().status == "abstains"
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.005, 0.002, 1 / 3])
+def test_so_many_samples_reach_the_level_and_one_fewer_does_not(alpha: float) -> None:
+    enough = samples_needed(alpha)
+    assert Null.sampled("m", 1, [0.0] * enough, "").floor <= alpha * (1 + 1e-9)
+    assert Null.sampled("m", 1, [0.0] * (enough - 1), "").floor > alpha
+
+
+def test_a_closed_form_has_no_floor() -> None:
+    null = Null("m", 1.0, 0.0, 1.0, 1e-12, "normal")
+    assert null.floor == 0 and null.p_text == "p = 1e-12"
+    assert with_evidence("So it is", [null]) == "So it is (p = 1e-12, null: normal)."
+
+
+def test_needs_are_checked_when_the_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"needs has 'atention'; expected members of mechint\.Need"):
+
+        class Wrong(Ruler):
+            needs = (Need.TASK, "atention")  # type: ignore[assignment]
