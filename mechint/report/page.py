@@ -112,6 +112,7 @@ def section_of(name: str, result: ProbeResult) -> Section:
     return Section(
         title=name,
         lead=result.finding,
+        status=result.status or "",
         question=result.question,
         nulls=list(result.null.values()),
         metrics=to_jsonable(others),

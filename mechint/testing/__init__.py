@@ -1,8 +1,9 @@
-"""What every task and every probe has to keep, as checks that third parties run on theirs:
-``check_task``, ``check_probe``.
+"""What every task and every probe has to keep, as checks that third parties run on theirs.
+
+`check_task` and `check_probe` run all checks; `probe_checks` yields them one by one, named.
 """
 
-from mechint.testing.probes import check_probe
+from mechint.testing.probes import Check, check_probe, probe_checks
 from mechint.testing.tasks import check_task
 
-__all__ = ["check_probe", "check_task"]
+__all__ = ["Check", "check_probe", "check_task", "probe_checks"]

@@ -10,7 +10,7 @@ import pytest
 from mechint import planted
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
-from mechint.testing import check_probe
+from mechint.testing import check_probe, probe_checks
 
 SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "addition": lambda: planted.modular_addition(11, (2, 3), noise=0.02),
@@ -38,12 +38,14 @@ def remainders() -> planted.Planted:
 
 
 @pytest.mark.parametrize(("name", "subject"), PAIRS)
-def test_a_probe_keeps_the_contract(name: str, subject: str) -> None:
+def test_a_probe_keeps_the_contract(name: str, subject: str, subtests: pytest.Subtests) -> None:
     calibration = PROBES[name].calibration()
     suited = calibration.suited.get(subject, {})
     probe = PROBES[name].from_dict({**calibration.test_settings, **suited})
     plant = remainders() if subject == "remainders" else SUBJECTS[subject]()
-    check_probe(probe, plant.subject)
+    for check in probe_checks(probe, plant.subject):
+        with subtests.test(check.name):
+            check()
 
 
 @pytest.mark.parametrize("name", PROBES.names())

@@ -1,0 +1,176 @@
+"""The suite itself: a probe that breaks one promise fails the check of that name and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from mechint import figures, planted
+from mechint.config import setting
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import rng
+from mechint.testing import check_probe, probe_checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Size(Probe):
+    """How large are the embedding's weights?"""
+
+    name: ClassVar[str] = "size"
+    source: ClassVar[str] = "these tests"
+    needs: ClassVar[tuple[Need, ...]] = (Need.EMBEDDING,)
+
+    samples: int = setting(199, "untrained embeddings of the null", low=1)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        return self.report(subject, seed).result()
+
+    def report(self, subject: Subject, seed: int) -> Report:
+        report = Report(self, subject)
+        weights = subject.model.W_E.detach().double().cpu().numpy()
+        draws = rng("size", seed).standard_normal((self.samples, *weights.shape))
+        null = np.abs(draws).mean((1, 2)) / 100
+        report.metric("size", float(np.abs(weights).mean()), null=null, how="random weights")
+        size = f"The mean absolute weight is {report.metrics['size']:.3g}"
+        report.finding(f"{size}, more than random", otherwise=size, at_chance=True)
+        shown: Any = figures.bars(
+            ["W_E"],
+            {"size": [report.metrics["size"]]},
+            title="Size",
+            x_title="matrix",
+            y_title="mean absolute weight (1)",
+            caption="How large the weights are.",
+        )
+        report.figure("size", shown)
+        return report
+
+
+class ChangesWeights(Size):
+    """Does it change the weights?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        subject.model.W_E.data.mul_(1.0 + 2**-20)
+        return super().measure(subject, seed)
+
+
+class IsRandom(Size):
+    """Is it random?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report = self.report(subject, seed)
+        report.metric("noise", np.random.default_rng().random())
+        return report.result()
+
+
+class HasNoFigure(Size):
+    """Has it a figure?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report = self.report(subject, seed)
+        report.figures.clear()
+        return report.result()
+
+
+class HasNoNull(Size):
+    """Has it a null?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        return dataclasses.replace(super().measure(subject, seed), null={}, findings=())
+
+
+class ClaimsACause(Size):
+    """What does it say?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report = self.report(subject, seed)
+        report.finding("The model uses 1 embedding", otherwise="", at_chance=True)
+        return report.result()
+
+
+@dataclasses.dataclass(frozen=True)
+class CanNeverFind(Size):
+    """Can it ever find anything?"""
+
+    samples: int = setting(19, "untrained embeddings of the null", low=1)
+
+
+class Looks(Size):
+    """How much does it look at?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report = self.report(subject, seed)
+        report.metric("chunk", float(subject.chunk))
+        torch.zeros(subject.memory + 1, dtype=torch.uint8)
+        return report.result()
+
+
+@cache
+def subject() -> Subject:
+    model = planted.modular_addition(5, (1, 2)).subject
+    return Subject(model.model, model.task, memory=1 << 22)
+
+
+BROKEN = {
+    Size: set(),
+    ChangesWeights: {"changes neither model nor program", "changes nothing after an error"},
+    IsRandom: {"same seed, same result"},
+    HasNoFigure: {"figures say what they show"},
+    HasNoNull: {"result is complete", "float64 and no run directory"},
+    ClaimsACause: {"findings claim no more than was measured"},
+    CanNeverFind: {"null can reach the level"},
+    Looks: {"memory is bounded", "chunks change nothing"},
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_a_broken_promise_is_named(kind: type[Size]) -> None:
+    broken = set()
+    for check in probe_checks(kind(), subject()):
+        try:
+            check()
+        except AssertionError:
+            broken.add(check.name)
+    expected = set(BROKEN[kind])
+    if kind is IsRandom:  # the random draw is another with other chunks as well
+        broken -= {"chunks change nothing"}
+    if kind is ChangesWeights:  # the weights it multiplies differ in every run
+        broken -= {"same seed, same result"}
+    assert broken == expected
+
+
+def test_check_probe_lists_every_broken_promise() -> None:
+    with pytest.raises(AssertionError, match="breaks 2 promises") as caught:
+        check_probe(Looks(), subject())
+    assert "memory is bounded: AssertionError: makes a tensor of" in str(caught.value)
+    assert "chunks change nothing: AssertionError: chunk is 4096" in str(caught.value)
+
+
+def test_a_probe_that_can_never_find_is_told_how_many_samples_it_takes() -> None:
+    with pytest.raises(AssertionError, match="Raise the default to 99 samples"):
+        check_probe(CanNeverFind(), subject())
+
+
+def test_a_default_that_suffices_is_enough() -> None:
+    checks = {check.name: check for check in probe_checks(Size(samples=19), subject())}
+    checks["null can reach the level"]()
+    assert Size(samples=19).run(subject()).status == "abstains"
+
+
+def test_a_refusal_without_a_reason_is_told() -> None:
+    class Silent(Size):
+        """Why not?"""
+
+        def unmet(self, subject: Subject) -> str | None:
+            return " "
+
+    (check,) = probe_checks(Silent(), subject())
+    assert check.name == "refuses with a reason"
+    with pytest.raises(AssertionError, match="expected one line"):
+        check()
