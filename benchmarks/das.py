@@ -21,7 +21,7 @@ from benchmarks.profile import where
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.counterfactuals import Pairs, draw
-from mechint.interventions import at
+from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -71,7 +71,7 @@ def pyvene_logits(intervenable: Any, pairs: Pairs, pos: int) -> Tensor:
     _, counterfactual = intervenable(
         {"input_ids": pairs.base}, [{"input_ids": pairs.source}], {"sources->base": pos}
     )
-    return at(counterfactual.logits, pairs.reads)
+    return select_positions(counterfactual.logits, pairs.reads)
 
 
 def pyvene_fit(model: HookedTransformer, pairs: Pairs, seed: int) -> Any:

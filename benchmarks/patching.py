@@ -21,11 +21,11 @@ from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
 from mechint.counterfactuals import Pairs, choose_variable, draw
 from mechint.errors import MechintError
-from mechint.interventions import Stream
+from mechint.interventions import RecordedForward, Site
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.patching import Component, logit_difference, patched
+from probes.patching import logit_difference, patched
 
 PAIRS, TARGET = 512, 5.0
 
@@ -51,14 +51,15 @@ def ours(subject: Subject, pairs: Pairs) -> Tensor:
     assert subject.task is not None
     config = subject.model.config
     components = [
-        Component("head", layer, pos, head)
+        Site.head(layer, head, pos)
         for layer in range(config.depth)
         for pos in range(pairs.base.shape[1])
         for head in range(config.n_heads)
     ]
     names = {component.hook for component in components}
     base, source = (
-        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+        RecordedForward(subject.model, tokens, pairs.reads, names)
+        for tokens in (pairs.base, pairs.source)
     )
     return logit_difference(subject.task, patched(base, source, components), pairs).mean(-1)
 

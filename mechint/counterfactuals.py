@@ -10,6 +10,7 @@ Cost: two forwards a pair drawn.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mechint.errors import DataError, UnknownNameError
-from mechint.interventions import Stream, at, last_read
+from mechint.interventions import RecordedForward, asked, select_positions
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task, Variable
 
@@ -142,8 +143,7 @@ def _pairs(
     base, source, labels = drawn.base, drawn.source, drawn.labels
     if minimal:
         source, labels = _minimal(base, source, labels, variable)
-    reads, source_reads = last_read(base.targets), last_read(source.targets)
-    answers, source_answers = at(base.targets, reads), at(source.targets, source_reads)
+    (reads, answers), (source_reads, source_answers) = asked(base), asked(source)
     parts = (
         base.tokens,
         source.tokens,
@@ -151,7 +151,7 @@ def _pairs(
         source_reads,
         answers,
         source_answers,
-        at(labels, reads),
+        select_positions(labels, reads),
     )
     return Pairs(*(part.to(device) for part in parts))
 
@@ -166,7 +166,7 @@ def _minimal(
         return source, source.targets
     tokens, where = base.tokens.clone(), list(variable.positions)
     tokens[:, where] = source.tokens[:, where]
-    return Batch(tokens, labels), labels
+    return dataclasses.replace(base, tokens=tokens, targets=labels), labels
 
 
 def answered(subject: Subject, pairs: Pairs) -> Tensor:
@@ -177,7 +177,7 @@ def answered(subject: Subject, pairs: Pairs) -> Tensor:
         (pairs.source, pairs.source_reads, pairs.source_answers),
     ):
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            logits = Stream(subject.model, tokens[rows], reads[rows]).logits
+            logits = RecordedForward(subject.model, tokens[rows], reads[rows]).logits
             result[rows] &= (
                 subject.correct(logits, targets[rows]) | (targets[rows] == IGNORE)
             ).all(-1)

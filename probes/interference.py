@@ -18,7 +18,7 @@ from torch.func import grad, vmap
 from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError, ParameterError
-from mechint.interventions import frozen, unsupported
+from mechint.interventions import detached_weights, resumes
 from mechint.models import forward
 from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
@@ -86,7 +86,7 @@ class Gradients:
         self.task, self.config, self.p, self.memory, self.neurons = (
             subject.task,
             subject.model.config,
-            frozen(subject.model),
+            detached_weights(subject.model),
             subject.memory,
             neurons,
         )
@@ -200,9 +200,9 @@ class Interference(Probe):
     null_samples: int = setting(99, "permutations of the labels", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        return unsupported(subject.model) or (
-            unmet_need(Need.MLP, subject) if self.neurons else None
-        )
+        if not resumes(subject.model):
+            return "its forward cannot be resumed"
+        return unmet_need(Need.MLP, subject) if self.neurons else None
 
     @classmethod
     def calibration(cls) -> Calibration:

@@ -16,8 +16,15 @@ from mechint import figures
 from mechint.config import setting
 from mechint.counterfactuals import Pairs, answered, choose_variable, draw
 from mechint.errors import UnknownNameError
-from mechint.interventions import Edit, Point, Stream, at, frozen, unsupported
-from mechint.models import forward
+from mechint.interventions import (
+    RecordedForward,
+    Replace,
+    ResidSite,
+    Site,
+    activation_gradients,
+    resumes,
+    select_positions,
+)
 from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
 from mechint.task import Task
@@ -26,54 +33,20 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
-HOOKS = {
-    "resid_pre": "hook_resid_pre",
-    "attn_out": "hook_attn_out",
-    "head": "attn.hook_z",
-    "mlp_out": "hook_mlp_out",
-}
-"""Kind of component → the hook within a block that is patched."""
+KINDS = ("resid_pre", "attention", "head", "mlp")
+"""What may be patched."""
 
 
-@dataclass(frozen=True)
-class Component:
-    """An activation at one layer and position, and of one head where `kind` is "head"."""
-
-    kind: str
-    layer: int
-    pos: int
-    head: int | None = None
-
-    @property
-    def hook(self) -> str:
-        return f"blocks.{self.layer}.{HOOKS[self.kind]}"
-
-    @property
-    def point(self) -> Point:
-        """Where on the residual stream a change of the activation arrives."""
-        return {"resid_pre": Point(self.layer), "mlp_out": Point(self.layer + 1)}.get(
-            self.kind, Point(self.layer, 1)
-        )
-
-    def __str__(self) -> str:
-        head = "" if self.head is None else f".{self.head}"
-        return f"{self.kind} {self.layer}{head} @ {self.pos}"
-
-
-def patched(stream: Stream, source: Stream, components: Sequence[Component]) -> Tensor:
-    """Logits (component, pair, d_vocab_out) of the recorded base inputs with each component alone
-    taken from the source.
+def patched(recorded: RecordedForward, source: RecordedForward, sites: Sequence[Site]) -> Tensor:
+    """Logits (site, pair, d_vocab_out) of the recorded base inputs with each site alone taken from
+    the source.
     """
-    edits = []
-    for component in components:
-        delta = (source.activations[component.hook] - stream.activations[component.hook])[
-            :, component.pos
+    return recorded.under(
+        [
+            Replace(site, site.select(source.activations[site.hook], source.answer_positions))
+            for site in sites
         ]
-        if component.head is not None:
-            block = component.layer % stream.config.n_layers
-            delta = delta[:, component.head] @ stream.p[f"blocks.{block}.attn.W_O"][component.head]
-        edits.append(Edit(component.point, delta, component.pos))
-    return stream.edited(edits)
+    )
 
 
 def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
@@ -101,43 +74,28 @@ def flipped(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
 
 
 def attribution(
-    subject: Subject, pairs: Pairs, source: Stream, components: Sequence[Component]
+    subject: Subject, pairs: Pairs, source: RecordedForward, components: Sequence[Site]
 ) -> Tensor:
     """(component, pair) first-order estimate of each patch's change of the logit difference.
 
     (source activation - base activation) · gradient of the base's logit difference with respect to
     the activation (Nanda 2023, Attribution Patching); one backward for all components.
     """
-    assert subject.task is not None
-    p, config = frozen(subject.model), subject.model.config
-    wanted, kept = {component.hook for component in components}, {}
+    task = subject.task
+    assert task is not None
 
-    def keep(name: str, tensor: Tensor) -> Tensor:
-        if name in wanted:
-            kept[name] = tensor
-        return tensor
+    def score(logits: Tensor) -> Tensor:
+        return logit_difference(task, select_positions(logits, pairs.reads), pairs).sum()
 
-    layout = forward.dense(pairs.base)
-    with torch.enable_grad():
-        x = forward.embed(p, layout).requires_grad_()
-        logits = forward.read_out(p, config, x, layout, keep)
-        gradients = torch.autograd.grad(
-            logit_difference(subject.task, at(logits, pairs.reads), pairs).sum(),
-            list(kept.values()),
-            allow_unused=True,
-        )
-    products = {}
-    for (name, tensor), gradient in zip(kept.items(), gradients, strict=True):
-        product = (
-            torch.zeros_like(tensor)
-            if gradient is None
-            else (source.activations[name] - tensor.detach()) * gradient
-        )
-        products[name] = product.sum(-1)  # (pair, pos) or (pair, pos, head)
+    names = {component.hook for component in components}
+    products = {  # (pair, pos) or (pair, pos, head)
+        name: ((source.activations[name] - value) * gradient).sum(-1)
+        for name, (value, gradient) in activation_gradients(
+            subject.model, pairs.base, names, score
+        ).items()
+    }
     chosen = [
-        products[one.hook][:, one.pos]
-        if one.head is None
-        else products[one.hook][:, one.pos, one.head]
+        one.select(products[one.hook][..., None], pairs.reads).flatten(1).sum(1)
         for one in components
     ]
     return torch.stack(chosen)
@@ -194,7 +152,7 @@ class Patching(Probe):
         None, "causal variable that tells base from source; the task's first one when none"
     )
     components: tuple[str, ...] = setting(
-        ("resid_pre", "head", "mlp_out"), "what is patched: resid_pre, attn_out, head, mlp_out"
+        ("resid_pre", "head", "mlp"), "what is patched: resid_pre, attention, head, mlp"
     )
     layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
     pairs: int = setting(256, "pairs", low=2)
@@ -206,13 +164,13 @@ class Patching(Probe):
     def __post_init__(self) -> None:
         super().__post_init__()
         for kind in self.components:
-            if kind not in HOOKS:
-                raise UnknownNameError.of("patching component", kind, HOOKS)
+            if kind not in KINDS:
+                raise UnknownNameError.of("patching component", kind, KINDS)
         if not self.components:
-            self.reject("components", f"at least one of {', '.join(HOOKS)}")
+            self.reject("components", f"at least one of {', '.join(KINDS)}")
 
     def unmet(self, subject: Subject) -> str | None:
-        return unsupported(subject.model)
+        return None if resumes(subject.model) else "its forward cannot be resumed"
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -246,7 +204,9 @@ class Patching(Probe):
             effects.recovered(effects.base + effects.estimate),
         )
         inner = [
-            index for index, component in enumerate(components) if component.point > Point(0)
+            index
+            for index, component in enumerate(components)
+            if component.resid != ResidSite.pre(0)
         ] or list(range(len(components)))
         flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
         how = "largest recovery over the components when the source is that of another pair"
@@ -289,30 +249,34 @@ class Patching(Probe):
             figures=_figures(components, recovered, estimated, variable.name),
         )
 
-    def _components(self, subject: Subject) -> Iterator[Component]:
+    def _components(self, subject: Subject) -> Iterator[Site]:
         config = subject.model.config
         for layer in range(config.depth) if self.layers is None else self.layers:
             for kind in self.components:
-                if kind == "mlp_out" and config.attn_only:
+                if kind == "mlp" and config.attn_only:
                     continue
-                subject.check_hook(f"blocks.{layer}.{HOOKS[kind]}")
+                subject.check_hook(Site.of(kind, layer).hook)
                 for pos in range(subject.data.tokens.shape[1]):
                     yield from (
-                        Component(kind, layer, pos, head)
-                        for head in (range(config.n_heads) if kind == "head" else [None])
+                        Site.of(kind, layer, pos, units)
+                        for units in (
+                            [(head,) for head in range(config.n_heads)] if kind == "head" else [()]
+                        )
                     )
 
 
-def _effects(subject: Subject, pairs: Pairs, components: Sequence[Component]) -> Effects:
+def _effects(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Effects:
     assert subject.task is not None
     names, parts = {component.hook for component in components}, []
     for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
         part = pairs[rows]
         base, source = (
-            Stream(subject.model, tokens, part.reads, names, subject.memory)
+            RecordedForward(subject.model, tokens, part.reads, names, subject.memory)
             for tokens in (part.base, part.source)
         )
-        other = Stream(subject.model, part.source.roll(1, 0), part.reads, names, subject.memory)
+        other = RecordedForward(
+            subject.model, part.source.roll(1, 0), part.reads, names, subject.memory
+        )
         logits = patched(base, source, components)
         numbers = (
             logit_difference(subject.task, logits, part),
@@ -348,7 +312,7 @@ def _spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _table(
-    components: Sequence[Component],
+    components: Sequence[Site],
     recovered: np.ndarray,
     flips: np.ndarray,
     estimated: np.ndarray,
@@ -358,7 +322,7 @@ def _table(
         "kind": [component.kind for component in components],
         "layer": [component.layer for component in components],
         "pos": [component.pos for component in components],
-        "head": [component.head for component in components],
+        "head": [component.units[0] if component.units else None for component in components],
         "recovered": recovered.tolist(),
         "flips": flips.tolist(),
         "attribution": estimated.tolist(),
@@ -379,14 +343,13 @@ def _table(
 
 
 def _figures(
-    components: Sequence[Component], recovered: np.ndarray, estimated: np.ndarray, variable: str
+    components: Sequence[Site], recovered: np.ndarray, estimated: np.ndarray, variable: str
 ) -> dict[str, Any]:
     result = {}
     for kind in dict.fromkeys(component.kind for component in components):
         members = [index for index, component in enumerate(components) if component.kind == kind]
         rows = [
-            f"{components[i].layer}"
-            + ("" if components[i].head is None else f".{components[i].head}")
+            f"{components[i].layer}" + "".join(f".{head}" for head in components[i].units)
             for i in members
         ]
         names, positions = list(dict.fromkeys(rows)), sorted({components[i].pos for i in members})

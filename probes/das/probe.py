@@ -22,7 +22,14 @@ from mechint import figures
 from mechint.config import setting
 from mechint.counterfactuals import Pairs, choose_variable, draw
 from mechint.errors import MechintError, ParameterError
-from mechint.interventions import Point, Stream, at, frozen, resume, unsupported
+from mechint.interventions import (
+    RecordedForward,
+    ResidSite,
+    detached_weights,
+    resumes,
+    select_positions,
+)
+from mechint.interventions.resume import resume_functional
 from mechint.models import forward
 from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult, Table
@@ -32,11 +39,11 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
-ADDED = {"hook_embed": Point(0), "hook_pos_embed": Point(0)}
+ADDED = {"hook_embed": ResidSite(0), "hook_pos_embed": ResidSite(0)}
 """Activations outside the blocks that are added to the residual stream, and where."""
 
 
-def _place(hook: str) -> tuple[int, Point | None]:
+def _place(hook: str) -> tuple[int, ResidSite | None]:
     """Block that holds the hook, and the point of the residual stream the activation is or is added
     to (None: inside a layer).
     """
@@ -45,12 +52,12 @@ def _place(hook: str) -> tuple[int, Point | None]:
     _, number, name = hook.split(".", 2)
     block = int(number)
     points = {
-        "hook_resid_pre": Point(block),
-        "hook_resid_mid": Point(block, 1),
-        "hook_resid_post": Point(block + 1),
+        "hook_resid_pre": ResidSite(block),
+        "hook_resid_mid": ResidSite.mid(block),
+        "hook_resid_post": ResidSite(block + 1),
     }
     return block, (
-        points | {"hook_attn_out": Point(block, 1), "hook_mlp_out": Point(block + 1)}
+        points | {"hook_attn_out": ResidSite.mid(block), "hook_mlp_out": ResidSite(block + 1)}
     ).get(name)
 
 
@@ -83,24 +90,28 @@ class Site:
         if pos is not None and not -n_ctx <= pos < n_ctx:
             raise ParameterError(f"das: pos={pos}: the inputs have positions 0 to {n_ctx - 1}")
         self.p, self.config, self.pairs, self.hook = (
-            frozen(subject.model),
+            detached_weights(subject.model),
             subject.model.config,
             pairs,
             hook,
         )
         block, self.point = _place(hook)
-        self.start = Point(block) if self.point is None else self.point
+        self.start = ResidSite(block) if self.point is None else self.point
         self.positions = pairs.reads if pos is None else torch.full_like(pairs.reads, pos % n_ctx)
         source_positions = pairs.source_reads if pos is None else self.positions
         base, source, residual = [], [], []
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            stream = Stream(subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=block)
-            base.append(at(stream.activations[hook], self.positions[rows]).flatten(1))
+            stream = RecordedForward(
+                subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=block
+            )
+            base.append(select_positions(stream.activations[hook], self.positions[rows]).flatten(1))
             residual.append(stream.residual(self.start))
-            stream = Stream(
+            stream = RecordedForward(
                 subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=block
             )
-            source.append(at(stream.activations[hook], source_positions[rows]).flatten(1))
+            source.append(
+                select_positions(stream.activations[hook], source_positions[rows]).flatten(1)
+            )
         self.base, self.source, self.rest = torch.cat(base), torch.cat(source), torch.cat(residual)
         if self.point is not None:
             self.rest[torch.arange(len(pairs), device=subject.device), self.positions] -= self.base
@@ -118,7 +129,7 @@ class Site:
             (torch.arange(len(rows), device=rows.device), self.positions[rows]),
         )
         if self.point is not None:
-            return resume(
+            return resume_functional(
                 self.p,
                 self.config,
                 x.index_put(index, replaced, accumulate=True),
@@ -133,8 +144,8 @@ class Site:
                 else tensor
             )
 
-        x = forward.block(self.p, self.config, self.start.block, x, None, override, forward.no_hook)
-        return resume(self.p, self.config, x, Point(self.start.block + 1), reads)
+        x = forward.block(self.p, self.config, self.start.layer, x, None, override, forward.no_hook)
+        return resume_functional(self.p, self.config, x, ResidSite(self.start.layer + 1), reads)
 
 
 def fit(
@@ -335,7 +346,7 @@ class DAS(Probe):
     null_samples: int = setting(199, "random subspaces", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        return unsupported(subject.model)
+        return None if resumes(subject.model) else "its forward cannot be resumed"
 
     @classmethod
     def calibration(cls) -> Calibration:

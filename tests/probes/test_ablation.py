@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import UnknownNameError
-from mechint.interventions import at
+from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -127,7 +127,7 @@ def test_importance_by_finite_differences() -> None:
             value[:, pos, neuron] *= scale
             return value
 
-        logits = at(
+        logits = select_positions(
             subject.all_logits(hooks=[("blocks.0.mlp.hook_post", change)]),
             torch.full((len(data),), 1),
         )

@@ -19,7 +19,7 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
-from mechint.interventions import at
+from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -174,7 +174,7 @@ def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int |
         return value
 
     with torch.no_grad():
-        expected = at(
+        expected = select_positions(
             deep.model.run_with_hooks(pairs.base, fwd_hooks=[(hook, replace)]), pairs.reads
         )
     assert torch.allclose(ours, expected, atol=1e-5)
@@ -250,7 +250,7 @@ def test_other_models_are_declined(deep: Subject) -> None:
             super().__init__()
             self.blocks, self.hook_dict, self.weight = (), {}, nn.Parameter(torch.zeros(1))
 
-    with pytest.raises(NotApplicableError, match="not a HookedTransformer of mechint"):
+    with pytest.raises(NotApplicableError, match="cannot be resumed"):
         DAS().run(Subject(Foreign(), deep.task))
 
 

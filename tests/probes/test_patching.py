@@ -14,13 +14,12 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import UnknownNameError
-from mechint.interventions import Stream, at
+from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.patching import (
-    HOOKS,
-    Component,
+    KINDS,
     Patching,
     attribution,
     flipped,
@@ -51,7 +50,7 @@ def looped(
     base: torch.Tensor,
     source: torch.Tensor,
     reads: torch.Tensor,
-    component: Component,
+    component: Site,
 ) -> torch.Tensor:
     """The patch by a plain hook."""
     _, cache = subject.model.run_with_cache(source)
@@ -60,14 +59,16 @@ def looped(
         value = value.clone()
         where = (
             (slice(None), component.pos)
-            if component.head is None
-            else (slice(None), component.pos, component.head)
+            if not component.units
+            else (slice(None), component.pos, component.units[0])
         )
         value[where] = cache[hook.name][where]
         return value
 
     with torch.no_grad():
-        return at(subject.model.run_with_hooks(base, fwd_hooks=[(component.hook, replace)]), reads)
+        return select_positions(
+            subject.model.run_with_hooks(base, fwd_hooks=[(component.hook, replace)]), reads
+        )
 
 
 @settings(max_examples=10)
@@ -89,11 +90,12 @@ def test_stacked_patches_equal_a_hook_loop(
         only_correct=False,
         minimal=True,
     )
-    components = list(Patching(components=tuple(HOOKS))._components(subject))
+    components = list(Patching(components=KINDS)._components(subject))
     assert len(components) == layers * 3 * (3 + 2)
     names = {component.hook for component in components}
     base, source = (
-        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+        RecordedForward(subject.model, tokens, pairs.reads, names)
+        for tokens in (pairs.base, pairs.source)
     )
     for component, logits in zip(components, patched(base, source, components), strict=True):
         assert torch.allclose(
@@ -110,11 +112,12 @@ def test_attribution_is_exact_where_the_model_is_linear() -> None:
         subject, choose_variable(subject.task, "rank of b"), 8, 0, only_correct=False, minimal=True
     )
     components = [
-        component for component in Patching(components=("head", "attn_out"))._components(subject)
+        component for component in Patching(components=("head", "attention"))._components(subject)
     ]
     names = {component.hook for component in components}
     base, source = (
-        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+        RecordedForward(subject.model, tokens, pairs.reads, names)
+        for tokens in (pairs.base, pairs.source)
     )
     exact = logit_difference(
         subject.task, patched(base, source, components), pairs
@@ -132,7 +135,8 @@ def test_attribution_is_the_derivative_of_patching() -> None:
     components = list(Patching()._components(subject))
     names = {component.hook for component in components}
     base, source = (
-        Stream(subject.model, tokens, pairs.reads, names) for tokens in (pairs.base, pairs.source)
+        RecordedForward(subject.model, tokens, pairs.reads, names)
+        for tokens in (pairs.base, pairs.source)
     )
     step = 1e-5
     source.activations = {
@@ -176,9 +180,9 @@ def test_ends_of_the_scale_and_flips() -> None:
     )
     assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
     assert torch.equal(pairs.labels, pairs.source_answers)
-    everything = [Component("resid_pre", 0, 0), Component("resid_pre", 0, 1)]
+    everything = [Site.resid_pre(0, 0), Site.resid_pre(0, 1)]
     base, source = (
-        Stream(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"})
+        RecordedForward(subject.model, tokens, pairs.reads, {"blocks.0.hook_resid_pre"})
         for tokens in (pairs.base, pairs.source)
     )
     logits = patched(base, source, everything)

@@ -1,0 +1,59 @@
+"""Interventions on activations: small named values at a site, and forwards resumed from where they
+act.
+
+    from mechint.interventions import Mean, ProjectOut, Site, Zero, loss_under
+
+    loss_under(subject, [Zero(Site.head(0, 3))])                      # {"answer": nats}
+    loss_under(subject, [ProjectOut(Site("hook_embed"), directions)])
+    RecordedForward(model, tokens, answer_positions).under([Mean(Site.mlp(0)), ...])
+
+`logits_under` applies interventions together in one hooked forward. `RecordedForward.under` applies
+each alone: on a model that can resume a forward all of them are stacked along the batch and
+computed only from where they act; on any other hooked model they are stacked and run through plain
+hooks.
+"""
+
+from mechint.interventions.effects import fill_means, logits_under, loss_under
+from mechint.interventions.gradients import activation_gradients
+from mechint.interventions.recorded import RecordedForward
+from mechint.interventions.resume import (
+    asked,
+    detached_weights,
+    resume,
+    resumes,
+    select_positions,
+)
+from mechint.interventions.sites import ResidSite, Site
+from mechint.interventions.values import (
+    Add,
+    Intervention,
+    Mean,
+    ProjectOut,
+    Replace,
+    Rotate,
+    Zero,
+    hooks_of,
+)
+
+__all__ = [
+    "Add",
+    "Intervention",
+    "Mean",
+    "ProjectOut",
+    "RecordedForward",
+    "Replace",
+    "ResidSite",
+    "Rotate",
+    "Site",
+    "Zero",
+    "activation_gradients",
+    "asked",
+    "detached_weights",
+    "fill_means",
+    "hooks_of",
+    "logits_under",
+    "loss_under",
+    "resume",
+    "resumes",
+    "select_positions",
+]

@@ -1,0 +1,119 @@
+"""What a model answers, and what it loses, under interventions applied together.
+
+Cost: one forward per chunk; one more where a mean has to be computed first. The model, its weights
+and its hooks are as before afterwards, after an error too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call
+
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.interventions.resume import asked, select_positions
+from mechint.interventions.values import Intervention, Mean, hooks_of
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+    from mechint.task import Batch
+
+
+def logits_under(
+    subject: Subject,
+    interventions: Sequence[Intervention] = (),
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    data: Batch | None = None,
+) -> Float[Tensor, "example d_vocab_out"]:
+    """Logits at the answer when all `interventions` are applied and `weights` are replaced.
+
+    Args:
+        weights: parameter name → the tensor that stands in its place, e.g. an embedding without
+            some frequencies: ``{"embed.W_E": edited}``.
+        data: the examples; the subject's own when None.
+
+    Raises:
+        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape.
+    """
+    data = subject.data if data is None else data.to(subject.device)
+    for intervention in interventions:
+        subject.check_hook(intervention.site.hook)
+    known = dict(subject.model.named_parameters())
+    for name, value in (weights or {}).items():
+        if name not in known:
+            raise UnknownNameError.of("parameter", name, known)
+        if value.shape != known[name].shape:
+            raise ParameterError(
+                f"weights: {name} has shape {tuple(value.shape)}, expected "
+                f"{tuple(known[name].shape)}"
+            )
+    filled = fill_means(subject, interventions, data)
+    parts = []
+    for start in range(0, len(data), subject.chunk):
+        rows = slice(start, start + subject.chunk)
+        positions, _ = asked(data[rows])
+        chosen = [one.of_examples(rows, len(data)) for one in filled]
+        with torch.no_grad(), subject.model.hooks(fwd_hooks=hooks_of(chosen, positions)):
+            logits = functional_call(
+                subject.model,
+                {name: value.to(known[name]) for name, value in (weights or {}).items()},
+                (data.tokens[rows],),
+            )
+        parts.append(select_positions(logits, positions))
+    return torch.cat(parts)
+
+
+def loss_under(
+    subject: Subject,
+    interventions: Sequence[Intervention] = (),
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    data: Batch | None = None,
+) -> dict[str, float]:
+    """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
+    `logits_under`.
+    """
+    logits = logits_under(subject, interventions, weights=weights, data=data)
+    _, targets = asked(subject.data if data is None else data.to(subject.device))
+    return subject.loss(logits, targets)
+
+
+def fill_means(
+    subject: Subject, interventions: Sequence[Intervention], data: Batch | None = None
+) -> list[Intervention]:
+    """The interventions, with the mean over all examples in every `Mean` that lacks one.
+
+    Means are taken per position, or at the answer where the site stands there.
+    """
+    data = subject.data if data is None else data
+    lacking = [
+        (index, one)
+        for index, one in enumerate(interventions)
+        if isinstance(one, Mean) and one.value is None
+    ]
+    if not lacking:
+        return list(interventions)
+    sums: dict[int, Tensor] = {}
+    for start in range(0, len(data), subject.chunk):
+        part = data[start : start + subject.chunk]
+        positions, _ = asked(part)
+
+        def collect(index: int, one: Intervention, positions: Tensor = positions):
+            def keep(activation: Tensor, hook: object) -> None:
+                part = one.site.select(activation.detach(), positions).sum(0)
+                sums[index] = sums[index] + part if index in sums else part
+
+            return keep
+
+        hooks = [(one.site.hook, collect(index, one)) for index, one in lacking]
+        with torch.no_grad():
+            subject.model.run_with_hooks(part.tokens, fwd_hooks=hooks)
+    result = list(interventions)
+    for index, one in lacking:
+        result[index] = Mean(one.site, sums[index] / len(data))
+    return result

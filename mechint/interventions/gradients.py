@@ -1,0 +1,63 @@
+"""Activations of a forward with the gradient of a score at them, for first-order estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mechint.interventions.resume import detached_weights, resumes
+from mechint.models import forward
+
+
+def activation_gradients(
+    model: Any,
+    tokens: Tensor,
+    names: Iterable[str],
+    score: Callable[[Tensor], Tensor],
+    edit: Callable[[str, Tensor], Tensor] | None = None,
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Hook → its activation and the gradient of ``score(logits)`` there, from one backward.
+
+    Args:
+        score: of the logits (example, pos, d_vocab_out), a scalar.
+        edit: called with the name and value of every activation in `names`, gives what the forward
+            goes on with, e.g. a point between two runs (integrated gradients).
+    """
+    wanted, kept = set(names), {}
+
+    def keep(name: str, tensor: Tensor) -> Tensor:
+        if name in wanted:
+            tensor = tensor if edit is None else edit(name, tensor)
+            if not tensor.requires_grad:
+                tensor = tensor.detach().requires_grad_()
+            kept[name] = tensor
+        return tensor
+
+    with torch.enable_grad():
+        if resumes(model):
+            p, layout = detached_weights(model), forward.dense(tokens)
+            x = forward.embed(p, layout, keep)
+            x = x if x.requires_grad else x.requires_grad_()
+            logits = forward.read_out(p, model.config, x, layout, keep)
+        else:
+            logits = _hooked(model, tokens, wanted, keep)
+        gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
+    return {
+        name: (value.detach(), torch.zeros_like(value) if gradient is None else gradient)
+        for (name, value), gradient in zip(kept.items(), gradients, strict=True)
+    }
+
+
+def _hooked(
+    model: Any, tokens: Tensor, wanted: set[str], keep: Callable[[str, Tensor], Tensor]
+) -> Tensor:
+    def hook_of(name: str) -> Callable[..., Tensor]:
+        return lambda activation, hook: keep(name, activation)
+
+    hooks: list[tuple[str, Any]] = [(name, hook_of(name)) for name in sorted(wanted)]
+    if "hook_embed" not in wanted:
+        hooks.append(("hook_embed", lambda activation, hook: activation.detach().requires_grad_()))
+    return model.run_with_hooks(tokens, fwd_hooks=hooks)

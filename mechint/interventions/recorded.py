@@ -1,0 +1,333 @@
+"""A recorded forward, from which edited forwards branch off: many interventions, each alone.
+
+    recorded = RecordedForward(model, tokens, answer_positions)
+    logits = recorded.under([Zero(Site.head(0, 1)), Zero(Site.head(0, 2))])  # (2, example, …)
+
+Every patch and every ablation of a head, a layer, a neuron or a direction adds something to the
+residual stream at one site. All that arrive at one site are stacked along the batch and share one
+forward, which begins there, and which after the last attention computes only the rows that are
+read. On a model that cannot resume, interventions are stacked likewise and run through plain hooks.
+Exact: equal to a hooked forward from the tokens.
+
+Cost: one forward to record; then the blocks that follow each site. Memory: `memory` bytes per
+stacked forward.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.interventions.resume import (
+    depth_of,
+    detached_weights,
+    resume,
+    resumes,
+    select_positions,
+)
+from mechint.interventions.sites import Position, ResidSite
+from mechint.interventions.values import Add, Intervention
+from mechint.models import forward
+from mechint.models.forward import no_hook
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Add delta (example, [pos,] d_model) to the residual stream at `site`.
+
+    read_first: output groups that are read off at `site` are read before.
+    """
+
+    site: ResidSite
+    delta: Tensor
+    pos: Position
+    read_first: bool = False
+
+
+class RecordedForward:
+    """A forward on `tokens`, recorded, from which edited forwards branch off.
+
+    Args:
+        model: any hooked model; nothing of it is touched. Where it can resume, its hooks do not
+            run.
+        tokens: (example, pos); the caller chunks the examples.
+        answer_positions: (example,) where each example's logits are wanted.
+        names: hooks to record besides the residual stream, kept in `activations`.
+        memory: bytes that one stacked forward may take.
+        until: the last block that is recorded; all when None. `logits` are computed when first
+            asked for.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokens: Int[Tensor, "example pos"],
+        answer_positions: Int[Tensor, " example"],
+        names: Iterable[str] = (),
+        memory: int = 1 << 28,
+        until: int | None = None,
+    ) -> None:
+        self.model, self.tokens, self.answer_positions = model, tokens, answer_positions
+        self.memory, self.resumes, self.depth = memory, resumes(model), depth_of(model)
+        self.activations: dict[str, Tensor] = {}
+        self._residual: dict[ResidSite, Tensor] = {}
+        with torch.no_grad():
+            if self.resumes:
+                self.weights, self.config = detached_weights(model), model.config
+                self._record(set(names), self.depth - 1 if until is None else until)
+            else:
+                self._record_hooked(set(names))
+
+    # --- recording --------------------------------------------------------------------------------
+    @cached_property
+    def logits(self) -> Float[Tensor, "example d_vocab_out"]:
+        """At the answers, without an intervention."""
+        start = ResidSite.pre(0) if self.config.read_layers is not None else max(self._residual)
+        with torch.no_grad():
+            return self._resume(self._residual[start], start, self.answer_positions)
+
+    def _resume(self, x: Tensor, site: ResidSite, answer_positions: Tensor) -> Tensor:
+        return resume(self.model, x, site, answer_positions, weights=self.weights)
+
+    def _record(self, wanted: set[str], until: int) -> None:
+        def keep(name: str, tensor: Tensor) -> Tensor:
+            if name in wanted:
+                self.activations[name] = tensor
+            return tensor
+
+        p, config = self.weights, self.config
+        x = forward.embed(p, forward.dense(self.tokens), keep)
+        for block in range(until + 1):
+            self._residual[ResidSite.pre(block)] = x
+            x = forward.attend(p, config, block, x, None, keep, no_hook)
+            self._residual[ResidSite.mid(block)] = x
+            if block < until or wanted - set(self.activations):
+                x = forward.feed_forward(p, config, block, x, keep, no_hook)
+                self._residual[ResidSite.pre(block + 1)] = x
+
+    def _record_hooked(self, wanted: set[str]) -> None:
+        def keeper(name: str) -> Any:
+            def keep(activation: Tensor, hook: Any) -> None:
+                self.activations[name] = activation.detach().clone()
+
+            return keep
+
+        logits = self.model.run_with_hooks(
+            self.tokens, fwd_hooks=[(name, keeper(name)) for name in wanted]
+        )
+        self.__dict__["logits"] = select_positions(logits, self.answer_positions)
+
+    def residual(self, site: ResidSite) -> Float[Tensor, "example pos d_model"]:
+        """The residual stream at `site`."""
+        site = site.at_depth(self.depth)
+        if site not in self._residual:
+            with torch.no_grad():
+                self._residual[site] = self._missing(site)
+        return self._residual[site]
+
+    def _missing(self, site: ResidSite) -> Tensor:
+        if self.resumes:  # after the last recorded block, which is not computed before it is needed
+            before = ResidSite.mid(site.layer - 1)
+            x = self._residual[before]
+            return forward.feed_forward(
+                self.weights, self.config, before.layer, x, no_hook, no_hook
+            )
+        found: dict[str, Tensor] = {}
+        names = [site.writer(self.depth)]
+        if site.after_attention:
+            names.append(f"blocks.{site.layer}.hook_resid_pre")
+
+        def keeper(name: str) -> Any:
+            def keep(activation: Tensor, hook: Any) -> None:
+                found[name] = activation.detach().clone()
+
+            return keep
+
+        self.model.run_with_hooks(self.tokens, fwd_hooks=[(name, keeper(name)) for name in names])
+        return torch.stack(list(found.values())).sum(0)
+
+    # --- interventions ----------------------------------------------------------------------------
+    def under(
+        self, interventions: Sequence[Intervention]
+    ) -> Float[Tensor, "intervention example d_vocab_out"]:
+        """Logits at the answers under each intervention alone.
+
+        The hooks of their sites must be among the `names` recorded, unless they are the residual
+        stream's own.
+        """
+        linear = [
+            index
+            for index, one in enumerate(interventions)
+            if self.resumes and one.site.resid is not None
+        ]
+        result = self.logits.new_empty(len(interventions), *self.logits.shape)
+        each = 4 * self.tokens.numel() * self.logits.element_size() * self._d_model
+        size = max(1, self.memory // each)
+        for start in range(0, len(linear), size):  # changes are written as memory allows
+            part = linear[start : start + size]
+            result[part] = self._edited([self._edit(interventions[index]) for index in part])
+        hooked = sorted(set(range(len(interventions))) - set(linear))
+        for start in range(0, len(hooked), self._stack(ResidSite.pre(0))):
+            part = hooked[start : start + self._stack(ResidSite.pre(0))]
+            result[part] = self._hooked([interventions[index] for index in part])
+        return result
+
+    def written(self, intervention: Intervention) -> tuple[str, Tensor]:
+        """The hook of the residual stream's writer, and what the intervention adds there: (example,
+        pos, d_model). For sites at every position.
+
+        On a model that cannot resume, by the difference of two forwards.
+        """
+        site = intervention.site
+        assert site.resid is not None and site.pos is None
+        name = site.resid.writer(self.depth)
+        if self.resumes:
+            return name, self._edit(intervention).delta
+        found: list[Tensor] = []
+
+        def keep(activation: Tensor, hook: Any) -> None:
+            found.append(activation.detach().clone())
+
+        positions = self.answer_positions
+        edit: Any = (site.hook, lambda x, hook: intervention.apply(x, positions))
+        with torch.no_grad():
+            self.model.run_with_hooks(self.tokens, fwd_hooks=[(name, keep)])
+            self.model.run_with_hooks(self.tokens, fwd_hooks=[edit, (name, keep)])
+        return name, found[1] - found[0]
+
+    @property
+    def _d_model(self) -> int:
+        return self.model.cfg.d_model
+
+    def _edit(self, intervention: Intervention) -> _Edit:
+        site = intervention.site
+        assert site.resid is not None
+        resid = site.resid.at_depth(self.depth)
+        change = self._change(intervention, resid)
+        pos = site.pos % self.tokens.shape[1] if isinstance(site.pos, int) else site.pos
+        delta = site.write(change, self.weights, self.config.n_layers)
+        return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")
+
+    def _change(self, intervention: Intervention, resid: ResidSite) -> Tensor:
+        """What the intervention adds to its part of the activation."""
+        if isinstance(intervention, Add):
+            return intervention.delta
+        site = intervention.site
+        recorded = self.activations.get(site.hook)
+        if recorded is None:
+            assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"
+            recorded = self.residual(resid)
+        part = site.select(recorded, self.answer_positions)
+        return intervention.replacement(part).to(part.dtype) - part
+
+    def _edited(self, edits: Sequence[_Edit]) -> Tensor:
+        """Logits (edit, example, d_vocab_out) under each edit alone."""
+        result = self.logits.new_empty(len(edits), *self.logits.shape)
+        by_site: dict[tuple[ResidSite, bool], list[int]] = defaultdict(list)
+        for index, edit in enumerate(edits):
+            if self._idle(edit):
+                result[index] = self.logits
+            else:
+                by_site[edit.site, edit.read_first].append(index)
+        with torch.no_grad():
+            for (site, _), members in by_site.items():
+                for start in range(0, len(members), self._stack(site)):
+                    part = members[start : start + self._stack(site)]
+                    result[part] = self._branch(site, [edits[index] for index in part])
+        return result
+
+    def _stack(self, site: ResidSite) -> int:
+        """How many edits of `site` fit one forward."""
+        cfg, (examples, positions) = self.model.cfg, self.tokens.shape
+        rows = examples if self._only_answers(site) else examples * positions
+        width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.n_heads * positions
+        per_edit = 4 * (rows * width + examples * self.logits.shape[-1])
+        if not self.resumes:  # all logits, and nothing is dropped on the way
+            per_edit = 4 * rows * (width + self.logits.shape[-1])
+        return max(1, int(self.memory // per_edit))
+
+    def _only_answers(self, site: ResidSite) -> bool:
+        """Whether positions no longer mix after `site`."""
+        return (
+            self.resumes
+            and self.config.read_layers is None
+            and site > ResidSite.pre(self.depth - 1)
+        )
+
+    def _idle(self, edit: _Edit) -> bool:
+        """Whether the edited position cannot reach any answer."""
+        if not isinstance(edit.pos, int):
+            return False
+        if self._only_answers(edit.site):
+            return not bool((self.answer_positions == edit.pos).any())
+        causal = self.config.attention_dir == "causal"
+        return causal and edit.pos > int(self.answer_positions.max())
+
+    def _branch(self, site: ResidSite, edits: Sequence[_Edit]) -> Tensor:
+        base, positions = self.residual(site), self.answer_positions
+        if self._only_answers(site):
+            rows = select_positions(base, positions)
+            x = torch.stack([rows + self._delta_at_answer(edit) for edit in edits])[:, :, None]
+            positions = torch.zeros_like(positions)
+        else:
+            x = base.expand(len(edits), *base.shape).clone()
+            for row, edit in zip(x, edits, strict=True):
+                if edit.pos == "answer":
+                    row[torch.arange(len(row), device=row.device), positions] += edit.delta
+                else:
+                    (row if edit.pos is None else row[:, edit.pos]).add_(edit.delta)
+        logits = self._resume(x.flatten(0, 1), site, positions.repeat(len(edits)))
+        logits = logits.unflatten(0, (len(edits), -1))
+        if self.config.read_layers is not None:
+            logits = torch.where(self._left_before(edits[0]), self.logits, logits)
+        return logits
+
+    def _delta_at_answer(self, edit: _Edit) -> Tensor:
+        """(example, d_model) what the edit adds at the answer: nothing where it edits another
+        position.
+        """
+        if edit.pos is None:
+            return select_positions(edit.delta, self.answer_positions)
+        if edit.pos == "answer":
+            return edit.delta
+        return edit.delta * (self.answer_positions == edit.pos)[:, None]
+
+    def _left_before(self, edit: _Edit) -> Tensor:
+        """(d_vocab_out,) True for the output groups that are read off before the edit."""
+        assert self.config.read_layers is not None and self.config.output_sizes is not None
+        left = [
+            ResidSite.pre(after) < edit.site
+            or (edit.read_first and ResidSite.pre(after) == edit.site)
+            for after in self.config.read_layers
+        ]
+        sizes = torch.tensor(self.config.output_sizes, device=self.tokens.device)
+        return torch.tensor(left, device=self.tokens.device).repeat_interleave(sizes)
+
+    def _hooked(self, interventions: Sequence[Intervention]) -> Tensor:
+        """Logits (intervention, example, d_vocab_out) by plain hooks on stacked copies of the
+        inputs.
+        """
+        n = len(self.tokens)
+        hooks = []
+        for index, one in enumerate(interventions):
+
+            def edit(activation: Tensor, hook: Any, index: int = index, one: Any = one) -> Tensor:
+                rows = slice(index * n, (index + 1) * n)
+                activation = activation.clone()
+                activation[rows] = one.apply(activation[rows], self.answer_positions)
+                return activation
+
+            hooks.append((one.site.hook, edit))
+        with torch.no_grad():
+            logits = self.model.run_with_hooks(
+                self.tokens.repeat(len(interventions), 1), fwd_hooks=hooks
+            )
+        positions = self.answer_positions.repeat(len(interventions))
+        return select_positions(logits, positions).unflatten(0, (len(interventions), -1))

@@ -1,0 +1,118 @@
+"""A forward resumed from a site of the residual stream, for every model that can be hooked.
+
+A model whose mathematics we hold (`resumes`) is computed from the site on, and after the last
+attention only where an answer is read. Any other model runs from its tokens, with the residual
+stream replaced at the site by a plain hook. Both are differentiable in the residual stream and
+equal to a hooked forward from the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.interventions.sites import ResidSite, select_positions
+from mechint.models import forward
+from mechint.models.forward import no_hook
+from mechint.task import Batch
+
+Parameters = Mapping[str, Tensor]
+
+
+def resumes(model: Any) -> bool:
+    """Whether forwards of `model` can be computed from a site on."""
+    return isinstance(getattr(model, "config", None), ModelConfig)
+
+
+def detached_weights(model: Any) -> dict[str, Tensor]:
+    """The parameters of a HookedTransformer by name, outside autograd."""
+    return {name: value.detach() for name, value in model.weights().items()}
+
+
+def depth_of(model: Any) -> int:
+    """Blocks passed through, repeated passes counted."""
+    return getattr(model.cfg, "depth", None) or model.cfg.n_layers
+
+
+def asked(
+    data: Batch, answer: int = -1
+) -> tuple[Int[Tensor, " example"], Int[Tensor, "example output"]]:
+    """Position and targets of one answer per example; position 0 and IGNORE where it has none."""
+    positions, targets = data.answers.at(answer)
+    return positions.clamp_min(0), targets
+
+
+def resume(
+    model: Any,
+    x: Float[Tensor, "example pos d_model"],
+    site: ResidSite,
+    answer_positions: Int[Tensor, " example"],
+    *,
+    tokens: Int[Tensor, "example pos"] | None = None,
+    weights: Parameters | None = None,
+) -> Float[Tensor, "example d_vocab_out"]:
+    """Logits at the answers when the residual stream at `site` is x; differentiable in x.
+
+    Output groups that left the stream before `site` (`config.read_layers`) are not to be used.
+
+    Args:
+        tokens: the inputs; needed where the model cannot resume.
+        weights: of `detached_weights`, to spare making them again.
+    """
+    if resumes(model):
+        weights = detached_weights(model) if weights is None else weights
+        return resume_functional(weights, model.config, x, site, answer_positions)
+    assert tokens is not None, "a model that cannot resume runs from its tokens"
+    return _resume_hooked(model, x, site, answer_positions, tokens)
+
+
+def _resume_hooked(
+    model: Any, x: Tensor, site: ResidSite, answer_positions: Tensor, tokens: Tensor
+) -> Tensor:
+    depth = depth_of(model)
+    site = site.at_depth(depth)
+    before: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        before["x"] = activation
+
+    def put(activation: Tensor, hook: Any) -> Tensor:
+        # the stream between attention and MLP is set by what attention adds to it
+        return x - before["x"] if site.after_attention else x
+
+    hooks: list[tuple[str, Any]] = [(site.writer(depth), put)]
+    if site.after_attention:
+        hooks.insert(0, (f"blocks.{site.layer}.hook_resid_pre", keep))
+    return select_positions(model.run_with_hooks(tokens, fwd_hooks=hooks), answer_positions)
+
+
+def resume_functional(
+    p: Parameters, config: ModelConfig, x: Tensor, site: ResidSite, answer_positions: Tensor
+) -> Tensor:
+    """`resume` by the functional transformer: p its parameters by name."""
+    last, site = config.depth - 1, site.at_depth(config.depth)
+    if config.read_layers is not None:
+        start = site.layer
+        if site.after_attention:
+            x = forward.feed_forward(p, config, site.layer, x, no_hook, no_hook)
+            start += 1
+        layout = forward.dense(x[..., 0].detach().long())
+        return select_positions(
+            forward.read_out(p, config, x, layout, start=start), answer_positions
+        )
+    if site.after_attention and site.layer < last:
+        x = forward.feed_forward(p, config, site.layer, x, no_hook, no_hook)
+        site = ResidSite.pre(site.layer + 1)
+    if site <= ResidSite.pre(last):
+        layout = forward.dense(x[..., 0].detach().long())
+        x = forward.blocks(p, config, x, layout, start=site.layer, stop=last)
+        x = forward.attend(p, config, last, x, None, no_hook, no_hook)
+        site = ResidSite.mid(last)
+    rows = select_positions(x, answer_positions)
+    if site.after_attention:
+        rows = forward.feed_forward(p, config, last, rows, no_hook, no_hook)
+    return forward.unembed(p, config, rows)

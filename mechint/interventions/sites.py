@@ -1,0 +1,242 @@
+"""Where an intervention acts: an activation by its hook, and places on the residual stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mechint.errors import ParameterError
+
+Position = int | Literal["answer"] | None
+"""One position, the position of each example's answer, or every position."""
+
+FINAL = 1 << 30
+KINDS = {
+    "hook_attn_out": "attention",
+    "hook_mlp_out": "mlp",
+    "attn.hook_z": "head",
+    "mlp.hook_post": "neuron",
+    "hook_resid_pre": "resid_pre",
+    "hook_resid_mid": "resid_mid",
+    "hook_resid_post": "resid_post",
+}
+"""Hook within a block → what the activation is called."""
+HOOKS = {kind: hook for hook, kind in KINDS.items()}
+HEADS = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_result", "hook_pattern", "hook_attn_scores")
+"""Hooks whose units are heads; the units of all others are the entries of their last axis."""
+
+
+@dataclass(frozen=True, order=True)
+class ResidSite:
+    """A place on the residual stream, in the order of computation.
+
+    >>> ResidSite.pre(0) < ResidSite.mid(0) < ResidSite.pre(1) < ResidSite.final()
+    True
+    >>> str(ResidSite.mid(3)), ResidSite.final().at_depth(2) == ResidSite.pre(2)
+    ('resid_mid 3', True)
+    """
+
+    layer: int
+    after_attention: bool = False
+
+    @classmethod
+    def pre(cls, layer: int) -> ResidSite:
+        """Before block `layer`."""
+        return cls(layer)
+
+    @classmethod
+    def mid(cls, layer: int) -> ResidSite:
+        """Between the attention and the MLP of block `layer`."""
+        return cls(layer, True)
+
+    @classmethod
+    def final(cls) -> ResidSite:
+        """After the last block: what the final norm reads."""
+        return cls(FINAL)
+
+    def at_depth(self, depth: int) -> ResidSite:
+        """This site in a model of `depth` blocks, where the final site stands before block
+        `depth`.
+        """
+        return ResidSite(depth) if self.layer == FINAL else self
+
+    def writer(self, depth: int) -> str:
+        """The hook of the last activation that is added to, or is, the residual stream here."""
+        site = self.at_depth(depth)
+        if site.after_attention:
+            return f"blocks.{site.layer}.hook_attn_out"
+        if site.layer < depth:
+            return f"blocks.{site.layer}.hook_resid_pre"
+        return f"blocks.{depth - 1}.hook_resid_post"
+
+    def __str__(self) -> str:
+        if self.layer == FINAL:
+            return "resid_final"
+        return f"resid_{'mid' if self.after_attention else 'pre'} {self.layer}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An activation, or a part of it: the hook's name, a position, and heads or neurons.
+
+    Args:
+        hook: e.g. "blocks.0.attn.hook_z".
+        pos: a position, "answer" for that of each example's answer, None for all.
+        units: heads of an attention hook, entries of the last axis of any other; () for all.
+
+    >>> print(Site.head(1, 3), "|", Site.mlp(0, pos=2), "|", Site("hook_embed", "answer"))
+    head 1.3 | mlp 0 @ 2 | hook_embed @ answer
+    """
+
+    hook: str
+    pos: Position = None
+    units: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, kind: str, layer: int, pos: Position = None, units: Sequence[int] = ()) -> Site:
+        """By kind: attention, mlp, head, neuron, resid_pre, resid_mid or resid_post."""
+        if kind not in HOOKS:
+            raise ParameterError(f"site kind {kind!r}: expected one of {', '.join(HOOKS)}")
+        return cls(f"blocks.{layer}.{HOOKS[kind]}", pos, tuple(units))
+
+    @classmethod
+    def attention(cls, layer: int, pos: Position = None) -> Site:
+        """What an attention layer adds to the residual stream."""
+        return cls.of("attention", layer, pos)
+
+    @classmethod
+    def head(cls, layer: int, head: int, pos: Position = None) -> Site:
+        """The output z of one head, before W_O."""
+        return cls.of("head", layer, pos, (head,))
+
+    @classmethod
+    def mlp(cls, layer: int, pos: Position = None) -> Site:
+        """What an MLP adds to the residual stream."""
+        return cls.of("mlp", layer, pos)
+
+    @classmethod
+    def neurons(cls, layer: int, neurons: Sequence[int], pos: Position = None) -> Site:
+        """The activations of MLP neurons, after the nonlinearity."""
+        return cls.of("neuron", layer, pos, neurons)
+
+    @classmethod
+    def resid_pre(cls, layer: int, pos: Position = None) -> Site:
+        """The residual stream before a block."""
+        return cls.of("resid_pre", layer, pos)
+
+    # --- what it is -------------------------------------------------------------------------------
+    @property
+    def layer(self) -> int | None:
+        """The block the hook is in; None outside the blocks."""
+        parts = self.hook.split(".")
+        return int(parts[1]) if parts[0] == "blocks" else None
+
+    @property
+    def kind(self) -> str:
+        """What the activation is called: head, mlp, …; the hook itself where it has no name."""
+        name = self.hook.split(".", 2)[2] if self.layer is not None else self.hook
+        return KINDS.get(name, name)
+
+    def __str__(self) -> str:
+        text = self.kind if self.layer is None else f"{self.kind} {self.layer}"
+        text += "".join(f".{unit}" for unit in self.units)
+        return text if self.pos is None else f"{text} @ {self.pos}"
+
+    @property
+    def resid(self) -> ResidSite | None:
+        """Where a change of the activation arrives on the residual stream, linearly; None for what
+        is inside a layer.
+        """
+        if self.hook in ("hook_embed", "hook_pos_embed"):
+            return ResidSite.pre(0)
+        layer = self.layer
+        if layer is None:
+            return None
+        return {
+            "resid_pre": ResidSite.pre(layer),
+            "attention": ResidSite.mid(layer),
+            "head": ResidSite.mid(layer),
+            "resid_mid": ResidSite.mid(layer),
+            "attn.hook_result": ResidSite.mid(layer),
+            "mlp": ResidSite.pre(layer + 1),
+            "neuron": ResidSite.pre(layer + 1),
+            "resid_post": ResidSite.pre(layer + 1),
+        }.get(self.kind)
+
+    def write(self, change: Tensor, weights: Mapping[str, Tensor], n_layers: int) -> Tensor:
+        """(example, [pos,] d_model) what a change of this part adds to the residual stream at
+        `resid`.
+
+        change: as `select` gives the part. n_layers: blocks that hold weights of their own.
+        """
+        assert self.resid is not None, f"{self.hook} does not write to the residual stream"
+        block = f"blocks.{(self.layer or 0) % n_layers}"
+        units = list(self.units) if self.units else slice(None)
+        if self.kind == "head":
+            return change.flatten(-2) @ weights[f"{block}.attn.W_O"][units].flatten(0, 1)
+        if self.kind == "neuron":
+            return change @ weights[f"{block}.mlp.W_out"][units]
+        if self.kind == "attn.hook_result":
+            return change.sum(-2)
+        if self.units:  # entries of the residual stream itself
+            full = change.new_zeros(*change.shape[:-1], weights["unembed.W_U"].shape[0])
+            full[..., units] = change
+            return full
+        return change
+
+    # --- its part of an activation ----------------------------------------------------------------
+    @property
+    def _per_head(self) -> bool:
+        return self.hook.endswith(HEADS)
+
+    def _canonical(self, activation: Tensor) -> Tensor:
+        """A view (example, pos, [head,] …) of the activation: patterns have the head first."""
+        turned = self.hook.endswith(("hook_pattern", "hook_attn_scores"))
+        return activation.transpose(1, 2) if turned else activation
+
+    def select(self, activation: Tensor, answer_positions: Tensor) -> Tensor:
+        """(example, [pos,] …) this part of the activation (example, pos, …); units keep their
+        axis.
+
+        answer_positions: (example,), used where `pos` is "answer".
+        """
+        view = self._canonical(activation)
+        if self.pos == "answer":
+            view = select_positions(view, answer_positions)
+        elif self.pos is not None:
+            view = view[:, self.pos]
+        if not self.units:
+            return view
+        axis = (1 if self.pos is not None else 2) if self._per_head else view.dim() - 1
+        return view.index_select(axis, torch.tensor(self.units, device=view.device))
+
+    def insert(self, activation: Tensor, part: Tensor, answer_positions: Tensor) -> Tensor:
+        """A copy of the activation with this part replaced; differentiable in both."""
+        result = activation.clone()
+        view = self._canonical(result)
+        index: list[object] = [slice(None)] * view.dim()
+        if self.pos == "answer":
+            index[0] = torch.arange(len(view), device=view.device)
+            index[1] = answer_positions
+        elif self.pos is not None:
+            index[1] = self.pos
+        if self.units:
+            axis = 2 if self._per_head else view.dim() - 1
+            index[axis] = torch.tensor(self.units, device=view.device)
+            if self.pos == "answer":  # one row per example, its units side by side
+                index[0] = index[0][:, None]  # type: ignore[index]
+                index[1] = answer_positions[:, None]
+        view[tuple(index)] = part  # type: ignore[index]
+        return result
+
+
+def select_positions(x: Tensor, positions: Tensor) -> Tensor:
+    """x (example, pos, …) at one position per example, positions (example,) -> (example, …)."""
+    first = int(positions[0]) if len(positions) else 0
+    if bool((positions == first).all()):  # a slice, whose gradient needs no scatter
+        return x[:, first]
+    return x[torch.arange(len(x), device=x.device), positions]

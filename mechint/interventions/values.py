@@ -1,0 +1,157 @@
+"""The interventions: small frozen values that say what becomes of an activation at a site."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.interventions.sites import Site
+
+
+@dataclass(frozen=True)
+class Intervention(abc.ABC):
+    """What replaces the part of an activation that `site` names.
+
+    Tensors with a leading example axis follow the examples of the forward they are used in.
+    """
+
+    site: Site
+
+    @abc.abstractmethod
+    def replacement(self, part: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
+        """What stands in place of `part`, as `Site.select` gives it; the same shape."""
+
+    def apply(
+        self,
+        activation: Float[Tensor, "example ..."],
+        answer_positions: Int[Tensor, " example"],
+    ) -> Float[Tensor, "example ..."]:
+        """A copy of the whole activation at the site's hook with the part replaced."""
+        part = self.site.select(activation, answer_positions)
+        new = self.replacement(part).to(activation.dtype)
+        return self.site.insert(activation, new, answer_positions)
+
+    def of_examples(self, rows: slice | Tensor, n: int) -> Intervention:
+        """The intervention on some of `n` examples: values given per example are cut to them."""
+        kept = {
+            field.name: value[rows]
+            for field in dataclasses.fields(self)
+            if field.name in PER_EXAMPLE
+            and isinstance(value := getattr(self, field.name), Tensor)
+            and value.dim() > 1
+            and len(value) == n
+        }
+        return dataclasses.replace(self, **kept)
+
+
+PER_EXAMPLE = ("value", "delta", "toward")
+"""Fields whose first axis may be the examples."""
+
+
+@dataclass(frozen=True)
+class Zero(Intervention):
+    """Set to zero.
+
+    >>> x = torch.ones(1, 2, 3)
+    >>> Zero(Site("hook_embed", pos=0)).apply(x, torch.tensor([1])).tolist()
+    [[[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]]
+    """
+
+    def replacement(self, part: Tensor) -> Tensor:
+        return torch.zeros_like(part)
+
+
+@dataclass(frozen=True)
+class Mean(Intervention):
+    """Set to the mean over examples: `value`, or, when None, the mean over those of the forward.
+
+    `fill_means` computes the value over all examples of a subject.
+    """
+
+    value: Float[Tensor, ...] | None = None
+
+    def replacement(self, part: Tensor) -> Tensor:
+        mean = part.mean(0) if self.value is None else self.value
+        return mean.expand_as(part)
+
+    def of_examples(self, rows: slice | Tensor, n: int) -> Mean:
+        return self
+
+
+@dataclass(frozen=True)
+class Replace(Intervention):
+    """Set to `value`, (example, …) as the site's part or broadcastable to it: another run's
+    activation for activation patching (interchange), other examples' for resampling.
+    """
+
+    value: Float[Tensor, ...]
+
+    def replacement(self, part: Tensor) -> Tensor:
+        return self.value.to(part).expand_as(part)
+
+
+@dataclass(frozen=True)
+class Add(Intervention):
+    """Add `delta`, broadcastable to the site's part: steering, or a change made elsewhere."""
+
+    delta: Float[Tensor, ...]
+
+    def replacement(self, part: Tensor) -> Tensor:
+        return part + self.delta
+
+
+@dataclass(frozen=True)
+class Rotate(Intervention):
+    """Multiply by `rotation` (d, d) along the last axis, about `center` (the origin when None)."""
+
+    rotation: Float[Tensor, "d d"]
+    center: Float[Tensor, ...] | None = None
+
+    def replacement(self, part: Tensor) -> Tensor:
+        if self.center is None:
+            return part @ self.rotation.to(part)
+        return (part - self.center) @ self.rotation.to(part) + self.center
+
+
+@dataclass(frozen=True)
+class ProjectOut(Intervention):
+    """Remove the coordinates in a subspace, or take them from elsewhere: x + B Bᵀ (toward − x).
+
+    basis: (d, k), orthonormal columns, of the last axis. toward: 0 when None (the subspace is
+    projected out); another run's activation is an interchange of the subspace (Geiger et al. 2024),
+    the mean a mean ablation of it.
+
+    >>> x = torch.tensor([[[3.0, 4.0]]])
+    >>> out = ProjectOut(Site("hook_embed"), torch.tensor([[1.0], [0.0]]))
+    >>> out.apply(x, torch.tensor([0])).tolist()
+    [[[0.0, 4.0]]]
+    """
+
+    basis: Float[Tensor, "d k"]
+    toward: Float[Tensor, ...] | None = None
+
+    def replacement(self, part: Tensor) -> Tensor:
+        basis = self.basis.to(part)
+        difference = -part if self.toward is None else self.toward.to(part) - part
+        return part + (difference @ basis) @ basis.T
+
+
+def hooks_of(
+    interventions: Sequence[Intervention], answer_positions: Tensor
+) -> list[tuple[str, Callable[..., Any]]]:
+    """Forward hooks that apply the interventions, in their order, in one run_with_hooks."""
+    hooks: list[tuple[str, Callable[..., Any]]] = []
+    for intervention in interventions:
+
+        def edit(activation: Tensor, hook: Any, one: Intervention = intervention) -> Tensor:
+            return one.apply(activation, answer_positions)
+
+        hooks.append((intervention.site.hook, edit))
+    return hooks

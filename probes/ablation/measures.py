@@ -1,0 +1,187 @@
+"""What every answer loses under each ablation alone, and which neurons matter to first order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.errors import MechintError
+from mechint.interventions import (
+    Intervention,
+    Mean,
+    ProjectOut,
+    RecordedForward,
+    Replace,
+    ResidSite,
+    Site,
+    Zero,
+    activation_gradients,
+    asked,
+    fill_means,
+    select_positions,
+)
+from mechint.task import IGNORE, Batch, Task, rng
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+KINDS = ("attention", "head", "mlp", "direction")
+"""What may be ablated beside neurons."""
+
+
+@dataclass(frozen=True)
+class Ablated:
+    """What is ablated: an activation, or one direction of it, basis (d_model, 1), by number."""
+
+    site: Site
+    basis: Tensor | None = None
+    number: int = 0
+
+    def __str__(self) -> str:
+        if self.basis is None:
+            return str(self.site)
+        return f"direction {self.site.layer}.{self.number}"
+
+    def intervention(self, toward: Tensor | None) -> Intervention:
+        """Removes it: to zero where `toward` is None, else to that value of the site's part."""
+        if self.basis is not None:
+            return ProjectOut(self.site, self.basis, toward)
+        return Zero(self.site) if toward is None else Replace(self.site, toward)
+
+
+def answer_scores(
+    task: Task,
+    logits: Float[Tensor, "*batch example d_vocab_out"],
+    targets: Int[Tensor, "example output"],
+) -> Float[Tensor, "*batch example output 2"]:
+    """Accuracy and loss (nats, float64) of every answer; NaN where there is none."""
+    columns = []
+    for output, part in enumerate(task.output_slices.values()):
+        answers, wanted = logits[..., part], targets[:, output].expand(logits.shape[:-1])
+        loss = F.cross_entropy(
+            answers.double().flatten(0, -2), wanted.flatten(), ignore_index=IGNORE, reduction="none"
+        ).view(wanted.shape)
+        score = torch.stack(((answers.argmax(-1) == wanted).double(), loss), -1)
+        columns.append(score.masked_fill((wanted == IGNORE)[..., None], math.nan))
+    return torch.stack(columns, -2)
+
+
+def neuron_importance(subject: Subject, data: Batch) -> Float[Tensor, "layer neuron"]:
+    """Mean over examples of Σ_pos |∂loss/∂a · a|, a the neuron's activation, loss summed over
+    outputs (nats).
+    """
+    task = subject.task
+    assert task is not None
+    names = [f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)]
+    sums: dict[str, Tensor] = {}
+    for part in chunks(subject, data):
+        positions, targets = asked(part)
+
+        def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
+            return answer_scores(task, select_positions(logits, positions), targets)[
+                ..., 1
+            ].nansum()
+
+        found = activation_gradients(subject.model, part.tokens, names, score)
+        for name, (value, gradient) in found.items():
+            product = (gradient * value).abs().sum((0, 1)).double()
+            sums[name] = sums[name] + product if name in sums else product
+    return torch.stack([sums[name] for name in names]) / len(data)
+
+
+def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[int, list[int]]:
+    """The layer whose neurons matter most together, and its `n` most important neurons."""
+    layer = int(importance.sum(1).argmax())
+    return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
+
+
+def components(
+    subject: Subject, data: Batch, kinds: Sequence[str], directions: int
+) -> list[Ablated]:
+    """All components of these kinds, layer by layer."""
+    result: list[Ablated] = []
+    hooks = subject.model.hook_dict
+    for layer in range(subject.n_layers):
+        for kind in kinds:
+            if kind == "direction":
+                result += _directions(subject, data, layer, directions)
+            elif kind == "head":
+                heads = subject.model.cfg.n_heads
+                result += [Ablated(Site.head(layer, head)) for head in range(heads)]
+            elif (site := Site.of(kind, layer)).hook in hooks:
+                result.append(Ablated(site))
+    return result
+
+
+def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
+    """The first `n` principal components of the residual stream before a block, at the answer."""
+    data = data[: subject.chunk]
+    recorded = RecordedForward(subject.model, data.tokens, asked(data)[0], memory=subject.memory)
+    rows = select_positions(recorded.residual(ResidSite.pre(layer)), recorded.answer_positions)
+    axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:n]
+    site = Site.resid_pre(layer)
+    return [Ablated(site, axis[:, None], number) for number, axis in enumerate(axes)]
+
+
+def ablations(
+    subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
+) -> Iterator[tuple[Batch, RecordedForward, list[Intervention]]]:
+    """Chunk by chunk: the examples, their recorded forward, and the interventions that ablate each
+    component.
+    """
+    hooks = list(dict.fromkeys(one.site.hook for one in ablated))
+    means: dict[str, Tensor] = {}
+    if mode == "mean":
+        filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
+        means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
+    for part in chunks(subject, data):
+        positions, _ = asked(part)
+        recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
+        order = torch.from_numpy(rng("resample", seed).permutation(len(part))).to(subject.device)
+        if not all(bool(torch.isfinite(value).all()) for value in recorded.activations.values()):
+            raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
+        chosen = []
+        for one in ablated:
+            toward = None
+            if mode == "mean":
+                toward = one.site.select(means[one.site.hook][None], positions)
+            elif mode == "resample":
+                toward = one.site.select(recorded.activations[one.site.hook][order], positions)
+            chosen.append(one.intervention(toward))
+        yield part, recorded, chosen
+
+
+def scores(
+    subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
+) -> tuple[Tensor, Tensor]:
+    """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
+    each component alone ablated.
+    """
+    assert subject.task is not None
+    plain, changed = [], []
+    for part, recorded, chosen in ablations(subject, data, ablated, mode, seed):
+        _, targets = asked(part)
+        plain.append(answer_scores(subject.task, recorded.logits, targets))
+        changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
+    return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
+
+
+def chunks(subject: Subject, data: Batch) -> Iterator[Batch]:
+    for start in range(0, len(data), subject.chunk):
+        yield data[slice(start, start + subject.chunk)]
+
+
+def sample(data: Batch, n: int, seed: int) -> Batch:
+    """At most `n` examples, drawn without replacement."""
+    if len(data) <= n:
+        return data
+    order = np.sort(rng("ablation", seed).permutation(len(data))[:n])
+    return data[torch.from_numpy(order).to(data.tokens.device)]

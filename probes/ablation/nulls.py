@@ -1,0 +1,96 @@
+"""What the harm of an ablation is held against: no effect, rotated changes, random neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mechint.interventions import (
+    Add,
+    Site,
+    asked,
+)
+from mechint.results import Null
+from mechint.task import Batch, rng
+from probes.ablation.measures import Ablated, ablations, answer_scores, sample, scores
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+STRONGEST = 4
+"""Of how many components, those with the largest effect, changes are rotated."""
+
+
+def no_effect(increases: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """(n,) the largest mean increase of the loss over all components if none had an effect.
+
+    increases (component, example): the sign of every example's change, the same for all components,
+    is drawn at random (a paired sign-flip test, family-wise over the components).
+    """
+    generator = np.random.default_rng(seed)
+    signs = generator.choice(np.array([-1.0, 1.0]), (increases.shape[1], n))
+    return (increases @ signs / increases.shape[1]).max(0)
+
+
+def rotated(
+    subject: Subject,
+    data: Batch,
+    ablated: Sequence[Ablated],
+    total: Tensor,
+    *,
+    mode: str,
+    n: int,
+    seed: int,
+) -> Null:
+    """The largest loss increase when the strongest components' changes of the residual stream are
+    rotated at random: equal norms, other directions.
+    """
+    assert subject.task is not None
+    chosen = total.topk(min(STRONGEST, len(ablated))).indices.tolist()
+    strongest = [ablated[index] for index in chosen]
+    generator, width = torch.Generator().manual_seed(seed), subject.model.cfg.d_model
+    (part, recorded, interventions), *_ = ablations(subject, data, strongest, mode, seed)
+    _, targets = asked(part)
+    plain = answer_scores(subject.task, recorded.logits, targets)[..., 1].nanmean()
+    written = [recorded.written(one) for one in interventions]
+    samples: list[float] = []
+    for _ in range(n):
+        square = torch.randn(width, width, generator=generator, dtype=torch.float64)
+        rotation = torch.linalg.qr(square)[0].to(recorded.logits)
+        logits = recorded.under([Add(Site(hook), delta @ rotation) for hook, delta in written])
+        losses = answer_scores(subject.task, logits, targets)[..., 1].flatten(1).nanmean(1)
+        samples.append(float((losses - plain).max()))
+    how = (
+        f"the changes that the {len(strongest)} strongest ablations make, rotated at random, "
+        f"on {len(part)} examples"
+    )
+    return Null.sampled("rotated_loss_increase", float(total.max()), samples, how)
+
+
+def random_neurons(
+    subject: Subject,
+    data: Batch,
+    layer: int,
+    neurons: Sequence[int],
+    *,
+    mode: str,
+    examples: int,
+    n: int,
+    seed: int,
+) -> Null:
+    """The loss increase when as many random neurons of the layer are ablated together."""
+    generator, width = rng("neurons", seed), subject.model.cfg.d_mlp
+    sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
+    groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
+    base, ablated = scores(subject, sample(data, examples, seed), groups, mode, seed)
+    increase = (ablated - base)[..., 1].flatten(1).nanmean(-1)
+    return Null.sampled(
+        "neurons_loss_increase",
+        float(increase[0]),
+        increase[1:].numpy(),
+        f"random sets of {len(neurons)} neurons of layer {layer}",
+    )

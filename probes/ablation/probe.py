@@ -1,0 +1,214 @@
+"""The ablation probe: its settings, what it says, and when it says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mechint.config import setting
+from mechint.errors import UnknownNameError
+from mechint.interventions import Site
+from mechint.probe import Need, Probe, Report, performance, unmet_need
+from mechint.results import Null, ProbeResult
+from mechint.task import Batch
+from probes.ablation.measures import (
+    KINDS,
+    Ablated,
+    components,
+    most_important,
+    neuron_importance,
+    sample,
+    scores,
+)
+from probes.ablation.nulls import no_effect, random_neurons, rotated
+from probes.ablation.views import effects_figures, effects_table, say
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+    from mechint.subject import Subject
+
+
+@dataclass(frozen=True)
+class Ablation(Probe):
+    """Which ablation breaks which answer: what does every output lose without a layer, head, neuron
+    or direction?
+
+    A component's activation is replaced, at all positions, by zero, by its mean over examples (per
+    position) or by that of another example ("resample"); effect = accuracy and loss with the
+    ablation minus without, every output apart. A component is *needed* when its ablation raises the
+    mean loss by at least `least` of what the model has over chance (chance loss − loss) and the
+    rise differs from no effect at p ≤ 0.01, family-wise over all components (signs of the
+    per-example changes drawn at random). Beside it stands the median rise of all other components.
+    Found: some component is needed, in a model that answers better than chance.
+
+    Neurons are ranked by mean |∂loss/∂a · a| and the first of them ablated one by one and together,
+    against random sets of the same size in the same layer; directions are principal components of
+    the residual stream before each block. `rotated_loss_increase` says whether changes of the same
+    norm in random directions would harm as much: it speaks of how far an ablation leads away from
+    what the model knows, not of whether the component matters.
+
+    Cost: one forward to record; then all components that enter the residual stream at one site run
+    stacked from there on. Memory: `subject.chunk` examples at a time, stacked forwards within
+    `subject.memory`.
+    """
+
+    name: ClassVar[str] = "ablation"
+    source: ClassVar[str] = "Nanda et al. 2023, Sec. 4; Chan et al. 2022 (resampling ablation)"
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
+    intervenes: ClassVar[bool] = True
+
+    components: tuple[str, ...] = setting(
+        ("attention", "head", "mlp"), "what is ablated: attention, head, mlp, direction"
+    )
+    mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
+    neurons: int = setting(16, "most important neurons, ablated one by one and together", low=0)
+    directions: int = setting(
+        4, "principal components per block, where directions are ablated", low=1
+    )
+    examples: int = setting(1024, "examples, drawn from the subject's", low=2)
+    least: float = setting(
+        0.05, "least rise of the loss, as a share of the model's advantage over chance", low=0
+    )
+    null_examples: int = setting(64, "examples of the rotations", low=2)
+    null_samples: int = setting(99, "rotations, and random sets of neurons", low=1)
+    sign_flips: int = setting(999, "samples of the null of no effect", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in self.components:
+            if kind not in KINDS:
+                raise UnknownNameError.of("ablation component", kind, KINDS)
+
+    def unmet(self, subject: Subject) -> str | None:
+        if not hasattr(subject.model, "blocks"):
+            return "the model has no layers of a transformer"
+        if self.components or (self.neurons and not unmet_need(Need.MLP, subject)):
+            return None
+        return "nothing is left to ablate"
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        roles = ("previous token", "induction")
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(_needed, lambda plant: [library.head(role)(plant) for role in roles]),
+            "heads missed or made up",
+            settings={"examples": 256, "null_examples": 64},
+        )
+        small = {"examples": 64, "null_examples": 16, "null_samples": 9, "neurons": 4}
+        return Calibration((induction,), small)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        assert subject.task is not None
+        data = sample(subject.data, self.examples, seed)
+        ablated = components(subject, data, self.components, self.directions)
+        ranked = self._ranked(subject, data)
+        if ranked is not None:
+            importance, layer, chosen = ranked
+            ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
+        base, changed = scores(subject, data, ablated, self.mode, seed)
+        rise = (changed - base)[..., 1].nanmean(-1).nan_to_num().numpy()  # (component, example)
+        effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
+        total = rise.mean(1)
+        samples = no_effect(rise, self.sign_flips, seed)
+        p_values = (1 + (samples[:, None] >= total).sum(0)) / (1 + len(samples))
+        base = base.nanmean(0)  # (output, 2)
+        report = Report(self, subject)
+        report.update(self._metrics(subject, ablated, base, effect, p_values))
+        report.metric("examples", len(data))
+        report.metric(
+            "largest_loss_increase",
+            float(total.max()),
+            null=samples,
+            how="signs of the per-example changes drawn at random",
+            unit="nats",
+        )
+        few = sample(data, self.null_examples, seed)
+        mean = effect[..., 1].nanmean(-1)
+        options = {"mode": self.mode, "n": self.null_samples, "seed": seed}
+        null = rotated(subject, few, ablated, mean, **options)
+        report.metric(null.metric, null.mean, null=null, unit="nats")
+        if ranked is not None:
+            null = self._neurons(subject, data, layer, chosen, seed)
+            report.metric(null.metric, null.observed, null=null, unit="nats")
+            report.update({"important_neurons": chosen, "neurons_layer": layer})
+            report.array("neuron_importance", importance.cpu().numpy())
+        outputs = [output.name for output in subject.task.outputs]
+        report.table("effects", effects_table(ablated, outputs, base, effect, p_values))
+        report.array("loss_change", effect[..., 1].numpy())
+        report.array("accuracy_change", effect[..., 0].numpy())
+        for name, figure in effects_figures(ablated, outputs, effect, self.mode).items():
+            report.figure(name, figure)
+        say(report, self.least)
+        return report.result()
+
+    def _ranked(self, subject: Subject, data: Batch) -> tuple[Any, int, list[int]] | None:
+        """Importance of every neuron, and the layer and numbers of the most important ones."""
+        if unmet_need(Need.MLP, subject) or not self.neurons:
+            return None
+        importance = neuron_importance(subject, data)
+        return importance, *most_important(importance, self.neurons)
+
+    def _neurons(
+        self, subject: Subject, data: Batch, layer: int, chosen: list[int], seed: int
+    ) -> Null:
+        return random_neurons(
+            subject,
+            data,
+            layer,
+            chosen,
+            mode=self.mode,
+            examples=2 * self.null_examples,
+            n=self.null_samples,
+            seed=seed,
+        )
+
+    def _metrics(
+        self, subject: Subject, ablated: list[Ablated], base: Any, effect: Any, p_values: np.ndarray
+    ) -> dict[str, Any]:
+        assert subject.task is not None
+        total = effect[..., 1].nanmean(-1).numpy()
+        top = int(total.argmax())
+        chance = [subject.task.chance[output.name] for output in subject.task.outputs]
+        loss, accuracy = float(base[:, 1].nanmean()), float(base[:, 0].nanmean())
+        advantage = float(np.mean([one.loss for one in chance])) - loss
+        enough = (total >= self.least * max(advantage, 0.0)) & (p_values <= self.significance)
+        knows = advantage > 0 and any(one.beats_chance for one in performance(subject))
+        needed = [str(ablated[i]) for i in np.argsort(-total) if enough[i] and knows]
+        others = np.delete(total, top)
+        metrics: dict[str, Any] = {
+            "largest_loss_increase": float(total[top]),
+            "accuracy_change": float(effect[top, :, 0].nanmean()),
+            "component": str(ablated[top]),
+            "needed": needed,
+            "share_of_advantage": float(total[top] / advantage) if advantage > 0 else float("nan"),
+            "others_median": float(np.median(others)) if len(others) else float("nan"),
+            "mode": self.mode,
+            "accuracy": accuracy,
+            "loss": loss,
+            "advantage": advantage,
+            "found": bool(needed),
+        }
+        if effect.shape[1] > 1:
+            metrics["breaks_by_output"] = {
+                output.name: str(ablated[int(effect[:, i, 1].argmax())])
+                for i, output in enumerate(subject.task.outputs)
+            }
+        return metrics
+
+
+def _needed(result: ProbeResult) -> list[str]:
+    """Heads without which the loss grows by more than half a nat, for the calibration."""
+    columns = result.tables["effects"].columns
+    return [
+        "L{}H{}".format(*name.removeprefix("head ").split("."))
+        for name, change in zip(columns["component"], columns["loss_change"], strict=True)
+        if name.startswith("head ") and change > 0.5
+    ]

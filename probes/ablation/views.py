@@ -1,0 +1,111 @@
+"""The ablation probe's sentence, table and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mechint import figures
+from mechint.probe import Report
+from mechint.results import Table
+from probes.ablation.measures import Ablated
+
+
+def say(report: Report, least: float) -> None:
+    """The findings: which ablation does most harm, what else is needed, and which neurons."""
+    metrics, nulls = report.metrics, report.nulls
+    mode, top = metrics["mode"].capitalize(), metrics["component"]
+    rise = metrics["largest_loss_increase"]
+    needed = metrics["needed"]
+    more = f" and {len(needed) - 8} more" if len(needed) > 8 else ""
+    also = f"; needed: {', '.join(needed[:8])}{more}" if len(needed) > 1 else ""
+    report.finding(
+        f"{mode} ablation of {top} does most harm: loss {rise:+.3g} nats, accuracy "
+        f"{metrics['accuracy_change']:+.1%}, the other components {metrics['others_median']:+.2g} "
+        f"nats at the median{also}.",
+        otherwise=(
+            f"No single ablation breaks the answer: the largest change of the loss is "
+            f"{rise:+.3g} nats ({top}), {metrics['share_of_advantage']:.1%} of what the model has "
+            f"over chance."
+        ),
+        holds=metrics["found"],
+        null="largest_loss_increase",
+        effect=metrics["share_of_advantage"],
+        least=least,
+        n=metrics["examples"],
+        causal=True,
+    )
+    if "neurons_loss_increase" in nulls and metrics["found"]:
+        null = nulls["neurons_loss_increase"]
+        where = f"{len(metrics['important_neurons'])} neurons of layer {metrics['neurons_layer']}"
+        report.finding(
+            f"The most important {where} together: loss {null.observed:+.3g} nats, as many random "
+            f"ones {null.mean:+.3g}.",
+            otherwise=(
+                f"The most important {where} together ({null.observed:+.3g} nats) do no more harm "
+                f"than as many random ones ({null.mean:+.3g} nats)."
+            ),
+            null="neurons_loss_increase",
+            causal=True,
+        )
+
+
+def effects_table(
+    ablated: Sequence[Ablated],
+    outputs: Sequence[str],
+    base: Tensor,
+    effect: Tensor,
+    p_values: np.ndarray,
+) -> Table:
+    rows = [(one, i) for one in range(len(ablated)) for i in range(len(outputs))]
+    columns: dict[str, Sequence[Any]] = {
+        "component": [str(ablated[one]) for one, _ in rows],
+        "output": [outputs[i] for _, i in rows],
+        "accuracy_change": [float(effect[one, i, 0]) for one, i in rows],
+        "loss_change": [float(effect[one, i, 1]) for one, i in rows],
+        "accuracy": [float(base[i, 0] + effect[one, i, 0]) for one, i in rows],
+        "p_value": [float(p_values[one]) for one, _ in rows],
+    }
+    return Table(
+        columns,
+        (
+            "One row per component and output: with the ablation minus without; p_value against "
+            "no effect, family-wise over the components, for the mean over outputs."
+        ),
+        {"loss_change": "nats", "accuracy_change": "share", "accuracy": "share"},
+    )
+
+
+def effects_figures(
+    ablated: Sequence[Ablated], outputs: Sequence[str], effect: Tensor, mode: str
+) -> dict[str, Any]:
+    names = [str(component) for component in ablated]
+    words = {
+        "x": names,
+        "title": f"{mode.capitalize()} ablation",
+        "x_title": "component (layer.index)",
+    }
+    if len(outputs) == 1:
+        caption = "The higher the bar, the more the answer needs the component."
+        return {
+            "loss": figures.bars(
+                series={"ablated": effect[:, 0, 1].tolist()},
+                y_title="loss increase (nats)",
+                caption=caption,
+                **words,
+            )
+        }
+    return {
+        "accuracy": figures.heatmap(
+            effect[..., 0].T.tolist(),
+            y=list(outputs),
+            y_title="output",
+            z_title="accuracy change (share)",
+            diverging=True,
+            caption="Which ablation breaks which output: the bluer, the more its accuracy falls.",
+            **words,
+        )
+    }

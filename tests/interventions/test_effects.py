@@ -1,0 +1,119 @@
+"""Loss under interventions against weights edited by hand, and errors."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.interventions import (
+    Mean,
+    ProjectOut,
+    Replace,
+    Site,
+    Zero,
+    fill_means,
+    logits_under,
+    loss_under,
+)
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+
+
+@pytest.fixture
+def subject() -> Subject:
+    task = TASKS["modular-arithmetic"](p=7)
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, init_mode="d_model", **shape)
+    return Subject(HookedTransformer(config, seed=0).double(), task)
+
+
+def edited(subject: Subject, name: str, change) -> dict[str, float]:
+    model = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        change(model.get_parameter(name))
+    return Subject(model, subject.task).loss()
+
+
+def test_nothing_done_is_the_loss(subject: Subject) -> None:
+    assert loss_under(subject) == pytest.approx(subject.loss(), abs=1e-12)
+    assert torch.allclose(logits_under(subject), subject.logits())
+
+
+def test_a_zeroed_head_is_a_zeroed_w_o(subject: Subject) -> None:
+    expected = edited(subject, "blocks.1.attn.W_O", lambda w: w[1].zero_())
+    assert loss_under(subject, [Zero(Site.head(1, 1))]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_direction_projected_out_of_the_embedding(subject: Subject) -> None:
+    """As an intervention on activations and as a weight that stands in for W_E."""
+    axis = torch.linalg.qr(torch.randn(8, 2, generator=torch.Generator().manual_seed(1)))[0]
+    axis = torch.linalg.qr(axis.double())[0]
+    embedding = subject.model.W_E.detach()
+    without = embedding - embedding @ axis @ axis.T
+    expected = edited(subject, "embed.W_E", lambda w: w.copy_(without))
+    by_hook = loss_under(subject, [ProjectOut(Site("hook_embed"), axis)])
+    by_weight = loss_under(subject, weights={"embed.W_E": without})
+    assert by_hook == pytest.approx(expected, abs=1e-12)
+    assert by_weight == pytest.approx(expected, abs=1e-12)
+    assert torch.equal(subject.model.W_E, embedding)
+
+
+def test_a_frequency_removed_from_a_planted_embedding_costs_the_answer() -> None:
+    plant = planted.modular_addition(31, (3, 8, 12))
+    subject = plant.subject
+    angles = 2 * torch.pi * torch.arange(31, dtype=torch.float64) / 31
+    embedding = subject.model.W_E.detach()
+    rises = {}
+    for k in (3, 5):
+        waves = torch.stack([torch.cos(k * angles), torch.sin(k * angles)])
+        waves = (waves / waves.norm(dim=1, keepdim=True)).to(embedding)
+        without = embedding.clone()
+        without[:31] -= waves.T @ (waves @ embedding[:31])
+        (name,) = subject.loss()
+        rises[k] = loss_under(subject, weights={"embed.W_E": without})[name] - subject.loss()[name]
+    assert rises[3] > 0.01
+    assert abs(rises[5]) < 1e-3
+
+
+def test_values_per_example_follow_the_chunks(subject: Subject) -> None:
+    order = torch.randperm(49, generator=torch.Generator().manual_seed(0))
+    value = subject.activation("blocks.0.mlp.hook_post")[order]
+    one = [Replace(Site("blocks.0.mlp.hook_post", "answer"), value[:, -1])]
+    whole = logits_under(subject, one)
+    small = Subject(subject.model, subject.task, chunk=5)
+    assert torch.allclose(logits_under(small, one), whole)
+
+
+def test_means_are_taken_over_all_examples(subject: Subject) -> None:
+    small = Subject(subject.model, subject.task, chunk=5)
+    one = [Mean(Site.mlp(0)), Zero(Site.head(1, 0)), Mean(Site.attention(1, "answer"))]
+    assert torch.allclose(logits_under(small, one), logits_under(subject, one))
+    filled = fill_means(small, one)
+    expected = subject.activation("blocks.0.hook_mlp_out").mean(0)
+    assert torch.allclose(filled[0].value, expected)  # type: ignore[attr-defined]
+    assert filled[1] is one[1]
+
+
+def test_the_model_is_as_before_after_an_error(subject: Subject) -> None:
+    before = copy.deepcopy(subject.model.state_dict())
+    with pytest.raises(RuntimeError):
+        logits_under(subject, [Replace(Site.mlp(0), torch.zeros(3, 3))])
+    assert all(not point.fwd_hooks for point in subject.model.hook_dict.values())
+    assert all(torch.equal(value, before[k]) for k, value in subject.model.state_dict().items())
+
+
+def test_errors(subject: Subject) -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean 'blocks\.0\.hook_mlp_out'"):
+        loss_under(subject, [Zero(Site("blocks.0.hook_mlp_ou"))])
+    with pytest.raises(UnknownNameError, match=r"did you mean 'embed\.W_E'"):
+        loss_under(subject, weights={"embed.W_e": torch.zeros(8, 8)})
+    with pytest.raises(ParameterError, match=r"embed.W_E has shape \(2, 2\), expected \(8, 8\)"):
+        loss_under(subject, weights={"embed.W_E": torch.zeros(2, 2)})
+    with pytest.raises(ParameterError, match="site kind 'heads': expected one of attention"):
+        Site.of("heads", 0)

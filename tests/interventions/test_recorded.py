@@ -1,0 +1,207 @@
+"""Forwards resumed from a site equal hooked forwards from the tokens, over shapes of models."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mechint.config import ModelConfig
+from mechint.interventions import (
+    Add,
+    Intervention,
+    Mean,
+    ProjectOut,
+    RecordedForward,
+    Replace,
+    ResidSite,
+    Rotate,
+    Site,
+    Zero,
+    activation_gradients,
+    hooks_of,
+    resume,
+    resumes,
+    select_positions,
+)
+from mechint.models.transformer import HookedTransformer
+
+CONFIGS = st.builds(
+    ModelConfig,
+    n_layers=st.integers(1, 3),
+    n_loops=st.integers(1, 2),
+    d_model=st.just(8),
+    n_heads=st.sampled_from([1, 2]),
+    d_vocab=st.just(7),
+    d_vocab_out=st.just(5),
+    n_ctx=st.just(4),
+    act_fn=st.sampled_from(["relu", "gelu"]),
+    normalization_type=st.sampled_from([None, "LN", "LNPre"]),
+    attn_only=st.booleans(),
+    attention_dir=st.sampled_from(["causal", "bidirectional"]),
+    use_bias=st.booleans(),
+    init_mode=st.just("d_model"),
+)
+
+
+def hooked(
+    model: HookedTransformer, tokens: torch.Tensor, positions: torch.Tensor, one: Intervention
+) -> torch.Tensor:
+    """The same intervention by a plain hooked forward."""
+    with torch.no_grad():
+        logits = model.run_with_hooks(tokens, fwd_hooks=hooks_of([one], positions))
+    return select_positions(logits, positions)
+
+
+def every_intervention(model: HookedTransformer, generator: torch.Generator) -> list[Intervention]:
+    """Each kind of intervention at each kind of site, at all positions, at one, and at the
+    answer.
+    """
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    basis, rotation = (torch.linalg.qr(random(8, k))[0] for k in (2, 8))
+    result: list[Intervention] = []
+    for layer in range(model.config.depth):
+        for pos in (None, 0, 3, "answer"):
+            heads = Site.of("head", layer, pos, (0,))
+            resid = Site.resid_pre(layer, pos)
+            spread = () if pos is not None else (4,)
+            result += [Zero(heads), Mean(Site.attention(layer, pos)), Rotate(resid, rotation)]
+            result += [ProjectOut(resid, basis), Replace(resid, random(5, *spread, 8))]
+            result += [Add(Site.attention(layer, pos), random(5, *spread, 8))]
+            if not model.config.attn_only:
+                result += [Zero(Site.neurons(layer, (1, 3), pos)), Zero(Site.mlp(layer, pos))]
+                last = Site.of("resid_post", layer, pos)
+                result += [ProjectOut(last, basis, random(5, *spread, 8))]
+    return [*result, Zero(Site("hook_pos_embed", 1)), Zero(Site("blocks.0.attn.hook_v"))]
+
+
+def model_and_tokens(
+    config: ModelConfig, seed: int
+) -> tuple[HookedTransformer, torch.Tensor, torch.Tensor, torch.Generator]:
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, config.d_vocab, (5, config.n_ctx), generator=generator)
+    reads = torch.randint(0, config.n_ctx, (5,), generator=generator)
+    return HookedTransformer(config, seed=seed).double(), tokens, reads, generator
+
+
+@settings(max_examples=20)
+@given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
+def test_under_equals_hooked(config: ModelConfig, seed: int, memory: int) -> None:
+    model, tokens, positions, generator = model_and_tokens(config, seed)
+    chosen = every_intervention(model, generator)
+    names = {one.site.hook for one in chosen}
+    recorded = RecordedForward(model, tokens, positions, names, memory)
+    assert torch.allclose(recorded.logits, select_positions(model(tokens), positions), atol=1e-10)
+    for one, branched in zip(chosen, recorded.under(chosen), strict=True):
+        expected = hooked(model, tokens, positions, one)
+        assert torch.allclose(branched, expected, atol=1e-10), one.site
+
+
+@settings(max_examples=5)
+@given(config=CONFIGS, seed=st.integers(0, 1000), memory=st.sampled_from([1, 1 << 28]))
+def test_plain_hooks_equal_resumed_forwards(config: ModelConfig, seed: int, memory: int) -> None:
+    """What a model that cannot resume is served by gives the same numbers."""
+    model, tokens, positions, generator = model_and_tokens(config, seed)
+    chosen = every_intervention(model, generator)
+    names = {one.site.hook for one in chosen}
+    foreign = Foreign(model)
+    assert not resumes(foreign)
+    ours, theirs = (
+        RecordedForward(one, tokens, positions, names, memory) for one in (model, foreign)
+    )
+    assert torch.allclose(theirs.logits, ours.logits, atol=1e-10)
+    assert torch.allclose(theirs.under(chosen), ours.under(chosen), atol=1e-10)
+    sites = [ResidSite.final()]
+    for layer in range(config.depth):
+        sites += [ResidSite.pre(layer), ResidSite.mid(layer)]
+    for site in sites:
+        x = ours.residual(site)
+        assert torch.allclose(theirs.residual(site), x, atol=1e-10), site
+        x = x + torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        logits = [
+            resume(one, x, site, positions, tokens=tokens).detach() for one in (model, foreign)
+        ]
+        assert torch.allclose(*logits, atol=1e-10), site
+
+
+class Foreign:
+    """A hooked model that only runs from its tokens."""
+
+    def __init__(self, model: HookedTransformer) -> None:
+        self.run_with_hooks, self.cfg = model.run_with_hooks, model.cfg
+
+
+def test_output_groups_that_left_early_keep_their_answer() -> None:
+    config = ModelConfig(
+        n_layers=2,
+        d_model=8,
+        n_heads=2,
+        d_vocab=7,
+        d_vocab_out=5,
+        n_ctx=4,
+        output_sizes=(2, 3),
+        read_layers=(1, 2),
+    )
+    model, tokens, positions, generator = model_and_tokens(config, 0)
+    sites = [Site.attention(0), Site.mlp(0), Site.resid_pre(1), Site.attention(1), Site.mlp(1)]
+    edits = [
+        Add(site, torch.randn(5, 4, 8, generator=generator, dtype=torch.float64)) for site in sites
+    ]
+    recorded = RecordedForward(model, tokens, positions, {site.hook for site in sites})
+    for one, branched in zip(edits, recorded.under(edits), strict=True):
+        assert torch.allclose(branched, hooked(model, tokens, positions, one), atol=1e-10)
+        late = one.site in sites[2:]
+        assert torch.equal(branched[:, :2], recorded.logits[:, :2]) == late
+
+
+def test_resume_is_differentiable() -> None:
+    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
+    model, tokens, positions, _ = model_and_tokens(config, 1)
+    x = RecordedForward(model, tokens, positions).residual(ResidSite.pre(1))
+    gradients = []
+    for one in (model, Foreign(model)):
+        y = x.detach().clone().requires_grad_()
+        logits = resume(one, y, ResidSite.pre(1), positions, tokens=tokens)
+        gradients.append(torch.autograd.grad(logits[:, 2].sum(), y)[0])
+    y = x.detach().clone().requires_grad_()
+    logits = select_positions(model(y, start_at_layer=1), positions)
+    (expected,) = torch.autograd.grad(logits[:, 2].sum(), y)
+    for gradient in gradients:
+        assert torch.allclose(gradient, expected, atol=1e-10)
+
+
+def test_activation_gradients_by_finite_differences() -> None:
+    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
+    model, tokens, positions, generator = model_and_tokens(config, 2)
+    site, step = Site.head(0, 1), 1e-5
+
+    def score(logits: torch.Tensor) -> torch.Tensor:
+        return select_positions(logits, positions)[:, 3].square().sum()
+
+    for one in (model, Foreign(model)):
+        found = activation_gradients(one, tokens, [site.hook, "hook_embed"], score)
+        value, gradient = found[site.hook]
+        direction = torch.randn(value[:, :, [1]].shape, generator=generator, dtype=torch.float64)
+        up, down = (
+            float(
+                score(
+                    model.run_with_hooks(
+                        tokens, fwd_hooks=hooks_of([Add(site, sign * step * direction)], positions)
+                    )
+                ).detach()
+            )
+            for sign in (1, -1)
+        )
+        expected = (up - down) / (2 * step)
+        assert float((gradient[:, :, [1]] * direction).sum()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_hooks_do_not_run_where_a_model_resumes() -> None:
+    config = ModelConfig(d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
+    model, tokens, positions, _ = model_and_tokens(config, 0)
+    model.hook_embed.add_hook(lambda tensor, hook: pytest.fail("a hook of the model ran"))
+    RecordedForward(model, tokens, positions)
