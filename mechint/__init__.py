@@ -21,6 +21,7 @@ _PUBLIC = {
     "load": "mechint.checkpoints",
     "load_checkpoint": "mechint.checkpoints",
     "train": "mechint.training",
+    "runs": "mechint.run_table",
     "Subject": "mechint.subject",
     "Task": "mechint.task",
     "FiniteTask": "mechint.task",

@@ -24,7 +24,7 @@ FLOORS = [
     ["models", "figures"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals"],
     ["probe", "finding"],
-    ["training", "report"],
+    ["training", "report", "run_table"],
     ["testing", "sweeps", "studies", "calibration", "demo"],
     ["cli", "__main__"],
 ]

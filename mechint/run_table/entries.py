@@ -1,0 +1,199 @@
+"""One row of a table of models: where it is, what is known of it without opening it, and what is
+kept beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.errors import CheckpointError, MechintError, RunError
+from mechint.files import write_text
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
+CACHE = "probes/table"
+"""Where a run keeps the columns that probes gave."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model: a checkpoint file, a run directory (its last weights), or a run at one step."""
+
+    path: Path
+    name: str
+    step: int | None = None
+
+    @property
+    def is_run(self) -> bool:
+        return (self.path / CONFIG).is_file()
+
+    @property
+    def weights(self) -> Path:
+        """The file that holds the weights."""
+        if not self.is_run:
+            return self.path
+        if self.step is None:
+            return self.path / LAST
+        return self.path / KEPT / f"step-{self.step:08d}.pt"
+
+    def steps(self) -> list[Entry]:
+        """An entry per kept checkpoint; itself where none is kept."""
+        found = sorted((self.path / KEPT).glob("step-*.pt")) if self.is_run else []
+        steps = [int(match[1]) for file in found if (match := re.match(r"step-(\d+)$", file.stem))]
+        return [Entry(self.path, self.name, step) for step in steps] or [self]
+
+    def subject(self) -> Subject:
+        """The model as probes are given it.
+
+        Raises:
+            CheckpointError: it cannot be opened.
+        """
+        from mechint.checkpoints import load_checkpoint
+
+        return load_checkpoint(self.weights).subject()
+
+    def describe(self) -> dict[str, Any]:
+        """Path, name, status, step, settings and the metrics at that step, without the model."""
+        row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
+        if not self.is_run:
+            return row
+        config = _json(self.path / CONFIG)
+        metrics = [row for row in _rows(self.path / METRICS) if "step" in row]
+        upto = [row for row in metrics if self.step is None or row["step"] <= self.step]
+        last = dict(upto[-1]) if upto else {}
+        measured_at = last.pop("step", None)
+        row["status"] = self._status(config, measured_at)
+        row["step"] = measured_at if self.step is None else self.step
+        return row | _flat(config) | last
+
+    def _status(self, config: Mapping[str, Any], step: Any) -> str:
+        if not (self.path / LAST).is_file():
+            return "unfinished" if step is not None else "waiting"
+        wanted = (config.get("train") or {}).get("steps")
+        return "finished" if self.step is not None or step == wanted else "stopped"
+
+    # --- what is kept beside it -------------------------------------------------------------------
+    def _file(self, key: Mapping[str, Any]) -> Path | None:
+        """Where the columns of `key` are kept: named by the probe, its settings and the weights."""
+        if not self.is_run:
+            return None
+        text = json.dumps({**key, "weights": _digest_of(self.weights)}, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self.path / CACHE / f"{key['probe']}-{digest}.json"
+
+    def cached(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The columns kept under `key`; None where there are none, or they cannot be read."""
+        try:
+            file = self._file(key)
+            return json.loads(file.read_text(encoding="utf-8")) if file else None
+        except (OSError, ValueError):
+            return None
+
+    def keep(self, key: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+        """Keep `columns` beside the run; a directory that cannot be written keeps nothing."""
+        try:
+            if file := self._file(key):
+                write_text(file, json.dumps(dict(columns)))
+        except (OSError, RunError):
+            return
+
+
+@cache
+def _digest(path: Path, size: int, changed: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _digest_of(path: Path) -> str:
+    stat = path.stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file}: cannot be read: {str(error)[:200]}") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{file}: expected an object, got {type(data).__name__}")
+    return data
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that are whole."""
+    rows = []
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's config.json as columns: "task", "seed", "task.p", "model.d_model", "train.lr"."""
+    task, train = config.get("task") or {}, config.get("train") or {}
+    row = {"task": task.get("name"), "seed": train.get("seed")}
+    parts = {"task": task.get("parameters") or {}, "model": config.get("model") or {}}
+    for part, values in {**parts, "train": train}.items():
+        for name, value in values.items():
+            if (part, name) != ("train", "seed"):
+                row[f"{part}.{name}"] = (
+                    json.dumps(value) if isinstance(value, list | dict) else value
+                )
+    return row
+
+
+def natural(text: str) -> list[Any]:
+    """A key under which "seed=10" comes after "seed=9".
+
+    >>> sorted(["seed=10", "seed=9"], key=natural)
+    ['seed=9', 'seed=10']
+    """
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
+    ]
+
+
+def find_entries(path: Path) -> list[Entry]:
+    """The models under `path`: the file, the run, or all runs in the folder in natural order.
+
+    Raises:
+        CheckpointError: nothing there is a model.
+    """
+    try:
+        if not path.exists():
+            raise CheckpointError(f"{path}: there is no such file or directory")
+        if path.is_file() or (path / CONFIG).is_file():
+            return [Entry(path, path.name)]
+        found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+    runs = [file.parent for file in found if "task" in _known(file)]
+    if runs:
+        return [Entry(run, str(run.relative_to(path))) for run in runs]
+    if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
+        return [Entry(path, path.name)]
+    raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """The run's configuration, or {} where the file belongs to something else."""
+    try:
+        return _json(file)
+    except MechintError:
+        return {}

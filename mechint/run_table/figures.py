@@ -1,0 +1,61 @@
+"""Columns of a table of models as a figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechint import figures
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.results import Figure
+
+
+def figure_of(
+    rows: Sequence[Mapping[str, Any]], x: str, y: Sequence[str], color: str | None
+) -> Figure:
+    """`y` over `x`: the mean of the rows that share `x` and `color`, and their range as a band.
+
+    Raises:
+        UnknownNameError: no such column. ParameterError: it holds no numbers.
+    """
+    columns = {name for row in rows for name in row}
+    for name in (x, *y, *([color] if color else [])):
+        if name not in columns:
+            raise UnknownNameError.of("column", name, columns)
+    curves: dict[str, dict[float, list[float]]] = {}
+    for column in y:
+        for row in rows:
+            if not _number(row.get(x)) or not _number(row.get(column)):
+                continue
+            parts = [column] if len(y) > 1 or not color else []
+            parts += [f"{color} = {row.get(color)}"] if color else []
+            curve = curves.setdefault(", ".join(parts), defaultdict(list))
+            curve[row[x]].append(float(row[column]))
+    if not curves:
+        raise ParameterError(f"figure: columns {x} and {', '.join(y)} share no row with numbers")
+    places = {name: sorted(curve) for name, curve in curves.items()}
+    bands = {
+        name: ([min(curve[at]) for at in places[name]], [max(curve[at]) for at in places[name]])
+        for name, curve in curves.items()
+        if any(len(values) > 1 for values in curve.values())
+    }
+    means = {
+        name: [sum(curve[at]) / len(curve[at]) for at in places[name]]
+        for name, curve in curves.items()
+    }
+    text = "Mean over the models that share a point; the band spans the smallest and largest one."
+    return figures.lines(
+        places,
+        means,
+        title=f"{' and '.join(y)} over {x}",
+        x_title=x,
+        y_title=y[0] if len(y) == 1 else "value",
+        caption=text if bands else "One point per model.",
+        bands=bands,
+        markers=True,
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

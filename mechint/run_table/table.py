@@ -1,0 +1,244 @@
+"""Many models as one table: a run's steps, the runs of a sweep, or any list of checkpoints.
+
+    table = mechint.runs("runs/sweep").probe("fourier").probe("norms")
+    table.frame()                      # one row per model: configuration, metrics, probe columns
+    table.over_steps().probe("progress").csv("steps.csv")
+
+A table is lazy: models are opened when `frame`, `csv` or `figure` asks for a column that is not
+cached. What a probe gave is kept beside the run under the probe's settings and the weights, so that
+an interrupted table goes on where it stopped. Memory: one model at a time and worker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.errors import CheckpointError, MechintError, ParameterError
+from mechint.files import write_text
+from mechint.probe import Probe
+from mechint.registry import PROBES
+from mechint.results import ProbeResult
+from mechint.run_table.entries import Entry, find_entries
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mechint.results import Figure
+
+MAX_ITEMS = 12
+"""Members of a metric that is a mapping, up to which each becomes a column of its own."""
+Report = Callable[[int, int, str], None]
+"""Called with how many models are done, how many there are, and the latest one's name."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A probe with its settings and seed, as columns of the table."""
+
+    probe: Probe
+    seed: int = 0
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the numbers depend on besides the model."""
+        name, settings = self.probe.name, self.probe.to_dict()
+        return {"probe": name, "settings": settings, "seed": self.seed, **self.arguments}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A lazy table of models; every method that adds something returns a new table.
+
+    entries: the models, in the order of the paths given; measurements: the probes whose numbers are
+    columns; workers: processes that measure, one thread each.
+    """
+
+    entries: tuple[Entry, ...]
+    measurements: tuple[Measurement, ...] = ()
+    workers: int = 1
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __repr__(self) -> str:
+        names = ", ".join(measurement.probe.name for measurement in self.measurements)
+        return f"Runs({len(self)} models{f', probes {names}' if names else ''})"
+
+    # --- what is asked ----------------------------------------------------------------------------
+    def probe(self, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Runs:
+        """The table with the numbers of a probe as columns ``NAME.metric``.
+
+        Args:
+            name: of the registry; settings: fields of the probe.
+            answer: which answer is asked about, as in `mechint.Subject.with_answer`.
+
+        Raises:
+            UnknownNameError, ParameterError: no such probe or setting.
+        """
+        arguments = {} if answer is None else {"answer": answer}
+        added = Measurement(PROBES[name].from_dict(settings), seed, arguments)
+        return dataclasses.replace(self, measurements=(*self.measurements, added))
+
+    def over_steps(self) -> Runs:
+        """One row per kept checkpoint of every run, in place of one per run.
+
+        Raises:
+            CheckpointError: no run here keeps checkpoints.
+        """
+        entries = tuple(step for entry in self.entries for step in entry.steps())
+        if all(entry.step is None for entry in entries):
+            raise CheckpointError(
+                f"{self.entries[0].path}: keeps no checkpoints to look at over steps; "
+                "train with --set checkpoints=log"
+            )
+        return dataclasses.replace(self, entries=entries)
+
+    def with_workers(self, workers: int) -> Runs:
+        """The table measured by `workers` processes."""
+        if not 1 <= workers <= 256:
+            raise ParameterError(f"runs: workers={workers}: expected 1 to 256")
+        return dataclasses.replace(self, workers=workers)
+
+    # --- what is answered -------------------------------------------------------------------------
+    def rows(self, report: Report | None = None) -> list[dict[str, Any]]:
+        """One mapping per model: path, name, status, step, configuration, metrics, probe columns.
+
+        A model that a probe refuses has the reason under ``NAME.error``; the others go on.
+        """
+        measured = self._measured(report or (lambda done, of, name: None))
+        rows = [
+            entry.describe() | columns
+            for entry, columns in zip(self.entries, measured, strict=True)
+        ]
+        return [_without_constants(row, rows) for row in rows]
+
+    def frame(self, report: Report | None = None) -> pd.DataFrame:
+        """The table as a DataFrame, one row per model."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows(report))
+
+    def csv(self, path: str | Path, report: Report | None = None) -> Path:
+        """Write the table as CSV; RunError if `path` cannot be written."""
+        write_text(path, self.frame(report).to_csv(index=False))
+        return Path(path)
+
+    def figure(self, x: str, y: str | Sequence[str], color: str | None = None) -> Figure:
+        """Columns `y` over column `x`; one curve per value of column `color`, means over the rest
+        with the range of the rows as a band.
+
+        Raises:
+            ParameterError: no such column.
+        """
+        from mechint.run_table.figures import figure_of
+
+        return figure_of(self.rows(), x, [y] if isinstance(y, str) else list(y), color)
+
+    # --- measuring --------------------------------------------------------------------------------
+    def _measured(self, report: Report) -> list[dict[str, Any]]:
+        """The probe columns of every entry, from the cache where they are there."""
+        jobs = [
+            (index, entry, measurement)
+            for index, entry in enumerate(self.entries)
+            for measurement in self.measurements
+        ]
+        columns: list[dict[str, Any]] = [{} for _ in self.entries]
+        for done, (index, found) in enumerate(_run_jobs(jobs, self.workers), start=1):
+            columns[index].update(found)
+            report(done, len(jobs), self.entries[index].name)
+        return columns
+
+
+Job = tuple[int, Entry, Measurement]
+
+
+def _run_jobs(jobs: Sequence[Job], workers: int) -> Iterable[tuple[int, dict[str, Any]]]:
+    """(index of the entry, its columns) of every job, in order; cached ones open no model."""
+    if workers == 1 or len(jobs) < 2:
+        yield from map(_job, jobs)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        yield from pool.map(_job, jobs)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _job(job: Job) -> tuple[int, dict[str, Any]]:
+    index, entry, measurement = job
+    return index, measure(entry, measurement)
+
+
+def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
+    """The columns of one probe on one model; read from beside the run where they are kept."""
+    cached = entry.cached(measurement.key)
+    if cached is not None:
+        return cached
+    name = measurement.probe.name
+    try:
+        arguments = dict(measurement.arguments)
+        result = measurement.probe.run(entry.subject(), seed=measurement.seed, **arguments)
+    except MechintError as error:
+        return {f"{name}.error": " ".join(str(error).split())}
+    columns = columns_of(name, result)
+    entry.keep(measurement.key, columns)
+    return columns
+
+
+def columns_of(name: str, result: ProbeResult) -> dict[str, Any]:
+    """A result's metrics as flat columns, p-values as ``METRIC.p``; long lists as JSON text."""
+    columns: dict[str, Any] = {f"{name}.status": result.status}
+    for metric, value in result.to_dict(arrays=False, figures=False)["metrics"].items():
+        if isinstance(value, Mapping) and len(value) <= MAX_ITEMS:
+            columns |= {f"{name}.{metric}.{key}": _cell(item) for key, item in value.items()}
+        else:
+            columns[f"{name}.{metric}"] = _cell(value)
+        if metric in result.null:
+            columns[f"{name}.{metric}.p"] = result.null[metric].p_value
+    return columns
+
+
+def _cell(value: Any) -> Any:
+    """A number, text or truth value as it is; anything longer as JSON text."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """`row` without the settings in which no row differs from another."""
+    settings = [name for name in row if name.startswith(("task.", "model.", "train."))]
+    same = {
+        name
+        for name in settings
+        if len(rows) > 1 and all(other.get(name) == row[name] for other in rows)
+    }
+    return {name: value for name, value in row.items() if name not in same}
+
+
+def runs(paths: str | Path | Iterable[str | Path], *, workers: int = 1) -> Runs:
+    """A table of the models under `paths`: checkpoints, runs, folders of runs, sweeps.
+
+    Args:
+        paths: one path or several; a folder is searched for runs to any depth, in natural order.
+        workers: processes that measure.
+
+    Raises:
+        CheckpointError: a path that is not there, or that holds neither a checkpoint nor a run.
+    """
+    places = [paths] if isinstance(paths, str | Path) else list(paths)
+    entries = [entry for place in places for entry in find_entries(Path(place))]
+    if not entries:
+        raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
+    return Runs(tuple(entries)).with_workers(workers)

@@ -1,0 +1,141 @@
+"""Tables of models: rows from runs, sweeps and checkpoints, probe columns, caching, steps, CSV."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mechint
+import probes
+import tasks
+from mechint.errors import CheckpointError, ParameterError, UnknownNameError
+from mechint.run_table.entries import Entry, natural
+
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
+STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seeds of a tiny run, two widths."""
+    place = tmp_path_factory.mktemp("runs")
+    for width in (16, 24):
+        task = tasks.make("modular-arithmetic", p=7)
+        model = {**SMALL, "d_model": width}
+        mechint.train(task, model, STEPS, seeds=(0, 1, 2), out=place / f"d{width}")
+    return place
+
+
+def test_a_row_per_run_with_what_differs_and_the_last_metrics(folder: Path) -> None:
+    frame = mechint.runs(folder).frame()
+    assert len(frame) == 6
+    assert list(frame["status"]) == ["finished"] * 6
+    assert sorted(frame["model.d_model"]) == [16] * 3 + [24] * 3
+    assert "model.n_heads" not in frame, "the same everywhere"
+    assert set(frame["seed"]) == {0, 1, 2} and set(frame["step"]) == {6}
+    for _, row in frame.iterrows():
+        lines = (Path(row["path"]) / "metrics.jsonl").read_text().splitlines()
+        assert row["test.loss"] == json.loads(lines[-1])["test.loss"]
+
+
+def test_probe_columns_are_the_probe_s_numbers(folder: Path) -> None:
+    table = mechint.runs(folder / "d16").probe("norms").probe("gradients")
+    row = table.rows()[1]
+    subject = mechint.load(Path(row["path"]) / "ckpt.pt")
+    for name in ("norms", "gradients"):
+        metrics = probes.run(name, subject).metrics
+        scalars = {key: value for key, value in metrics.items() if isinstance(value, float)}
+        assert scalars
+        for key, value in scalars.items():
+            assert row[f"{name}.{key}"] == pytest.approx(value, nan_ok=True), key
+
+
+def test_what_was_measured_is_kept_and_goes_with_the_weights(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mechint.runs(folder / "d24").probe("norms")
+    first = table.rows()
+    monkeypatch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
+    assert table.rows() == first
+    other = mechint.runs(folder / "d24").probe("norms", seed=5)
+    with pytest.raises(pytest.fail.Exception, match="opened again"):
+        other.rows()
+    changed = Path(first[0]["path"]) / "ckpt.pt"
+    weights = changed.read_bytes()
+    changed.write_bytes((Path(first[1]["path"]) / "ckpt.pt").read_bytes())
+    with pytest.raises(pytest.fail.Exception, match="opened again"):
+        table.rows()
+    changed.write_bytes(weights)
+
+
+def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:
+    table = mechint.runs(folder / "d16").over_steps().probe("norms")
+    frame = table.frame()
+    kept = sorted((folder / "d16").rglob("step-*.pt"))
+    assert len(frame) == len(kept) >= 6
+    assert (frame.groupby("path")["step"].nunique() == len(kept) // 3).all()
+    by_step = frame.groupby("step")["norms.status"].count()
+    assert (by_step == 3).all()
+
+
+def test_workers_give_the_same_table(folder: Path, tmp_path: Path) -> None:
+    one = mechint.runs(folder / "d16").probe("embedding", permutations=19)
+    alone = one.rows()
+    for file in (folder / "d16").rglob("probes/table/embedding*.json"):
+        file.unlink()
+    assert one.with_workers(2).rows() == alone
+
+
+def test_csv_and_figure(folder: Path, tmp_path: Path) -> None:
+    table = mechint.runs(folder).probe("norms")
+    again = pd.read_csv(table.csv(tmp_path / "t.csv"))
+    assert list(again["name"]) == list(table.frame()["name"])
+    shown = table.figure(x="model.d_model", y="test.loss", color="seed")
+    assert len([trace for trace in shown.spec["data"] if trace.get("mode") != "lines"]) == 3
+    mean = table.figure(x="model.d_model", y="test.loss").spec["data"][-1]
+    frame = table.frame().groupby("model.d_model")["test.loss"].mean()
+    assert np.allclose(mean["y"], frame.to_numpy(), rtol=1e-4)
+    with pytest.raises(UnknownNameError, match=r"test\.los"):
+        table.figure(x="model.d_model", y="test.los")
+
+
+def test_a_refused_model_keeps_its_row(folder: Path) -> None:
+    rows = mechint.runs(folder / "d16").probe("irreps").rows()
+    other = mechint.runs(folder / "d16").probe("subspace").rows()
+    assert len(rows) == len(other) == 3
+    assert all("does not apply" in row["subspace.error"] for row in other)
+
+
+def test_a_checkpoint_file_and_bad_places(folder: Path, tmp_path: Path) -> None:
+    file = next(folder.rglob("ckpt.pt"))
+    (row,) = mechint.runs(file).probe("norms").rows()
+    assert row["path"] == str(file) and row["norms.status"]
+    with pytest.raises(CheckpointError, match="there is no such file"):
+        mechint.runs(tmp_path / "none")
+    with pytest.raises(CheckpointError, match="holds neither a run nor a checkpoint"):
+        mechint.runs(tmp_path)
+    with pytest.raises(CheckpointError, match="keeps no checkpoints"):
+        mechint.runs(file).over_steps()
+    with pytest.raises(ParameterError, match="workers=0"):
+        mechint.runs(file, workers=0)
+    with pytest.raises(UnknownNameError):
+        mechint.runs(file).probe("fouriers")
+
+
+def test_damaged_rows_are_passed_over(folder: Path) -> None:
+    run = next(folder.rglob("metrics.jsonl"))
+    text = run.read_text()
+    run.write_text(text + '{"step": 9, "test.lo')
+    try:
+        assert mechint.runs(run.parent).rows()[0]["step"] == 6
+    finally:
+        run.write_text(text)
+
+
+def test_natural_order() -> None:
+    names = ["a10", "a9", "b", "a", "10", "9"]
+    assert sorted(names, key=natural) == ["9", "10", "a", "a9", "a10", "b"]
