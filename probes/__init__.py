@@ -1,8 +1,15 @@
-"""Measurements on trained models, one module a method: ``probes.run("fourier", subject)``."""
+"""Measurements on trained models, one module per method: ``probes.fourier(subject, factor=3)``.
+
+`names` lists what there is, plug-ins included; nothing is imported before it is used.
+"""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
+
+from mechint.namespace import Call, install, signature
+from mechint.registry import PROBES
 
 if TYPE_CHECKING:
     from mechint.results import ProbeResult
@@ -18,4 +25,15 @@ def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> Probe
     return run_probe(name, subject, seed=seed, **settings)
 
 
-__all__ = ["run"]
+def _make(name: str, kind: type) -> Call:
+    def call(subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
+        return run(name, subject, seed=seed, **settings)
+
+    leading = list(inspect.signature(call).parameters.values())[:2]
+    vars(call)["__signature__"] = signature(kind, leading, "ProbeResult")
+    return call
+
+
+__all__ = ["names", "run"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+install(__name__, PROBES, _make)

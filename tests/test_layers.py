@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 # Rooms from the ground up: a module may import rooms of its own floor and of the floors below it.
 FLOORS = [
     ["errors"],
-    ["registry", "config", "files"],
+    ["registry", "config", "files", "namespace", "stubs"],
     ["groups", "hermite", "jsonable"],
     ["task"],
     ["results", "claim", "activations"],

@@ -1,0 +1,78 @@
+"""Writes ``probes/__init__.pyi`` and ``tasks/__init__.pyi``, from which editors complete settings.
+
+    python -m mechint.stubs
+
+A test holds the files to what this writes, so that a new setting is not forgotten.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from mechint.namespace import Namespace, attribute
+from mechint.registry import PROBES, TASKS, Registry
+
+HEAD = {
+    "probes": '''"""Measurements on trained models; written by ``python -m mechint.stubs``."""
+
+from typing import Any
+
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+
+def names() -> list[str]: ...
+def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult: ...
+''',
+    "tasks": '''"""Tasks whose algorithm is known; written by ``python -m mechint.stubs``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mechint.task import Task
+IMPORTS
+def names() -> list[str]: ...
+def make(name: str, **parameters: Any) -> Task: ...
+''',
+}
+REGISTRIES: dict[str, Registry[type]] = {"probes": PROBES, "tasks": TASKS}
+
+
+def stub(package: str) -> str:
+    """The text of the stub of `package`, "probes" or "tasks": one function per built-in entry."""
+    registry, namespace = REGISTRIES[package], import_module(package)
+    assert isinstance(namespace, Namespace)
+    imports, functions = [], []
+    for name in sorted(registry.builtins):
+        kind, call = registry[name], namespace.call(attribute(name))
+        imports.append(f"from {kind.__module__} import {kind.__name__}")
+        functions.append(_function(attribute(name), inspect.signature(call), call.__doc__ or ""))
+    head = HEAD[package].replace("IMPORTS", "\n".join(sorted(imports)) + "\n")
+    return head + "".join(functions)
+
+
+def _function(name: str, signature: inspect.Signature, doc: str) -> str:
+    lines, keywords = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+            lines.append("    *,")
+            keywords = True
+        default = "" if parameter.default is parameter.empty else " = ..."
+        lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
+    summary = doc.partition("\n\n")[0].replace("\n", "\n    ")
+    end = f') -> {signature.return_annotation}:\n    """{summary}"""\n'
+    return "\n".join([f"\ndef {name}(", *lines, end])
+
+
+def main() -> None:
+    """Write both files beside the packages they describe."""
+    for package in REGISTRIES:
+        where = Path(str(import_module(package).__file__)).with_suffix(".pyi")
+        where.write_text(stub(package), encoding="utf-8")
+        sys.stdout.write(f"{where}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""``probes.fourier(...)``, ``tasks.listops(...)``: what is listed, called and loaded."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probes
+import tasks
+from mechint import planted
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.namespace import attribute
+from mechint.registry import PROBES, TASKS
+from mechint.stubs import REGISTRIES, stub
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_registry_is_listed() -> None:
+    assert probes.names() == PROBES.names() and set(PROBES.names()) < set(dir(probes))
+    assert tasks.names() == TASKS.names()
+    assert {attribute(name) for name in TASKS} < set(dir(tasks))
+
+
+def test_listing_loads_nothing() -> None:
+    script = (
+        "import sys, probes, tasks\n"
+        "dir(probes), dir(tasks), probes.names(), tasks.names()\n"
+        "heavy = {'torch', 'numpy', 'transformer_lens'} & set(sys.modules)\n"
+        "own = {n for n in sys.modules if n.startswith(('probes.', 'tasks.'))}\n"
+        "sys.exit(f'loaded {heavy | own}' if heavy | own else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_probe_is_called_with_its_settings() -> None:
+    subject = planted.bottleneck(width=4, n=12, n_tasks=3, rank=4).subject
+    result = probes.subspace(subject, seed=3, samples=199)
+    assert result.to_json() == probes.run("subspace", subject, seed=3, samples=199).to_json()
+    with pytest.raises(UnknownNameError, match="did you mean 'samples'"):
+        probes.subspace(subject, sample=199)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", PROBES.names())
+def test_every_probe_shows_its_settings(name: str) -> None:
+    call = getattr(probes, attribute(name))
+    shown = inspect.signature(call).parameters
+    rows = {row["name"] for row in PROBES[name].describe()}
+    assert list(shown)[:2] == ["subject", "seed"] and set(list(shown)[2:]) == rows
+    assert call.__doc__
+
+
+def test_a_task_is_called_with_its_parameters() -> None:
+    assert tasks.listops(n=7) == tasks.make("listops", n=7)
+    assert tasks.modular_arithmetic(p=5).p == 5
+    with pytest.raises(ParameterError, match="modular-arithmetic: p=1"):
+        tasks.modular_arithmetic(p=1)
+
+
+def test_modules_stay_modules() -> None:
+    import probes.norms as module
+    from probes.fourier import neurons
+
+    assert inspect.ismodule(module) and inspect.ismodule(neurons)
+    assert module is sys.modules["probes.norms"] and probes.norms.Norms is PROBES["norms"]
+
+
+def test_a_wrong_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'probes' has no attribute 'furier'"):
+        probes.furier  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_plug_in_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    TASKS.add("their-task", "tasks.modular:ModularArithmetic")
+    try:
+        assert tasks.their_task(p=7).p == 7  # type: ignore[attr-defined]
+    finally:
+        TASKS.remove("their-task")
+    assert "their_task" not in dir(tasks)
+
+
+@pytest.mark.parametrize("package", REGISTRIES)
+def test_the_stubs_are_up_to_date(package: str) -> None:
+    """Editors read the settings from them: run ``python -m mechint.stubs`` after changing one."""
+    written = (ROOT / package / "__init__.pyi").read_text(encoding="utf-8")
+    assert written == stub(package), "run python -m mechint.stubs"
