@@ -49,6 +49,6 @@ print(result.finding)
 print(result.to_frame().dropna(subset=["p_value"]).to_string(index=False))
 
 # %% One neuron over all pairs of inputs, (p, p): the stripes of a wave
-neurons = subject.grid(subject.activation("blocks.0.mlp.hook_post", subject.read))
+neurons = subject.grid(subject.activation("blocks.0.mlp.hook_post", at="answer"))
 print("neurons over the input grid:", tuple(neurons.shape))
 outcome = {"accuracy": accuracy, "frequencies": tuple(result.metrics["logits.key_frequencies"])}

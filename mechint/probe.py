@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
 from mechint.finding import Report, performance
+from mechint.models.protocol import Capability
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
 from mechint.task import FiniteTask
@@ -39,6 +40,7 @@ class Need(StrEnum):
     ATTENTION = "attention"
     MLP = "mlp"
     EMBEDDING = "embedding"
+    RESIDUAL = "residual"
     SERIES = "series"
     RESUME = "resume"
     REINITIALIZE = "reinitialize"
@@ -47,6 +49,13 @@ class Need(StrEnum):
 
 def _has_hook(subject: Subject, ending: str) -> bool:
     return any(name.endswith(ending) for name in subject.model.hook_dict)
+
+
+def _capable(capability: Capability) -> tuple[Callable[[Subject], bool], str]:
+    return (
+        lambda subject: capability in subject.capabilities,
+        f"its model cannot {capability.value}",
+    )
 
 
 def _has_grid(subject: Subject) -> bool:
@@ -69,7 +78,7 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         "its task names no causal variables",
     ),
     Need.ANSWERS: (
-        lambda subject: bool(subject.data.reads),
+        lambda subject: len(subject.answers) > 0,
         "its task reads no answer at a position",
     ),
     Need.ATTENTION: (
@@ -81,22 +90,17 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         lambda subject: getattr(subject.model, "W_E", None) is not None,
         "the model has no token embedding",
     ),
+    Need.RESIDUAL: (
+        lambda subject: _has_hook(subject, "hook_resid_post"),
+        "the model has no residual stream",
+    ),
     Need.SERIES: (
         lambda subject: len(subject.series) > 1,
         "it is one checkpoint, not a run with several",
     ),
-    Need.RESUME: (
-        lambda subject: hasattr(subject.model, "blocks"),
-        "its forward cannot be resumed from the middle",
-    ),
-    Need.REINITIALIZE: (
-        lambda subject: hasattr(subject.model, "config"),
-        "its initial weights are not known",
-    ),
-    Need.EDIT_WEIGHTS: (
-        lambda subject: hasattr(subject.model, "load_state_dict"),
-        "its weights cannot be changed",
-    ),
+    Need.RESUME: _capable(Capability.RESUME),
+    Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
+    Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
 }
 """Need → whether a subject meets it, and what is said where it does not."""
 

@@ -1,49 +1,71 @@
 """Subject: a model with its task, its data and its cached activations; what a probe is given.
 
     subject = mechint.load("ckpt.pt")
-    subject.activation("blocks.0.mlp.hook_post", pos=-1)      # (example, d_mlp), cached
-    subject.grid(...)                                         # (p, p, d_mlp) on an input grid of p
-    x p
+    subject.activation("blocks.0.mlp.hook_post", at="answer")      # (example, d_mlp), cached
+    subject.grid(...)                                              # (p, p, d_mlp) on a p x p grid
 
-Activations are computed in chunks of `chunk` examples and cached up to `memory` bytes, least
-recently used out first; no hook is left behind. Cost: one forward a chunk and request that is not
-cached.
+A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
+`at_step` give new ones. Activations are computed in chunks of `chunk` examples and cached up to
+`memory` bytes; no hook is left behind. Cost: one forward per chunk and request that is not cached.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.task import IGNORE, Batch, FiniteTask, Task
+from mechint.activations import LOGITS, BoundedCache, Positions, Recorder, slices
+from mechint.errors import MechintError, ParameterError
+from mechint.models.protocol import Capability, Hooks, ModelDescription, capabilities, describe
+from mechint.models.untouched import check_weights, untouched
+from mechint.task import IGNORE, Answers, Batch, FiniteTask, Task
 
-Hooks = Sequence[tuple[str, Callable[..., Any]]]
+Which = int | Literal["all"]
+"""Which answer of an example is meant: counted from 0, negative from its last one, or all."""
+
+At = Literal["answer"] | int | None
+"""Where an activation is taken: at the answer of each example, at one position of all, or
+everywhere.
+"""
 
 
 class Subject:
     """A model under study.
 
     Args:
-        model: a HookedTransformer, a student, or a TransformerBridge; anything with ``hook_dict``
-            and `hooks`.
+        model: any `HookedModel`: a HookedTransformer, a student, a bridge, or a wrapped module.
         task: what it was trained on; None for a language model without a task of ours.
         data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
             one when None.
         provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
             JSON values.
-        series: step → function that gives the Subject's weights at that step (checkpoints of one
-            run), ascending.
+        series: step → function that gives the weights at that step (checkpoints of one run),
+            ascending.
         split_seed: seed of the train/test split the model was trained with.
-        memory: bytes of cached activations; chunk: examples a forward.
+        answer: which of an example's answers is meant, counted from 0, negative from the last one;
+            or "all": one row per example and answer.
+        memory: bytes of cached activations; chunk: examples per forward.
     """
+
+    model: Any
+    task: Task | None
+    data: Batch
+    series: Mapping[int, Callable[[], Mapping[str, Tensor]]]
+    split_seed: int
+    answer: Which
+    memory: int
+    chunk: int
+    _provenance: Mapping[str, Any]
+    _recorder: Recorder
+    _cache: BoundedCache
 
     def __init__(
         self,
@@ -54,42 +76,56 @@ class Subject:
         provenance: Mapping[str, Any] | None = None,
         series: Mapping[int, Callable[[], Mapping[str, Tensor]]] | None = None,
         split_seed: int = 0,
+        answer: Which = -1,
         n_examples: int = 1024,
         memory: int = 1 << 29,
         chunk: int = 4096,
     ) -> None:
-        self.model, self.task, self.split_seed, self.memory, self.chunk = (
-            model,
-            task,
-            split_seed,
-            memory,
-            chunk,
-        )
         if data is None:
-            if task is None:
-                data = Batch(
-                    torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64)
-                )
-            else:
-                data = (
-                    task.examples()
-                    if isinstance(task, FiniteTask)
-                    else task.sample(n_examples, seed=split_seed, split=task.probe_split)
-                )
-        self.data = data.to(self.device)
-        self._provenance = dict(provenance or {})
-        self.series = dict(series or {})
-        self._cache: OrderedDict[tuple[str, int | None], Tensor] = OrderedDict()
+            data = _examples(task, n_examples, split_seed)
+        self.__dict__.update(
+            model=model,
+            task=task,
+            data=data.to(next(model.parameters()).device),
+            series=dict(series or {}),
+            split_seed=split_seed,
+            answer=answer,
+            memory=memory,
+            chunk=chunk,
+            _provenance=dict(provenance or {}),
+            _recorder=Recorder(model, chunk),
+            _cache=BoundedCache(memory),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"Subject.{name}: a Subject does not change; with_data, with_model, with_answer, "
+            "with_limits, untrained and at_step give new ones"
+        )
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.data.tokens.shape))
+        return f"Subject({self.describe()}; {type(self.model).__name__}, data {shape})"
 
     # --- what it is -------------------------------------------------------------------------------
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @cached_property
+    def model_description(self) -> ModelDescription:
+        """Sizes of the model, whatever kind it is of."""
+        return describe(self.model)
+
     @property
     def n_layers(self) -> int:
         """Blocks passed through, repeated passes counted."""
-        return getattr(self.model.cfg, "depth", None) or self.model.cfg.n_layers
+        return self.model_description.n_layers
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the model can do beyond being run under hooks."""
+        return capabilities(self.model)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -116,65 +152,61 @@ class Subject:
         )
 
     # --- answers ----------------------------------------------------------------------------------
-    @property
-    def read(self) -> int:
-        """The position at which the answer is read, counted from 0: the last one of several."""
-        return self.data.reads[-1]
+    @cached_property
+    def answers(self) -> Answers:
+        """Positions (example, answer) and targets (example, answer, output) of all answers."""
+        return self.data.answers
 
     @property
-    def targets(self) -> Tensor:
-        """(example, output) classes at the read position, IGNORE where none is read."""
-        return self.data.targets[:, self.read]
+    def answer_positions(self) -> Int[Tensor, " row"]:
+        """The position of the answer meant, one row per example (per example and answer with
+        "all").
+        """
+        return self._rows(self._positions("answer", self.data), self.data)
+
+    @property
+    def answer_examples(self) -> Int[Tensor, " row"]:
+        """Which example each row belongs to: 0, 1, … unless `answer` is "all"."""
+        rows = torch.arange(len(self.data), device=self.device)
+        if self.answer == "all":
+            rows = rows[:, None].expand(self.answers.positions.shape)
+        return self._rows(rows, self.data)
+
+    @cached_property
+    def targets(self) -> Int[Tensor, "row output"]:
+        """Classes of the answer meant, IGNORE where an example does not have it."""
+        if self.answer == "all":
+            return self._rows(self.answers.targets, self.data)
+        return self.answers.at(self.answer)[1]
 
     def logits(
-        self, data: Batch | None = None, hooks: Hooks = (), pos: int | None = None
-    ) -> Tensor:
-        """Logits (example, d_vocab_out) at `pos` (the read position when None), under `hooks` if
-        any.
-
-        hooks: (hook name, function(activation, hook)) pairs as TransformerLens's; plain answers on
+        self, data: Batch | None = None, hooks: Hooks = (), at: At = "answer"
+    ) -> Float[Tensor, "row ... d_vocab_out"]:
+        """Logits at the answer, at a position or everywhere, under `hooks` if any; plain ones on
         the subject's own data are cached.
+
+        hooks: (hook name, function(activation, hook)) pairs as TransformerLens's.
         """
-        pos = self.read if pos is None else pos
-        if data is None and not hooks:
-            return self._cached(
-                "logits",
-                pos,
-                lambda: self._forward(self.data.tokens, (), lambda logits: logits[:, pos]),
-            )
-        return self._forward((data or self.data).tokens, hooks, lambda logits: logits[:, pos])
+        if not hooks:
+            return self.activation(LOGITS, at, data)
+        batch = self.data if data is None else data
+        found = self._recorder.logits(batch.tokens, hooks, self._positions(at, batch))
+        return self._rows(found, batch) if at == "answer" else found
 
-    def all_logits(self, data: Batch | None = None, hooks: Hooks = ()) -> Tensor:
-        """Logits (example, pos, d_vocab_out) at every position; the caller bounds the memory by
-        `data`.
-        """
-        return self._forward((data or self.data).tokens, hooks, lambda logits: logits)
-
-    def _forward(self, tokens: Tensor, hooks: Hooks, keep: Callable[[Tensor], Tensor]) -> Tensor:
-        for name, _ in hooks:
-            self.check_hook(name)
-        with torch.no_grad():
-            return torch.cat(
-                [
-                    keep(self.model.run_with_hooks(part, fwd_hooks=list(hooks)))
-                    for part in tokens.split(self.chunk)
-                ]
-            )
-
-    def correct(self, logits: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
-        """(example, output) bool: whether the arg-max class of every output is the target."""
+    def correct(
+        self, logits: Tensor | None = None, targets: Tensor | None = None
+    ) -> Bool[Tensor, "row output"]:
+        """Whether the arg-max class of every output is the target."""
         assert self.task is not None
-        logits, targets = (
-            self.logits() if logits is None else logits,
-            self.targets if targets is None else targets,
-        )
-        answers = [logits[..., part].argmax(-1) for part in self.task.output_slices.values()]
-        return torch.stack(answers, -1) == targets
+        logits = self.logits() if logits is None else logits
+        targets = self.targets if targets is None else targets
+        said = [logits[..., part].argmax(-1) for part in self.task.output_slices.values()]
+        return torch.stack(said, -1) == targets
 
     def accuracy(
         self, logits: Tensor | None = None, targets: Tensor | None = None
     ) -> dict[str, float]:
-        """Output → share of read examples answered correctly."""
+        """Output → share of answers that are correct."""
         assert self.task is not None
         targets = self.targets if targets is None else targets
         correct, read = self.correct(logits, targets), targets != IGNORE
@@ -186,97 +218,192 @@ class Subject:
     def loss(self, logits: Tensor | None = None, targets: Tensor | None = None) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
         assert self.task is not None
-        logits, targets = (
-            self.logits() if logits is None else logits,
-            self.targets if targets is None else targets,
-        )
-        parts = self.task.output_slices.items()
+        logits = self.logits() if logits is None else logits
+        targets = self.targets if targets is None else targets
         return {
             name: float(
                 F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)
             )
-            for i, (name, part) in enumerate(parts)
+            for i, (name, part) in enumerate(self.task.output_slices.items())
         }
 
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:
         """`name` if the model has that hook; UnknownNameError with the nearest one if not."""
-        if name not in self.model.hook_dict:
-            raise UnknownNameError.of("hook", name, self.model.hook_dict)
-        return name
+        return self._recorder.check(name)
 
-    def activation(self, name: str, pos: int | None = None, data: Batch | None = None) -> Tensor:
-        """The activation at hook `name`: (example, pos, …), or (example, …) at one position.
+    def activation(
+        self, name: str, at: At = None, data: Batch | None = None
+    ) -> Float[Tensor, "row ..."]:
+        """The activation at hook `name`: (example, pos, …), or (row, …) at the answer or at one
+        position; "logits" is the model's output.
 
-        Attention patterns and scores have the query at axis 2: `pos` picks the query. Non-finite
-        values are an error.
+        Of attention patterns and scores, (example, head, query, key), `at` picks the query.
+        Non-finite values are an error.
         """
-        self.check_hook(name)
-        if data is not None:
-            return self._record(name, pos, data.tokens)
-        return self._cached(name, pos, lambda: self._record(name, pos, self.data.tokens))
+        return self.activations([name], at, data)[name]
 
-    def _record(self, name: str, pos: int | None, tokens: Tensor) -> Tensor:
-        axis = 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
-        parts: list[Tensor] = []
+    def activations(
+        self,
+        names: Sequence[str],
+        at: At | Mapping[str, At] = None,
+        data: Batch | None = None,
+    ) -> dict[str, Tensor]:
+        """Several activations by the name asked for, all of one forward per chunk; `at` may differ
+        by name.
+        """
+        places = _places(names, at)
+        cache = self._cache if data is None else BoundedCache(0)
+        found = {
+            name: cache.tensors[name, places[name]]
+            for name in names
+            if (name, places[name]) in cache.tensors
+        }
+        missing = {name: places[name] for name in names if name not in found}
+        if missing:
+            batch = self.data if data is None else data
+            wanted = {name: self._positions(places[name], batch) for name in missing}
+            with self._located():
+                recorded = self._recorder.record(batch.tokens, wanted, self.memory // 8)
+            for name, value in recorded.items():
+                rows = self._rows(value, batch) if missing[name] == "answer" else value
+                found[name] = cache.put((name, missing[name]), rows)
+        return {name: found[name] for name in names}
 
-        def keep(tensor: Tensor, hook: Any) -> None:
-            parts.append(
-                tensor.detach().clone()
-                if pos is None
-                else tensor.detach().select(axis, pos).clone()
-            )
+    def stream(
+        self, names: Sequence[str], at: At | Mapping[str, At] = None
+    ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+        """Which rows (examples; answers where `answer` is "all"), and their activations by name.
 
-        with torch.no_grad():
-            for part in tokens.split(self.chunk):
-                self.model.run_with_hooks(part, fwd_hooks=[(name, keep)])
-        if not parts:
-            raise ParameterError(
-                f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
-            )
-        result = torch.cat(parts)
-        if not name.endswith("hook_attn_scores") and not bool(torch.isfinite(result).all()):
-            raise MechintError(f"activation {name} of {self.describe()} is not finite")
-        return result
-
-    def _cached(self, name: str, pos: int | None, compute: Callable[[], Tensor]) -> Tensor:
-        key = (name, pos)
-        if key not in self._cache:
-            value = compute()
-            if value.nbytes > self.memory:
-                return value
-            self._cache[key] = value
-            while sum(tensor.nbytes for tensor in self._cache.values()) > self.memory:
-                self._cache.popitem(last=False)
-        self._cache.move_to_end(key)
-        return self._cache[key]
+        Taken from the cache where a quarter of the memory holds them all, else computed a chunk at
+        a time, each chunk within an eighth of the memory.
+        """
+        places = _places(names, at)
+        if self._fits(places):
+            cached = self.activations(names, places)
+            for part in slices(len(next(iter(cached.values()))), self.chunk):
+                yield part, {name: value[part] for name, value in cached.items()}
+            return
+        wanted = {name: self._positions(where, self.data) for name, where in places.items()}
+        start = 0
+        with self._located():
+            for part, found in self._recorder.stream(self.data.tokens, wanted, self.memory // 8):
+                rows = {
+                    name: self._rows(value, self.data[part]) if places[name] == "answer" else value
+                    for name, value in found.items()
+                }
+                length = len(next(iter(rows.values())))
+                yield slice(start, start + length), rows
+                start += length
 
     def grid(self, activation: Tensor) -> Tensor:
         """(example, …) reshaped to the task's input grid, e.g. (p, p, …)."""
         assert isinstance(self.task, FiniteTask)
         return activation.reshape(*self.task.grid, *activation.shape[1:])
 
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of activations that are kept."""
+        return self._cache.nbytes
+
+    def _fits(self, places: Mapping[str, At]) -> bool:
+        if not self.memory or not len(self.data):
+            return False
+        if all(key in self._cache.tensors for key in places.items()):
+            return True
+        one = self.activations(list(places), places, self.data[:1])
+        return 4 * len(self.data) * sum(value.nbytes for value in one.values()) <= self.memory
+
+    def _positions(self, at: At, data: Batch) -> Positions:
+        """`at` as the recorder takes it: (example,), or (example, answer) for all answers."""
+        if at != "answer":
+            return at
+        answers = self.answers if data is self.data else data.answers
+        if self.answer == "all":
+            return answers.positions.clamp(min=0)
+        return answers.at(self.answer)[0].clamp(min=0)
+
+    def _rows(self, values: Any, data: Batch) -> Tensor:
+        """(example, answer, …) of all answers as rows, what is padding left out; one row per
+        example else.
+        """
+        if self.answer != "all":
+            return values
+        answers = self.answers if data is self.data else data.answers
+        return values[answers.positions != IGNORE]
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Say of which subject an activation is not finite."""
+        try:
+            yield
+        except MechintError as error:
+            if type(error) is MechintError:
+                raise MechintError(f"{self.describe()}: {error}") from error
+            raise
+
     # --- other subjects ---------------------------------------------------------------------------
-    def like(self, model: Any, **provenance: Any) -> Subject:
-        """The same task, data and limits with another model."""
-        return Subject(
-            model,
-            self.task,
-            data=self.data,
-            provenance={**self._provenance, **provenance},
-            split_seed=self.split_seed,
-            memory=self.memory,
-            chunk=self.chunk,
+    def _replace(self, **changes: Any) -> Subject:
+        kept: dict[str, Any] = {
+            "model": self.model,
+            "task": self.task,
+            "data": self.data,
+            "provenance": self._provenance,
+            "series": self.series,
+            "split_seed": self.split_seed,
+            "answer": self.answer,
+            "memory": self.memory,
+            "chunk": self.chunk,
+        }
+        return Subject(**{**kept, **changes})
+
+    def with_model(self, model: Any, **provenance: Any) -> Subject:
+        """The same task, data and limits with another model, which belongs to no run."""
+        return self._replace(
+            model=model, series=None, provenance={**self._provenance, **provenance}
+        )
+
+    def with_data(self, data: Batch) -> Subject:
+        """The same model on other examples."""
+        return self._replace(data=data)
+
+    def with_answer(self, answer: Which) -> Subject:
+        """The same subject asked about another of its answers, or about all of them.
+
+        Raises:
+            ParameterError: no example has that answer.
+        """
+        count = len(self.answers)
+        if answer != "all" and not -count <= answer < count:
+            raise ParameterError(
+                f"answer={answer}: the examples of {self.describe()} have {count} answers; "
+                f"expected {-count} … {count - 1} or all"
+            )
+        return self._replace(answer=answer)
+
+    def with_limits(self, *, memory: int | None = None, chunk: int | None = None) -> Subject:
+        """The same subject with other limits on memory (bytes) and chunk (examples)."""
+        return self._replace(
+            memory=self.memory if memory is None else memory,
+            chunk=self.chunk if chunk is None else chunk,
         )
 
     def untrained(self, seed: int = 0) -> Subject:
-        """The same architecture with initial weights: the control on which no mechanism can be."""
-        model = type(self.model)(self.model.config, seed=seed).to(
-            device=self.device, dtype=next(self.model.parameters()).dtype
-        )
-        return self.like(model, path=f"untrained, seed {seed}")
+        """The same architecture with initial weights: the control on which no mechanism can be.
 
-    def at(self, step: int) -> Subject:
+        Raises:
+            MechintError: a model without the capability REINITIALIZE.
+        """
+        if Capability.REINITIALIZE not in self.capabilities:
+            raise MechintError(
+                f"{self.describe()}: its {type(self.model).__name__} cannot "
+                f"{Capability.REINITIALIZE.value}"
+            )
+        weight = next(self.model.parameters())
+        model = self.model.reinitialized(seed).to(device=weight.device, dtype=weight.dtype)
+        return self.with_model(model, path=f"untrained, seed {seed}")
+
+    def at_step(self, step: int) -> Subject:
         """The subject at another checkpoint of its run; `series` lists the steps."""
         if step not in self.series:
             raise ParameterError(
@@ -285,39 +412,30 @@ class Subject:
             )
         model = copy.deepcopy(self.model)
         model.load_state_dict(dict(self.series[step]()))
-        return self.like(model, step=step)
+        return self.with_model(model, step=step)
 
-    # --- hygiene ----------------------------------------------------------------------------------
     @contextlib.contextmanager
     def untouched(self) -> Iterator[None]:
         """Evaluation mode inside; mode, gradients, hooks and RNG state as before afterwards, after
         an error too.
+
+        Raises:
+            MechintError: weights that are not finite, or of a type that probes do not measure in.
         """
-        training = {module: module.training for module in self.model.modules()}
-        grads = {
-            parameter: (parameter.requires_grad, parameter.grad)
-            for parameter in self.model.parameters()
-        }
-        hooks = {
-            point: (list(point.fwd_hooks), list(point.bwd_hooks))
-            for point in self.model.hook_dict.values()
-        }
-        devices = [self.device] if self.device.type == "cuda" else []
-        try:
-            with torch.random.fork_rng(devices=devices):
-                self.model.eval()
-                yield
-        finally:
-            for module, mode in training.items():
-                module.training = mode
-            for parameter, (requires_grad, grad) in grads.items():
-                parameter.requires_grad_(requires_grad)
-                parameter.grad = grad
-            for point, (forward, backward) in hooks.items():
-                for handle in [
-                    handle
-                    for handle in point.fwd_hooks + point.bwd_hooks
-                    if handle not in forward + backward
-                ]:
-                    handle.hook.remove()
-                point.fwd_hooks, point.bwd_hooks = forward, backward
+        check_weights(self.model, self.describe())
+        with untouched(self.model):
+            yield
+
+
+def _places(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
+    return {name: at[name] if isinstance(at, Mapping) else at for name in names}
+
+
+def _examples(task: Task | None, n: int, seed: int) -> Batch:
+    if task is None:
+        return Batch(torch.zeros(0, 1, dtype=torch.int64), torch.zeros(0, 1, 1, dtype=torch.int64))
+    return (
+        task.examples()
+        if isinstance(task, FiniteTask)
+        else task.sample(n, seed=seed, split=task.probe_split)
+    )

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mechint.activations import LOGITS
 from mechint.subject import Subject
-from mechint.task import Batch, FiniteTask, rng
+from mechint.task import FiniteTask, rng
 from probes.fourier.spectra import (
     Array,
     Key,
@@ -86,32 +87,13 @@ def checkpoints(subject: Subject, count: int) -> Iterator[tuple[int, Subject]]:
     for i in sorted(
         {round(at) for at in np.linspace(0, len(available) - 1, min(count, len(available)))}
     ):
-        yield available[i], subject.at(available[i])
+        yield available[i], subject.at_step(available[i])
 
 
-def chunks(subject: Subject, hook: str | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """(activation at the read position or logits, targets (batch, output)) over the data,
-    `subject.chunk` examples at a time.
-
-    Taken from the subject's cache where a quarter of its memory holds them all, computed a chunk at
-    a time where not.
-    """
-
-    def values(data: Batch | None) -> Tensor:
-        return (
-            subject.logits(data)
-            if hook is None
-            else subject.activation(hook, pos=subject.read, data=data)
-        )
-
-    size = len(subject.data) * values(subject.data[:1]).nbytes
-    cached = values(None) if 4 * size <= subject.memory else None
-    for start in range(0, len(subject.data), subject.chunk):
-        part = slice(start, start + subject.chunk)
-        yield (
-            cached[part] if cached is not None else values(subject.data[part]),
-            subject.data.targets[part, subject.read],
-        )
+def chunks(subject: Subject, hook: str = LOGITS) -> Iterator[tuple[Tensor, Tensor]]:
+    """(activation or logits at the answer, targets (batch, output)) over the data."""
+    for part, found in subject.stream([hook], at="answer"):
+        yield found[hook], subject.targets[part]
 
 
 def answer_positions(cycle: Cycle, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +131,7 @@ class Sums:
         return self.centred / np.maximum(self.counts, 1)[:, None]
 
 
-def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums:
+def answer_sums(subject: Subject, cycle: Cycle, hook: str = LOGITS) -> Sums:
     """Sums by answer of an activation at the read position, or of the logits of the cycle's classes
     centred over them.
     """
@@ -162,7 +144,7 @@ def answer_sums(subject: Subject, cycle: Cycle, hook: str | None = None) -> Sums
     for values, targets in chunks(subject, hook):
         where, on = answer_positions(cycle, targets[:, cycle.index])
         values = values[on].double()
-        if hook is None:
+        if hook == LOGITS:
             values = values[:, columns]
             values = values - values.mean(1, keepdim=True)
         sums = values.new_zeros(cycle.n, values.shape[1]) if sums is None else sums

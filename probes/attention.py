@@ -12,7 +12,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Need, Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import FiniteTask
@@ -186,7 +186,7 @@ class Attention(Probe):
         metrics["operand.preference"] = dict(zip(patterns.names, values.tolist(), strict=True))
         metrics["operand.swing"] = dict(zip(patterns.names, swing.tolist(), strict=True))
         metrics["operand.largest_preference"] = float(np.abs(values).max())
-        if self.untrained and getattr(subject.model, "config", None) is not None:
+        if self.untrained and not unmet_need(Need.REINITIALIZE, subject):
             metrics["operand.heads"] = {}
             models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
             part = subject.data[:: max(1, len(subject.data) // 256)]
@@ -263,7 +263,7 @@ def preference(means: Array) -> Array:
 
 def _operand_means(subject: Subject, data: Any, operands: list[int]) -> Array:
     layers = [
-        subject.activation(f"blocks.{layer}.attn.hook_pattern", pos=subject.read, data=data)
+        subject.activation(f"blocks.{layer}.attn.hook_pattern", "answer", data)
         for layer in range(subject.n_layers)
     ]
     return np.concatenate([layer.double().mean(0)[:, operands].cpu().numpy() for layer in layers])

@@ -48,7 +48,7 @@ class Gradients(Probe):
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. "
         "18 and Eq. 12"
     )
-    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESUME)
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL)
 
     split: str = setting(
         "train",
@@ -216,7 +216,7 @@ class Gradients(Probe):
         )
         rows: dict[str, list[float]] = {}
         for step in chosen:
-            at = subject.at(step)
+            at = subject.at_step(step)
             for name, gradient in self.gradients(at, self._data(at)).items():
                 rows.setdefault(name, []).append(float(gradient.norm()))
         table = Table(
@@ -254,7 +254,7 @@ def _bars(norms: dict[str, float], largest: str) -> Figure:
 def _unembedding_error(result: ProbeResult, plant: Planted) -> float:
     """Relative error of ‖∂L/∂W_U‖ against its closed form Σ x (softmax − one-hot)ᵀ / n."""
     subject = plant.subject
-    x = subject.activation("blocks.0.hook_resid_post", subject.read).double()
+    x = subject.activation("blocks.0.hook_resid_post", "answer").double()
     error = subject.logits().double().softmax(-1)
     error[range(len(error)), subject.targets[:, 0]] -= 1
     expected = float((x.T @ error / len(x)).norm())

@@ -367,7 +367,7 @@ class Interference(Probe):
         reference, batches = self._data(subject, seed)
         curve = []
         for step in steps:
-            gradients = Gradients(subject.at(step), neurons)
+            gradients = Gradients(subject.at_step(step), neurons)
             direction = gradients.of_groups(reference, _mean_weights(reference)[None])
             curve.append(self._batches(gradients, direction, batches)[0].nanmean(1).numpy())
         return steps, np.stack(curve)

@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mechint import figures
+from mechint.activations import residual_hooks, writer_hooks
 from mechint.config import setting
 from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
-from mechint.subject import Subject
+from mechint.subject import At, Subject
 from mechint.task import IGNORE, rng
-from probes.recording import chunks, component_hooks, residual_points
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -90,7 +90,7 @@ class Lens(Probe):
         "nostalgebraist 2020, the logit lens; Elhage et al. 2021, A Mathematical Framework "
         "for Transformer Circuits"
     )
-    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESUME, Need.EMBEDDING)
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL, Need.EMBEDDING)
     quick: ClassVar[bool] = True
 
     permutations: int = setting(400, "samples of the null", low=19)
@@ -127,17 +127,19 @@ class Lens(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         sums, readout = _Sums(), Readout(subject)
-        points, parts = residual_points(subject), component_hooks(subject)
-        wanted: dict[str, int | None] = {hook: subject.read for hook in [*points.values(), *parts]}
+        known = subject.model.hook_dict
+        points = residual_hooks(subject.n_layers, known)
+        parts = writer_hooks(subject.n_layers, known)
+        wanted: dict[str, At] = dict.fromkeys([*points.values(), *parts], "answer")
         for layer in range(subject.n_layers):
             wanted |= {
-                f"blocks.{layer}.attn.hook_pattern": subject.read,
+                f"blocks.{layer}.attn.hook_pattern": "answer",
                 f"blocks.{layer}.attn.hook_v": None,
             }
         # rows are drawn one example after the other, so that chunks do not change them
         generator = rng("lens null", seed)
         read = int((subject.targets != IGNORE).sum())
-        for part, found in chunks(subject, wanted):
+        for part, found in subject.stream(list(wanted), wanted):
             draws = torch.from_numpy(
                 generator.random((part.stop - part.start, self.permutations)) * len(subject.targets)
             ).long()
@@ -246,7 +248,7 @@ def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, T
     residual stream.
     """
     parts, model = [], subject.model
-    for hook in component_hooks(subject):
+    for hook in writer_hooks(subject.n_layers, model.hook_dict):
         value, layer = found[hook], hook.split(".")[1] if "." in hook else ""
         if hook.endswith("hook_z"):
             attention = model.blocks[int(layer) % model.cfg.n_layers].attn

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from mechint import figures
+from mechint.activations import residual_hooks
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.probe import Need, Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import Variable, rng
-from probes.recording import chunks, residual_points
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -68,8 +68,9 @@ class Linear(Probe):
     permutations: int = setting(199, "samples of the null", low=19)
 
     def unmet(self, subject: Subject) -> str | None:
-        if self.hook is None and not hasattr(subject.model, "blocks"):
-            return "the model has no residual stream; name a hook"
+        lacking = unmet_need(Need.RESIDUAL, subject)
+        if self.hook is None and lacking:
+            return f"{lacking}; name a hook"
         return None
 
     def detects(self, result: ProbeResult) -> bool:
@@ -108,12 +109,13 @@ class Linear(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         points = (
-            {self.hook: subject.check_hook(self.hook)} if self.hook else residual_points(subject)
+            {self.hook: subject.check_hook(self.hook)}
+            if self.hook
+            else residual_hooks(subject.n_layers, subject.model.hook_dict)
         )
         variables = self._variables(subject)
-        few = subject.like(subject.model)
         order = rng("linear examples", seed).permutation(len(subject.data))[: self.examples]
-        few.data = subject.data[torch.from_numpy(order).to(subject.device)]
+        few = subject.with_data(subject.data[torch.from_numpy(order).to(subject.device)])
         activations = self._activations(few, points)
         rows, nulls, metrics, arrays = [], {}, {}, {}
         for variable in variables:
@@ -195,9 +197,9 @@ class Linear(Probe):
 
     def _activations(self, subject: Subject, points: dict[str, str]) -> dict[str, np.ndarray]:
         """Point → (example, features) in float64."""
-        pos = subject.read if self.pos is None else self.pos
+        at = "answer" if self.pos is None else self.pos
         parts: dict[str, list[np.ndarray]] = {point: [] for point in points}
-        for _, found in chunks(subject, dict.fromkeys(points.values(), pos)):
+        for _, found in subject.stream(list(points.values()), at):
             for point, hook in points.items():
                 parts[point].append(found[hook].flatten(1).double().cpu().numpy())
         return {point: np.concatenate(part) for point, part in parts.items()}

@@ -29,7 +29,6 @@ from mechint.probe import Need, Probe
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import Batch, rng
-from probes.recording import chunks
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -53,7 +52,7 @@ class Norms(Probe):
     source: ClassVar[str] = (
         "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
     )
-    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.RESUME, Need.ATTENTION)
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.RESIDUAL, Need.ATTENTION)
 
     other: str | None = setting(
         None, "checkpoint or run directory of a model to compare with, on the same task"
@@ -110,8 +109,7 @@ class Norms(Probe):
     def _alone(self, subject: Subject, seed: int) -> ProbeResult:
         found = ratios(subject)
         means = {name: float(np.nanmean(values)) for name, values in found.items()}
-        few = subject.like(subject.model)
-        few.data = subject.data[: self.null_examples]
+        few = subject.with_data(subject.data[: self.null_examples])
         observed = {name: float(np.nanmean(values)) for name, values in ratios(few).items()}
         untrained = self._untrained(few, seed)
         null, metrics = {}, {f"norms.{name}": value for name, value in means.items()}
@@ -275,9 +273,7 @@ def ratios(subject: Subject) -> dict[str, np.ndarray]:
     """Sublayer → (example, pos) ratios; NaN beyond an example's length."""
     wanted = sublayers(subject)
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
-    for part, recorded in chunks(
-        subject, {hook: None for pair in wanted.values() for hook in pair}
-    ):
+    for part, recorded in subject.stream([hook for pair in wanted.values() for hook in pair]):
         for name, (output, given) in wanted.items():
             ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(
                 dim=-1

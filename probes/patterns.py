@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mechint.activations import select
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.fourier.spectra import Array
@@ -62,7 +63,9 @@ def collect(subject: Subject, operands: list[int], examples: int) -> Patterns:
     layers = []
     for layer in range(subject.n_layers):
         found: _Layer | None = None
-        for start, pattern in _chunks(subject, f"blocks.{layer}.attn.hook_pattern"):
+        hook = f"blocks.{layer}.attn.hook_pattern"
+        for part, streamed in subject.stream([hook]):
+            pattern, start = streamed[hook], part.start
             heads = pattern.shape[1]
             if found is None:
                 zero = torch.zeros(heads, ctx, ctx, dtype=torch.float64, device=pattern.device)
@@ -70,7 +73,8 @@ def collect(subject: Subject, operands: list[int], examples: int) -> Patterns:
             found.mean += pattern.sum(0, dtype=torch.float64)
             found.argmax += torch.nn.functional.one_hot(pattern.argmax(-1), ctx).sum(0)
             if operands:
-                found.operands.append(pattern[:, :, subject.read, operands].float())
+                rows = select(hook, pattern, subject.answer_positions[part])
+                found.operands.append(rows[..., operands].float())
             if start < examples:
                 found.sample.append(pattern[: examples - start].float())
         assert found is not None
@@ -95,17 +99,6 @@ def collect(subject: Subject, operands: list[int], examples: int) -> Patterns:
         data.tokens[:examples].cpu().numpy(),
         lengths,
     )
-
-
-def _chunks(subject: Subject, hook: str) -> Iterator[tuple[int, Tensor]]:
-    """First example and patterns (example, head, query, key), as many at a time as an eighth of the
-    subject's memory holds.
-    """
-    data = subject.data
-    one = subject.activation(hook, data=data[:1]).nbytes
-    size = max(1, min(subject.chunk, subject.memory // (8 * one)))
-    for start in range(0, len(data), size):
-        yield start, subject.activation(hook, data=data[start : start + size])
 
 
 def targets(tokens: NDArray, lengths: NDArray, score: str) -> NDArray[np.bool_]:

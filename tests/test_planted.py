@@ -21,7 +21,7 @@ def everywhere(plant: planted.Planted) -> float:
     """Share of all read positions and outputs answered correctly."""
     subject = plant.subject
     assert subject.task is not None
-    logits = subject.all_logits()
+    logits = subject.logits(at=None)
     answers = torch.stack(
         [logits[..., part].argmax(-1) for part in subject.task.output_slices.values()], -1
     )
@@ -91,7 +91,7 @@ def test_any_set_of_frequencies_that_determines_the_answer_works(data: st.DataOb
 
 def test_each_cluster_writes_its_own_frequency() -> None:
     plant = planted.modular_addition(29, (3, 7))
-    post = plant.subject.grid(plant.subject.activation("blocks.0.mlp.hook_post", pos=2)).numpy()
+    post = plant.subject.grid(plant.subject.activation("blocks.0.mlp.hook_post", at=2)).numpy()
     spectrum = np.abs(np.fft.fft(post, axis=0)) ** 2
     for k, neurons in plant.truth["clusters"].items():
         energy = spectrum[1:15, :, neurons].sum((1, 2))
@@ -187,7 +187,7 @@ def test_lookup_table_fires_one_neuron_an_input() -> None:
     task = TASKS["modular-arithmetic"](p=13)
     plant = planted.lookup_table(task, seed=2)
     assert everywhere(plant) == 1.0
-    post = plant.subject.activation("blocks.0.mlp.hook_post", pos=2)
+    post = plant.subject.activation("blocks.0.mlp.hook_post", at=2)
     assert torch.allclose(post, 0.5 * torch.eye(169), atol=1e-4)
     with pytest.raises(ParameterError, match="at most 4096"):
         planted.lookup_table(TASKS["modular-arithmetic"](p=113))
@@ -210,7 +210,7 @@ BUILDERS = {
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_rotation_changes_the_basis_and_nothing_else(name: str) -> None:
     plain, turned = BUILDERS[name](), BUILDERS[name](rotation_seed=5)
-    assert torch.allclose(plain.subject.all_logits(), turned.subject.all_logits(), atol=2e-3)
+    assert torch.allclose(plain.subject.logits(at=None), turned.subject.logits(at=None), atol=2e-3)
     assert not torch.allclose(plain.subject.model.W_E, turned.subject.model.W_E, atol=0.1)
     for hook, basis in turned.truth["subspaces"].items():
         seen = turned.subject.activation(hook).double() @ basis

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,14 @@ from transformer_lens.hook_points import HookPoint
 from mechint.errors import CheckpointError
 from mechint.models import linear_bottleneck, two_layer
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.protocol import Capability
 from mechint.models.two_layer import TwoLayerConfig
 
 
 class _Student(HookedRootModule):
-    """Parameters of `initial` by name, one hook point a name of `hooks`."""
+    """Parameters of `initial` by name, one hook point per name of `hooks`."""
+
+    capabilities = frozenset({Capability.REINITIALIZE, Capability.EDIT_WEIGHTS})
 
     def __init__(
         self,
@@ -41,6 +44,10 @@ class _Student(HookedRootModule):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+    def reinitialized(self, seed: int) -> Self:
+        """A model of the same configuration with the initial weights of `seed`, on the CPU."""
+        return type(self)(self.config, seed=seed)  # type: ignore[call-arg]
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name, as the pure functions take them."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from transformer_lens.hook_points import HookPoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 from mechint.models import forward
+from mechint.models.protocol import Capability
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -146,6 +148,8 @@ class HookedTransformer(HookedRootModule):
         ((1, 3, 4), (1, 3, 32))
     """
 
+    capabilities = frozenset(Capability)
+
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = self.cfg = config
@@ -179,6 +183,10 @@ class HookedTransformer(HookedRootModule):
     def W_U(self) -> Tensor:
         """Unembedding (d_model, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
+
+    def reinitialized(self, seed: int) -> Self:
+        """A model of the same configuration with the initial weights of `seed`, on the CPU."""
+        return type(self)(self.config, seed=seed)
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name, as the functional transformer takes them."""

@@ -181,6 +181,9 @@ class Batch:
         >>> Batch(tokens, targets, kinds=kinds).answers.positions.tolist()
         [[1], [0]]
         """
+        if self.targets.dim() < 3:  # real targets stand at no position
+            none = self.targets.new_zeros(len(self), 0, dtype=torch.int64)
+            return Answers(none, none.unsqueeze(-1))
         asked = (self.targets != IGNORE).any(-1)  # (batch, pos)
         if self.kinds is not None:
             asked &= self.kinds == TargetKind.ANSWER

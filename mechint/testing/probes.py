@@ -143,7 +143,7 @@ class _Held:
             late.run(subject, seed=0)
 
         calls = iter(range(1_000_000))
-        fresh = subject.like(subject.model)  # nothing cached, so that the probe asks the model
+        fresh = subject.with_limits()  # nothing cached, so that the probe asks the model
         with unchanged(subject):
             handle = subject.model.register_forward_pre_hook(
                 lambda *_: interrupt() if next(calls) == 1 else None
@@ -199,17 +199,16 @@ class _Held:
 
     # --- memory and other models ------------------------------------------------------------------
     def chunks_change_nothing(self) -> None:
-        small = self.subject.like(self.subject.model)
-        small.memory, small.chunk = 0, max(1, len(self.subject.data) // 3)
+        small = self.subject.with_limits(memory=0, chunk=max(1, len(self.subject.data) // 3))
         _check_close(self.first, self.probe.run(small, seed=0), self.tolerance)
 
     def memory_is_bounded(self) -> None:
-        watched = self.subject.like(self.subject.model)
+        watched = self.subject.with_limits()
         with LargestTensor() as largest:
             self.probe.run(watched, seed=0)
         limit = self.subject.memory
         assert largest.bytes <= limit, f"makes a tensor of {largest.bytes} bytes; limit {limit}"
-        held = sum(tensor.nbytes for tensor in watched._cache.values())
+        held = watched.cached_bytes
         assert held <= limit, f"leaves {held} bytes cached; limit {limit}"
 
     def works_on_foreign_models(self) -> None:

@@ -250,7 +250,9 @@ def interchange(
         base, source: tokens (pair, pos).
         hook, pos: where the subspace was found. read: the subject's read position when None.
     """
-    reads = torch.full((len(base),), subject.read if read is None else read, device=subject.device)
+    reads = torch.full(
+        (len(base),), subject.data.reads[-1] if read is None else read, device=subject.device
+    )
     none = torch.zeros(len(base), 0, dtype=torch.int64, device=subject.device)
     site = Site(
         subject,

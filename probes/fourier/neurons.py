@@ -70,7 +70,7 @@ def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int,
     the data a group.
     """
     hook, (rows, columns) = f"blocks.{layer}.mlp.hook_post", subject.task.grid  # type: ignore[union-attr]
-    d_mlp = subject.activation(hook, pos=subject.read, data=subject.data[:1]).shape[-1]
+    d_mlp = subject.activation(hook, "answer", subject.data[:1]).shape[-1]
     group = max(WIDTH, subject.memory // (8 * rows * columns) // WIDTH * WIDTH)
     for start in range(0, d_mlp, group):
         parts = [
@@ -103,9 +103,7 @@ def measure(
     """
     n, layers = len(order), range(subject.n_layers)
     tally = _Tally(np.zeros(n // 2))
-    d_mlp = subject.activation(
-        "blocks.0.mlp.hook_post", pos=subject.read, data=subject.data[:1]
-    ).shape[-1]
+    d_mlp = subject.activation("blocks.0.mlp.hook_post", "answer", subject.data[:1]).shape[-1]
     every = -(-d_mlp * len(layers) // sample)  # evenly over the neurons, which may be sorted
     for layer in layers:
         for first, block in blocks_of(subject, layer, order):

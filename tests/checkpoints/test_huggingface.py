@@ -71,7 +71,7 @@ def test_a_tiny_model_saved_to_disk(tmp_path, make, offline, capfd):
     assert tuple(pattern.shape) == (3, 2, 8, 8) and torch.allclose(
         pattern.sum(-1), torch.ones(3, 2, 8), atol=1e-5
     )
-    assert subject.activation("blocks.0.hook_resid_post", pos=-1, data=data).shape == (3, 16)
+    assert subject.activation("blocks.0.hook_resid_post", at=-1, data=data).shape == (3, 16)
     assert (
         subject.n_layers == 2
         and unmet_need(Need.EMBEDDING, subject) is None

@@ -200,7 +200,7 @@ def test_a_run_directory_gives_its_last_checkpoint_and_the_others_as_series(tmp_
     write(tmp_path / "ckpt.pt", model=models[100], step=100)
     subject = load_checkpoint(tmp_path).subject()
     assert list(subject.series) == [2, 10, 100]
-    assert same_weights(subject.at(10).model, models[10]) and same_weights(
+    assert same_weights(subject.at_step(10).model, models[10]) and same_weights(
         subject.model, models[100]
     )
 

@@ -224,9 +224,9 @@ def test_a_full_run_gives_its_snapshots_as_series(tmp_path):
     torch.save(content, tmp_path / "full.pth")
     subject = load_checkpoint(tmp_path / "full.pth").subject()
     assert list(subject.series) == [0, 100] and torch.equal(
-        subject.at(100).model.W_E, subject.model.W_E
+        subject.at_step(100).model.W_E, subject.model.W_E
     )
-    assert torch.equal(subject.at(0).model.W_E * 2, subject.model.W_E) and subject.at(
+    assert torch.equal(subject.at_step(0).model.W_E * 2, subject.model.W_E) and subject.at_step(
         0
     ).logits().shape == (49, 7)
 

@@ -63,7 +63,9 @@ def test_zeroing_equals_zero_weights() -> None:
             else:
                 edited.blocks[layer].mlp.W_out[:] = 0
                 edited.blocks[layer].mlp.b_out[:] = 0
-        assert loss == pytest.approx(subject.like(edited).loss()["a < b"], abs=1e-9), component
+        assert loss == pytest.approx(subject.with_model(edited).loss()["a < b"], abs=1e-9), (
+            component
+        )
 
 
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
@@ -128,7 +130,7 @@ def test_importance_by_finite_differences() -> None:
             return value
 
         logits = select_positions(
-            subject.all_logits(hooks=[("blocks.0.mlp.hook_post", change)]),
+            subject.logits(hooks=[("blocks.0.mlp.hook_post", change)], at=None),
             torch.full((len(data),), 1),
         )
         return answer_scores(subject.task, logits, data.targets[:, -1])[:, 0, 1]
@@ -181,7 +183,7 @@ def test_silent_on_an_untrained_model_and_whole_in_chunks() -> None:
     subject = made(4)
     result = Ablation(null_samples=99, null_examples=32).run(subject, seed=0)
     assert not result.metrics["found"]
-    subject.chunk, subject.memory = 5, 1
+    subject = subject.with_limits(memory=1, chunk=5)
     assert np.allclose(
         Ablation(null_samples=2).run(subject, seed=0).arrays["loss_change"],
         result.arrays["loss_change"],

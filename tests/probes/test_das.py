@@ -250,7 +250,7 @@ def test_other_models_are_declined(deep: Subject) -> None:
             super().__init__()
             self.blocks, self.hook_dict, self.weight = (), {}, nn.Parameter(torch.zeros(1))
 
-    with pytest.raises(NotApplicableError, match="cannot be resumed"):
+    with pytest.raises(NotApplicableError, match="cannot resume"):
         DAS().run(Subject(Foreign(), deep.task))
 
 

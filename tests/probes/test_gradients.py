@@ -58,7 +58,7 @@ def test_the_unembedding_s_gradient_has_its_closed_form() -> None:
     """∂L/∂W_U = Σ x (softmax − one-hot)ᵀ / n."""
     subject = planted.modular_addition(13, (2, 5), noise=0.1, rotation_seed=1).subject
     result = Gradients(permutations=1, split="all").run(subject)
-    x = subject.activation("blocks.0.hook_resid_post", subject.read).double()
+    x = subject.activation("blocks.0.hook_resid_post", "answer").double()
     error = subject.logits().double().softmax(-1) - F.one_hot(subject.targets[:, 0], 13)
     assert result.metrics["gradients.norms"]["unembed.W_U"] == pytest.approx(
         float((x.T @ error / len(x)).norm()), rel=1e-4
@@ -68,13 +68,14 @@ def test_the_unembedding_s_gradient_has_its_closed_form() -> None:
 def test_chunks_and_several_positions_add_up() -> None:
     plant = planted.induction_head(8, 4, noise=0.2)
     whole = Gradients(permutations=2).run(plant.subject)
-    plant.subject.chunk = 100
-    parts = Gradients(permutations=2).run(plant.subject)
+    parts = Gradients(permutations=2).run(plant.subject.with_limits(chunk=100))
     assert parts.metrics["gradients.norms"] == pytest.approx(
         whole.metrics["gradients.norms"], rel=1e-3, abs=1e-7
     )
     targets = plant.subject.data.targets[..., 0].flatten()
-    loss = F.cross_entropy(plant.subject.all_logits().flatten(0, 1), targets, ignore_index=IGNORE)
+    loss = F.cross_entropy(
+        plant.subject.logits(at=None).flatten(0, 1), targets, ignore_index=IGNORE
+    )
     assert parts.metrics["gradients.loss"] == pytest.approx(float(loss), rel=1e-4, abs=1e-9)
 
 

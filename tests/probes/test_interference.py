@@ -58,8 +58,8 @@ def test_example_gradients_equal_one_backward_each() -> None:
     for row, tokens, targets in zip(ours, data.tokens, data.targets, strict=True):
         loss = F.cross_entropy(subject.model(tokens[None])[0, -1:], targets[-1])
         assert torch.allclose(row, backward(subject, loss), atol=1e-10)
-    subject.memory = 1  # one gradient at a time
-    assert torch.allclose(Gradients(subject).of_examples(data), ours, atol=1e-12)
+    one_at_a_time = Gradients(subject.with_limits(memory=1))
+    assert torch.allclose(one_at_a_time.of_examples(data), ours, atol=1e-12)
 
 
 def test_group_gradients_equal_one_backward_each() -> None:
@@ -83,7 +83,7 @@ def test_task_and_background_add_up_to_the_batch() -> None:
     masks = torch.stack([batch.masks[name] for name in ("task", "rises", "sums")])
     if int(masks.sum(0).max()) <= 1:
         assert torch.allclose(gradients[0], gradients[1:].sum(0), atol=1e-9)
-    logits = subject.all_logits()
+    logits = subject.logits(at=None)
     outside = ~masks.any(0) & (batch.targets[..., 0] >= 0)
     assert float(weights[-1].sum()) == int(outside.sum())
     assert logits.shape[:2] == outside.shape
@@ -141,7 +141,7 @@ def test_series_follows_the_checkpoints() -> None:
     )
     result = Interference(batches=2, batch_size=8, null_samples=3, series=2).run(run, seed=0)
     assert result.arrays["steps"].tolist() == [0, 20]
-    alone = Interference(batches=2, batch_size=8, null_samples=3).run(run.at(20), seed=0)
+    alone = Interference(batches=2, batch_size=8, null_samples=3).run(run.at_step(20), seed=0)
     assert result.arrays["series"][1, 0] == pytest.approx(alone.metrics["cosine.batch"], abs=1e-9)
 
 

@@ -40,7 +40,7 @@ def test_cosines_and_shares_are_sums_over_the_group() -> None:
     logits = logits - logits.mean(2, keepdims=True)
     logits = logits - logits.mean((0, 1))
     matrices = {name: group.matrices(name) for name in ("sign", "standard")}
-    hidden = subject.grid(subject.activation("blocks.0.mlp.hook_post", pos=2)).double().numpy()
+    hidden = subject.grid(subject.activation("blocks.0.mlp.hook_post", at=2)).double().numpy()
     hidden = hidden - hidden.mean((0, 1))
     for name, rho in matrices.items():
         product = np.einsum("xij,yjk,zik->xyz", rho, rho, rho)  # tr ρ(x)ρ(y)ρ(z)ᵀ

@@ -39,7 +39,7 @@ def random_subject(normalization: str | None) -> Subject:
 def test_the_lens_at_the_end_is_the_model_and_the_parts_add_up(normalization: str | None) -> None:
     subject = random_subject(normalization)
     readout = Readout(subject)
-    x = subject.activation("blocks.1.hook_resid_post", subject.read).double()
+    x = subject.activation("blocks.1.hook_resid_post", "answer").double()
     assert torch.allclose(readout.logits(x), subject.logits().double(), atol=1e-4)
     result = Lens().run(subject)
     assert result.metrics["attribution.error"] < 1e-4
@@ -64,7 +64,9 @@ def test_every_depth_is_what_the_model_makes_of_that_residual_stream(
         )
     ):
         with torch.no_grad():
-            logits = subject.model(subject.activation(hook), start_at_layer=2)[:, subject.read]
+            logits = subject.model(subject.activation(hook), start_at_layer=2)[
+                :, int(subject.answer_positions[0])
+            ]
         assert table["accuracy"][i] == pytest.approx(subject.accuracy(logits)["answer"])
         assert table["loss"][i] == pytest.approx(subject.loss(logits)["answer"], rel=1e-5)
 
@@ -110,7 +112,10 @@ def test_it_finds_the_planted_head_and_where_it_looks() -> None:
     assert result.metrics["lens.ready_after"] == "L1 attention"
     assert result.null["attribution.top"].p_value < 0.01
     row = [f"L{i}H{j}" for i in range(2) for j in range(3)].index(f"L{layer}H{head}")
-    assert int(np.argmax(result.arrays["positions"][row])) == plant.subject.read - 5
+    assert (
+        int(np.argmax(result.arrays["positions"][row]))
+        == int(plant.subject.answer_positions[0]) - 5
+    )
 
 
 def test_it_is_silent_on_untrained_weights() -> None:

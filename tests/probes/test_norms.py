@@ -41,7 +41,7 @@ def scaled(subject: Subject, weight: str, factor: float) -> Subject:
     model = copy.deepcopy(subject.model)
     with torch.no_grad():
         model.weights()[weight].mul_(factor)
-    return subject.like(model)
+    return subject.with_model(model)
 
 
 def test_ratios_are_output_over_input_norm() -> None:
@@ -117,7 +117,7 @@ def test_a_planted_factor_is_measured_and_a_copy_is_not_told_apart() -> None:
         "norms.L0 attention.other_mean"
     ] == pytest.approx(1.5, rel=1e-5)
     assert result.null["norms.L0 attention.size"].p_value <= 0.005
-    same = Norms(bootstrap=199).compare(subject, subject.like(copy.deepcopy(subject.model)))
+    same = Norms(bootstrap=199).compare(subject, subject.with_model(copy.deepcopy(subject.model)))
     assert same.metrics["norms.L0 attention.cohens_d"] == 0
     assert min(null.p_value for null in same.null.values()) == 1.0
 

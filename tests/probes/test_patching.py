@@ -156,7 +156,7 @@ def test_planted_circuit_is_found() -> None:
     result = Patching(pairs=128, variable="rank of a").run(plant.subject, seed=0)
     table = result.tables["components"].to_frame()
     heads = table[(table.kind == "head")].set_index(["pos", "head"])["recovered"]
-    read = plant.subject.read
+    read = int(plant.subject.answer_positions[0])
     assert heads[read, 0] == pytest.approx(1.0, abs=1e-5)  # the head that carries a, and none else
     assert heads.drop((read, 0)).abs().max() < 1e-6
     assert result.metrics["flips"] == 1.0
@@ -197,7 +197,7 @@ def test_ends_of_the_scale_and_flips() -> None:
 def test_chunks_do_not_change_the_numbers() -> None:
     subject = made(2)
     whole = Patching(pairs=32, only_correct=False).run(subject, seed=0)
-    subject.chunk, subject.memory = 7, 1
+    subject = subject.with_limits(memory=1, chunk=7)
     parts = Patching(pairs=32, only_correct=False).run(subject, seed=0)
     assert np.allclose(whole.arrays["recovered"], parts.arrays["recovered"], atol=1e-9)
 

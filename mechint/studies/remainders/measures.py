@@ -83,7 +83,7 @@ class Measures:
         """(example, head, 2) attention from the answer to x0 and to x1."""
         return (
             self.subject(name)
-            .activation("blocks.0.attn.hook_pattern", pos=-1)[..., :2]
+            .activation("blocks.0.attn.hook_pattern", at=-1)[..., :2]
             .double()
             .cpu()
             .numpy()

@@ -1,0 +1,243 @@
+"""The one door to activations: recorded by the name asked for, in chunks of examples, cached in
+bounded memory.
+
+    recorder = Recorder(model, chunk=4096)
+    recorder.record(tokens, {"blocks.0.mlp.hook_post": -1})      # {name: (example, d_mlp)}
+    for part, found in recorder.stream(tokens, {"logits": None}, budget=1 << 27): ...
+
+All hooks of one request share one forward per chunk. An activation is kept under the name that was
+asked for, whatever the hook point calls itself (the hook points of a TransformerLens bridge go by
+other names). No hook is left behind.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.models.protocol import Hooks
+from mechint.models.untouched import plain_arithmetic
+
+LOGITS = "logits"
+"""The name of the model's own output, which is recorded like an activation."""
+
+Positions = int | Tensor | None
+"""Where an activation is taken: one position of all examples, (example,) one of each, (example,
+answer) several of each, or everywhere (None).
+"""
+
+LEAST_WORKING_BYTES = 1 << 24
+"""A chunk may always take so much, however little a caller allows."""
+
+
+def select_positions(
+    x: Float[Tensor, "example pos ..."], positions: int | Int[Tensor, "example ..."]
+) -> Float[Tensor, "example ..."]:
+    """x at one position of each example, (example, …), or at several, (example, answer, …); a view
+    where all examples share one.
+
+    >>> select_positions(torch.arange(6.0).view(2, 3), torch.tensor([0, 2])).tolist()
+    [0.0, 5.0]
+    """
+    if isinstance(positions, int):
+        return x[:, positions]
+    examples = torch.arange(len(x), device=x.device)
+    if positions.dim() == 2:
+        return x[examples[:, None], positions]
+    first = int(positions[0]) if len(positions) else 0
+    if bool((positions == first).all()):  # a slice, whose gradient needs no scatter
+        return x[:, first]
+    return x[examples, positions]
+
+
+def position_axis(name: str) -> int:
+    """The axis along which `name` has positions: of attention patterns and scores the query's."""
+    return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
+
+
+def select(name: str, activation: Tensor, positions: Positions) -> Tensor:
+    """The activation of hook `name`, (example, pos, …), at `positions`; whole where they are
+    None.
+    """
+    if positions is None:
+        return activation
+    return select_positions(activation.transpose(1, position_axis(name)), positions)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Reads activations of `model`, at most `chunk` examples per forward."""
+
+    model: Any
+    chunk: int = 4096
+
+    def check(self, name: str) -> str:
+        """`name` if the model has that hook (or for "logits"); UnknownNameError with the nearest
+        one if not.
+        """
+        if name != LOGITS and name not in self.model.hook_dict:
+            raise UnknownNameError.of("hook", name, self.model.hook_dict)
+        return name
+
+    def logits(self, tokens: Tensor, hooks: Hooks = (), positions: Positions = None) -> Tensor:
+        """Logits (example, pos, d_vocab_out) under `hooks`, or (example, d_vocab_out) at
+        `positions`.
+        """
+        for name, _ in hooks:
+            self.check(name)
+        with plain_arithmetic(tokens.device), torch.no_grad():
+            return torch.cat(
+                [
+                    select(
+                        LOGITS,
+                        self.model.run_with_hooks(tokens[part], fwd_hooks=list(hooks)),
+                        _of(positions, part),
+                    )
+                    for part in slices(len(tokens), self.chunk)
+                ]
+            )
+
+    def record(
+        self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None = None
+    ) -> dict[str, Tensor]:
+        """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
+        chunk serves all names.
+
+        Args:
+            wanted: hook name, or "logits", → where it is taken.
+            budget: bytes of activations that one chunk may make, where `chunk` examples would make
+                more.
+
+        Raises:
+            UnknownNameError: no such hook.
+            ParameterError: a hook that did not run.
+            MechintError: an activation that is not finite.
+        """
+        parts: dict[str, list[Tensor]] = {name: [] for name in wanted}
+        for _, found in self.stream(tokens, wanted, budget):
+            for name, value in found.items():
+                parts[name].append(value)
+        return {name: torch.cat(values) for name, values in parts.items()}
+
+    def stream(
+        self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None = None
+    ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+        """Which examples, and their activations; arguments and errors as of `record`.
+
+        Memory: the activations of one chunk.
+        """
+        size = self._chunk(tokens, wanted, budget)
+        for part in slices(len(tokens), size):
+            yield part, self._forward(tokens[part], wanted, part)
+
+    def _chunk(self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None) -> int:
+        """Examples per forward; one example is recorded where the budget could be short."""
+        if budget is None or all(where is not None for where in wanted.values()):
+            return self.chunk
+        found = self._forward(tokens[:1], wanted, slice(0, 1))
+        one = sum(value.nbytes for value in found.values())
+        return max(1, min(self.chunk, max(budget, LEAST_WORKING_BYTES) // max(one, 1)))
+
+    def _forward(
+        self, tokens: Tensor, wanted: Mapping[str, Positions], part: slice
+    ) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+
+        def keep(name: str, tensor: Tensor, hook: Any) -> None:
+            value = select(name, tensor.detach(), _of(wanted[name], part))
+            found[name] = value.clone()  # a later in-place edit must not reach it
+
+        hooks = [(self.check(name), partial(keep, name)) for name in wanted if name != LOGITS]
+        with plain_arithmetic(tokens.device), torch.no_grad():
+            logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+        if LOGITS in wanted:
+            found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
+        for name in wanted:
+            if name not in found:
+                raise ParameterError(
+                    f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
+                )
+            masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
+            if name != LOGITS and not masked and not bool(torch.isfinite(found[name]).all()):
+                raise MechintError(f"activation {name} is not finite")
+        return {name: found[name] for name in wanted}
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """0 … n in pieces of `size`; one empty piece of nothing.
+
+    >>> list(slices(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for start in range(0, max(n, 1), size):
+        yield slice(start, min(start + size, n))
+
+
+def _of(positions: Positions, part: slice) -> Positions:
+    return positions[part] if isinstance(positions, Tensor) else positions
+
+
+class BoundedCache:
+    """Tensors by key, at most `memory` bytes of them; the least recently used go first.
+
+    >>> cache = BoundedCache(memory=8)
+    >>> cache.get("a", lambda: torch.zeros(2)).nbytes, cache.get("b", lambda: torch.ones(1)).nbytes
+    (8, 4)
+    >>> list(cache.tensors)
+    ['b']
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self.tensors: OrderedDict[Any, Tensor] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def get(self, key: Any, compute: Callable[[], Tensor]) -> Tensor:
+        """What is kept under `key`, computed now where nothing is."""
+        if key not in self.tensors:
+            return self.put(key, compute())
+        self.tensors.move_to_end(key)
+        return self.tensors[key]
+
+    def put(self, key: Any, value: Tensor) -> Tensor:
+        """Keep `value`, where it fits, and return it."""
+        if value.nbytes <= self.memory:
+            self.tensors[key] = value
+            self.tensors.move_to_end(key)
+            while self.nbytes > self.memory:
+                self.tensors.popitem(last=False)
+        return value
+
+
+def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
+    """Name → hook of the residual stream from the embedding to the end, those that are `known`:
+    "embedding", "L0 attention", "L0 feed-forward", …
+    """
+    hooks = {"embedding": "blocks.0.hook_resid_pre"}
+    for layer in range(n_layers):
+        middle, last = f"blocks.{layer}.hook_resid_mid", f"blocks.{layer}.hook_resid_post"
+        hooks |= (
+            {f"L{layer} attention": middle, f"L{layer} feed-forward": last}
+            if middle in known
+            else {f"L{layer} attention": last}
+        )
+    return {name: hook for name, hook in hooks.items() if hook in known}
+
+
+def writer_hooks(n_layers: int, known: Container[str]) -> list[str]:
+    """Hooks of everything that adds to the residual stream, heads as their ``hook_z``."""
+    names = ["hook_embed", "hook_pos_embed"]
+    for layer in range(n_layers):
+        names += [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_mlp_out"]
+    return [name for name in names if name in known]

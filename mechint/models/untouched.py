@@ -1,0 +1,84 @@
+"""Measure a model and leave it as it was: mode, gradients, hooks and random state, after an error
+too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from mechint.errors import MechintError
+
+EXACT_ENOUGH = (torch.float32, torch.float64)
+"""Types of weights that probes measure in."""
+
+
+@contextlib.contextmanager
+def plain_arithmetic(device: torch.device) -> Iterator[None]:
+    """Arithmetic as the weights' type says: no autocast, and no inference mode, whose tensors can
+    not be differentiated later.
+    """
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextlib.contextmanager
+def untouched(model: Any) -> Iterator[None]:
+    """Inside: evaluation mode, plain arithmetic, gradients enabled, whatever the caller's modes.
+    Afterwards: mode, gradients, hooks and torch's random state as before.
+    """
+    device = next(model.parameters()).device
+    training = {module: module.training for module in model.modules()}
+    grads = {
+        parameter: (parameter.requires_grad, parameter.grad) for parameter in model.parameters()
+    }
+    hooks = {
+        point: (list(point.fwd_hooks), list(point.bwd_hooks)) for point in model.hook_dict.values()
+    }
+    devices = [device] if device.type == "cuda" else []
+    try:
+        with (
+            torch.random.fork_rng(devices=devices),
+            plain_arithmetic(device),
+            torch.enable_grad(),
+        ):
+            model.eval()
+            yield
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+        for parameter, (requires_grad, grad) in grads.items():
+            parameter.requires_grad_(requires_grad)
+            parameter.grad = grad
+        for point, (forward, backward) in hooks.items():
+            for handle in point.fwd_hooks + point.bwd_hooks:
+                if handle not in forward + backward:
+                    handle.hook.remove()
+            point.fwd_hooks, point.bwd_hooks = forward, backward
+
+
+def check_weights(model: Any, where: str) -> None:
+    """Refuse weights that no measurement means anything on.
+
+    Raises:
+        MechintError: a weight that is not dense float32 or float64, has no values (device meta), or
+            is not finite.
+    """
+    for name, value in model.named_parameters():
+        if value.device.type == "meta":
+            raise MechintError(f"{where}: weight {name} is on device meta and has no values")
+        if value.dtype not in EXACT_ENOUGH or value.layout != torch.strided or value.is_quantized:
+            kind = str(value.dtype).removeprefix("torch.")
+            raise MechintError(
+                f"{where}: weight {name} is {kind}, {str(value.layout).removeprefix('torch.')}; "
+                "expected dense float32 or float64: measure model.float()"
+            )
+        if not bool(torch.isfinite(value).all()):
+            bad = int((~torch.isfinite(value)).sum())
+            raise MechintError(
+                f"{where}: weight {name} is not finite in {bad} of {value.numel()} places; "
+                "expected a model whose training did not diverge"
+            )
