@@ -42,7 +42,7 @@ def made() -> tuple[Subject, Pairs]:
     )
     subject = Subject(HookedTransformer(config, seed=0).eval(), task)
     return subject, draw(
-        subject, choose_variable(task, None), PAIRS, 0, only_correct=False, minimal=True
+        subject, choose_variable(task, None), PAIRS, 0, only_correct=False, relation="minimal"
     )
 
 

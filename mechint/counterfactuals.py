@@ -2,46 +2,44 @@
 are measured on.
 
 An intervention on a pair that the model gets wrong says nothing about its algorithm, so such pairs
-are left out. At most half of the pairs leave the answer as it is: an intervention that does nothing
-then scores one half, not more.
+are left out. At most half of the independent pairs leave the answer as it is: an intervention that
+does nothing then scores one half, not more.
 
-Cost: two forwards a pair drawn.
+Cost: two forwards per pair drawn.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mechint.errors import DataError, UnknownNameError
-from mechint.interventions import RecordedForward, asked, select_positions
+from mechint.errors import DataError
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, Task, Variable
-
-ROUNDS = 40
-"""How many times the number of pairs wanted is drawn before giving up."""
+from mechint.task import IGNORE, Relation, Task, Variable, choose_answer, find_variable
+from mechint.task.pairing import ROUNDS, candidates, fitting
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of examples, tokens (pair, pos) and classes (pair, output).
+    """Pairs of examples, tokens (pair, pos) and classes (pair, output), at one answer of each.
 
-    reads, source_reads (pair,): the position at which each is read; answers, source_answers: the
-    targets of base and source; labels: what the task says to the base when the variable is taken
-    from the source.
+    reads, source_reads (pair,): the position at which the answer is read; answers, source_answers:
+    the targets of base and source there; labels: what the task says to the base when the variable
+    is taken from the source.
     """
 
-    base: Tensor
-    source: Tensor
-    reads: Tensor
-    source_reads: Tensor
-    answers: Tensor
-    source_answers: Tensor
-    labels: Tensor
+    base: Int[Tensor, "pair pos"]
+    source: Int[Tensor, "pair pos"]
+    reads: Int[Tensor, " pair"]
+    source_reads: Int[Tensor, " pair"]
+    answers: Int[Tensor, "pair output"]
+    source_answers: Int[Tensor, "pair output"]
+    labels: Int[Tensor, "pair output"]
 
     def __len__(self) -> int:
         return len(self.base)
@@ -56,7 +54,7 @@ class Pairs:
         )
 
     @property
-    def changed(self) -> Tensor:
+    def changed(self) -> Bool[Tensor, "pair output"]:
         """(pair, output) bool: the label differs from the base's answer."""
         return (self.labels != self.answers) & (self.labels != IGNORE)
 
@@ -65,11 +63,7 @@ def choose_variable(task: Task, name: str | None) -> Variable:
     """The causal variable `name` of `task`, its first one when None; UnknownNameError for a name it
     lacks.
     """
-    if name is None:
-        return next(iter(task.variables.values()))
-    if name not in task.variables:
-        raise UnknownNameError.of(f"variable of {task.name}", name, task.variables)
-    return task.variables[name]
+    return next(iter(task.variables.values())) if name is None else find_variable(task, name)
 
 
 def draw(
@@ -79,42 +73,68 @@ def draw(
     seed: int,
     *,
     only_correct: bool = True,
-    minimal: bool = False,
+    relation: Relation | str = Relation.INDEPENDENT,
+    answer: int | None = None,
 ) -> Pairs:
     """`n` different pairs for an interchange of `variable`, in random order.
 
     Args:
         only_correct: only pairs whose base and source the model answers correctly in every output.
-        minimal: only pairs whose answer changes, read at one position, and, where the variable has
-            fixed positions, whose source differs from the base at these alone; the label then is
-            the source's own answer.
+        relation: what the source is to the base. "minimal": the variable differs and as little
+            else as the task allows, the answer changes, and is read at one position; where the
+            variable has fixed positions the label is the source's own answer. "independent": any
+            other example. "same": the variable, and so the label, is the base's own while the
+            inputs differ, the control of an interchange.
+        answer: index of the answer that pairs are about; the last one the variable reaches when
+            None.
 
     Raises:
-        DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn.
+        NotApplicableError: the answer cannot depend on the variable.
+        DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn; says what was missing.
     """
     assert subject.task is not None
+    relation, index = Relation(relation), choose_answer(subject.task, variable, answer)
     kept: list[Pairs] = []
-    room = {True: n, False: 0 if minimal else n // 2}
+    limit = {Relation.MINIMAL: 0, Relation.INDEPENDENT: n // 2, Relation.SAME: n}
+    room = {True: n, False: limit[relation]}
     seen: set[tuple[int, ...]] = set()
+    tally = Counter(drawn=0, fitting=0, correct=0)
     for part in range(ROUNDS):
-        pairs = _pairs(subject.task, variable, n, ROUNDS * seed + part, minimal, subject.device)
-        keep = (
-            answered(subject, pairs)
-            if only_correct
-            else torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
-        )
-        keep &= (pairs.reads == pairs.source_reads) | (not minimal)
+        pairs = _pairs(subject, variable, n, ROUNDS * seed + part, relation, index, tally)
+        keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
+        tally["correct"] += int(keep.sum())
         kept.append(pairs[_choose(pairs, keep, room, seen)])
         if sum(map(len, kept)) == n:
-            return Pairs.cat(kept)[
-                torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(subject.device)
-            ]
-    kind = "pairs that the model answers correctly" if only_correct else "different pairs"
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+            return Pairs.cat(kept)[order.to(subject.device)]
+        if tally["drawn"] >= 2 * n and not tally["fitting"]:
+            break  # what two rounds do not show at all is not there
+    name = subject.task.answer_names[index]
     raise DataError(
-        f"{subject.describe()}: {sum(map(len, kept))} {kind} for variable {variable.name} "
-        f"among {ROUNDS * n} drawn, expected {n}; "
-        "ask for fewer pairs, train the model further, or set only_correct=false"
+        f"{subject.describe()}: {sum(map(len, kept))} of {n} pairs for the variable "
+        f"{variable.name} at the answer {name}: {_missing(tally, relation, only_correct)}"
     )
+
+
+def _missing(tally: Counter[str], relation: Relation, only_correct: bool) -> str:
+    """What there was too little of, and what to do about it."""
+    drawn, fit, correct = tally["drawn"], tally["fitting"], tally["correct"]
+    kind = {
+        Relation.MINIMAL: "change the answer",
+        Relation.INDEPENDENT: "have the answer",
+        Relation.SAME: "keep the variable",
+    }[relation]
+    if not fit:
+        return f"of {drawn} drawn none can {kind}; ask about another variable or answer"
+    counts = f"of {drawn} drawn {fit} {kind}"
+    if only_correct:
+        counts += f", {correct} of these are answered correctly"
+    if only_correct and 2 * correct < fit:
+        return f"{counts}; train the model further, or set only_correct=false"
+    alike = "too many of them alike"
+    if relation == Relation.INDEPENDENT:
+        alike += ", or with one answer on both sides"
+    return f"{counts}, {alike}; ask for fewer pairs"
 
 
 def _choose(
@@ -137,39 +157,41 @@ def _choose(
 
 
 def _pairs(
-    task: Task, variable: Variable, n: int, seed: int, minimal: bool, device: torch.device
+    subject: Subject,
+    variable: Variable,
+    n: int,
+    seed: int,
+    relation: Relation,
+    answer: int,
+    tally: Counter[str],
 ) -> Pairs:
-    drawn = task.counterfactuals(variable.name, n, seed)
-    base, source, labels = drawn.base, drawn.source, drawn.labels
-    if minimal:
-        source, labels = _minimal(base, source, labels, variable)
-    (reads, answers), (source_reads, source_answers) = asked(base), asked(source)
+    """Those of `n` pairs drawn that are what `relation` promises and have the answer; `tally`
+    counts both.
+    """
+    task = subject.task
+    assert task is not None
+    drawn = candidates(task, variable, n, seed, task.probe_split, relation)
+    reads, answers = drawn.base.answers.at(answer)
+    source_reads, source_answers = drawn.source.answers.at(answer)
+    fits = fitting(drawn, relation, answer) & (reads != IGNORE) & (source_reads != IGNORE)
+    if relation == Relation.MINIMAL:
+        fits &= reads == source_reads
+    tally["drawn"] += n
+    tally["fitting"] += int(fits.sum())
+    labels = drawn.labels[torch.arange(n, device=reads.device), reads.clamp_min(0)]
     parts = (
-        base.tokens,
-        source.tokens,
+        drawn.base.tokens,
+        drawn.source.tokens,
         reads,
         source_reads,
         answers,
         source_answers,
-        select_positions(labels, reads),
+        labels,
     )
-    return Pairs(*(part.to(device) for part in parts))
+    return Pairs(*(part[fits].to(subject.device) for part in parts))
 
 
-def _minimal(
-    base: Batch, source: Batch, labels: Tensor, variable: Variable
-) -> tuple[Batch, Tensor]:
-    """The source that differs from the base at the variable's positions alone; as it is where these
-    vary.
-    """
-    if not variable.positions:
-        return source, source.targets
-    tokens, where = base.tokens.clone(), list(variable.positions)
-    tokens[:, where] = source.tokens[:, where]
-    return dataclasses.replace(base, tokens=tokens, targets=labels), labels
-
-
-def answered(subject: Subject, pairs: Pairs) -> Tensor:
+def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:
     """(pair,) bool: base and source are both answered correctly in every output that is read."""
     result = torch.ones(len(pairs), dtype=torch.bool, device=subject.device)
     for tokens, reads, targets in (
@@ -177,8 +199,9 @@ def answered(subject: Subject, pairs: Pairs) -> Tensor:
         (pairs.source, pairs.source_reads, pairs.source_answers),
     ):
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            logits = RecordedForward(subject.model, tokens[rows], reads[rows]).logits
-            result[rows] &= (
-                subject.correct(logits, targets[rows]) | (targets[rows] == IGNORE)
-            ).all(-1)
+            with torch.no_grad():
+                every = subject.model(tokens[rows])
+            logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
+            right = subject.correct(logits, targets[rows])
+            result[rows] &= (right | (targets[rows] == IGNORE)).all(-1)
     return result

@@ -196,7 +196,7 @@ class Patching(Probe):
         variable = choose_variable(subject.task, self.variable)
         components = list(self._components(subject))
         pairs = draw(
-            subject, variable, self.pairs, seed, only_correct=self.only_correct, minimal=True
+            subject, variable, self.pairs, seed, only_correct=self.only_correct, relation="minimal"
         )
         effects = _effects(subject, pairs, components)
         recovered, estimated = (
@@ -215,7 +215,7 @@ class Patching(Probe):
         )
         correlation, any_pairs = (
             _spearman(recovered, estimated),
-            draw(subject, variable, self.pairs, seed + 1, only_correct=False, minimal=True),
+            draw(subject, variable, self.pairs, seed + 1, only_correct=False, relation="minimal"),
         )
         share = float(answered(subject, any_pairs).double().mean())
         metrics = {

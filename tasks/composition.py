@@ -250,6 +250,9 @@ class Composition(GeneratedTask):
         return batch if asked.all() else replaced(batch, targets=batch.targets.where(asked, IGNORE))
 
     # --- answers ----------------------------------------------------------------------------------
+    def batch_of(self, tokens: Tensor) -> Batch:
+        return Batch(tokens, self.label_inputs(tokens))
+
     def label_inputs(self, tokens: Tensor) -> Tensor:
         """Targets (batch, pos, output) of tokens (batch, pos)."""
         targets = tokens.new_full((*tokens.shape, len(self.hops)), IGNORE)
@@ -326,9 +329,6 @@ class Composition(GeneratedTask):
         return {variable.name: variable for variable in made}
 
     def _variable(self, hop: int, x: int) -> Variable:
-        def read(tokens: Tensor) -> Tensor:
-            return self._results(tokens, [hop])[hop][:, 0, x]
-
         def label(tokens: Tensor, values: Tensor) -> Tensor:
             targets = self.label_inputs(tokens)
             further = self._results(tokens, [asked - hop for asked in self.hops if asked > hop])
@@ -341,14 +341,34 @@ class Composition(GeneratedTask):
                     ]
             return targets
 
-        positions = (int(self.permutations[0, x]),) if hop == 1 else ()
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            """Two images of the last layer on the way are swapped."""
+            layer = hop - 1
+            before = value_of_hop(tokens, layer)
+            hidden = self.permutations[layer].to(tokens.device)[before]
+            rows, part = torch.arange(len(tokens)), tokens[:, layer * self.n : hop * self.n]
+            swapped = part.clone()
+            there = (part == (layer * self.n + values)[:, None]).int().argmax(1)
+            swapped[rows, hidden], swapped[rows, there] = part[rows, there], part[rows, hidden]
+            result = tokens.clone()
+            result[:, layer * self.n : hop * self.n] = swapped
+            return result
+
+        def value_of_hop(tokens: Tensor, length: int) -> Tensor:
+            if not length:
+                return torch.full((len(tokens),), x, device=tokens.device)
+            return self._results(tokens, [length])[length][:, 0, x]
+
         return Variable(
             f"{hop}-hop of {x}",
             self.n,
             f"where {x} is after {hop} of the {self.k} layers",
-            read,
+            lambda tokens: value_of_hop(tokens, hop),
             label,
-            positions,
+            positions=(int(self.permutations[0, x]),) if hop == 1 else (),
+            parents=(f"{hop - 1}-hop of {x}",) if hop > 1 else (),
+            answers=(x,),
+            change=change,
         )
 
     @property

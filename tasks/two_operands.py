@@ -194,12 +194,27 @@ class TwoOperandTask(FiniteTask):
             targets[:, -1, index] = values
             return targets
 
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            """The second operand alone where that can give the answer, else the first; the next
+            value up that does, in cyclic order.
+            """
+            x, y = tokens[:, 0], tokens[:, 1] - self.second
+            table = self.answers[..., index].to(tokens.device)
+            first, found_first = _next_hit(table.T[y] == values[:, None], x)
+            second, found_second = _next_hit(table[x] == values[:, None], y)
+            result = tokens.clone()
+            result[:, 0] = first.where(found_first & ~found_second, tokens[:, 0])
+            result[:, 1] = (second + self.second).where(found_second, tokens[:, 1])
+            return result
+
         return Variable(
             output.name,
             output.n_classes,
             f"what the model answers as {output.name!r}",
             lambda tokens: self.label_inputs(tokens)[:, -1, index],
             label,
+            parents=self.operands,
+            change=change,
         )
 
     @property
@@ -211,8 +226,8 @@ class TwoOperandTask(FiniteTask):
         )
         return (*super().controls, shuffled)
 
-    @property
-    def chance(self) -> Mapping[str, Chance]:
+    @cached_property
+    def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
         answers = self.answers.flatten(0, 1)
         return {
             output.name: Chance.of(answers[:, index]) for index, output in enumerate(self.outputs)
@@ -232,3 +247,13 @@ class TwoOperandTask(FiniteTask):
                 raise DataError(f"text {text!r}: expected {self.symbol!r} after the first operand")
             del words[1]
         return self.vocabulary.encode(" ".join(words))
+
+
+def _next_hit(hit: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """(batch,) the first index after `start` (batch,), in cyclic order, at which hit (batch, n);
+    and whether there is one.
+    """
+    n = hit.shape[1]
+    order = (start[:, None] + 1 + torch.arange(n, device=hit.device)) % n
+    chosen = hit.gather(1, order).int().argmax(1)
+    return order.gather(1, chosen[:, None])[:, 0], hit.any(1)

@@ -11,6 +11,7 @@ from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocab
 from mechint.task.drawing import SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
+from mechint.task.pairing import Relation, choose_answer, find_variable
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [
@@ -24,11 +25,14 @@ __all__ = [
     "FiniteTask",
     "GeneratedTask",
     "Output",
+    "Relation",
     "Symmetry",
     "TargetKind",
     "Task",
     "Variable",
     "Vocabulary",
+    "choose_answer",
     "epochs",
+    "find_variable",
     "rng",
 ]

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mechint.config import Settings
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.task.batch import Batch, Output, Vocabulary
+from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 
@@ -159,18 +161,42 @@ class Task(Settings, abc.ABC):
                 return dataclasses.replace(self, **control.parameters)  # type: ignore[type-var]
         raise UnknownNameError.of("control", name, [control.name for control in self.controls])
 
+    def batch_of(self, tokens: Tensor) -> Batch:
+        """The examples with these tokens (batch, pos), labelled; one at a time by `brute_force`
+        where a family has nothing faster.
+        """
+        targets = [self.brute_force(row) for row in tokens.tolist()]
+        shape = (*tokens.shape, len(self.outputs))
+        return Batch(tokens, torch.tensor(targets, device=tokens.device).reshape(shape))
+
     def counterfactuals(
-        self, variable: str, n: int, seed: int, split: str = "test"
+        self,
+        variable: str,
+        n: int,
+        seed: int,
+        *,
+        answer: int | None = None,
+        relation: Relation | str = Relation.MINIMAL,
+        split: str | None = None,
     ) -> Counterfactuals:
-        """`n` pairs of independent examples of `split`, for an interchange of `variable`."""
-        if variable not in self.variables:
-            raise UnknownNameError.of(f"variable of {self.name}", variable, self.variables)
+        """`n` pairs of examples for an interchange of `variable`.
+
+        Args:
+            answer: index of the answer that is to change; the last one that the variable reaches
+                when None.
+            relation: the source differs from the base in the variable and in as little else as the
+                task allows ("minimal"); is any other example ("independent"); or has the same
+                value of the variable ("same").
+            split: where examples come from; `probe_split` when None.
+
+        Raises:
+            UnknownNameError: no variable of that name.
+            NotApplicableError: the answer cannot depend on the variable.
+            DataError: there are fewer such pairs.
+        """
         if n < 1:
             raise ParameterError(f"counterfactuals: n={n}: expected at least 1")
-        chosen = self.variables[variable]
-        base, source = (
-            self.sample(n, seed=2 * seed, split=split),
-            self.sample(n, seed=2 * seed + 1, split=split),
-        )
-        values = chosen.value_of(source.tokens)
-        return Counterfactuals(chosen, base, source, chosen.label(base.tokens, values), values)
+        chosen = find_variable(self, variable)
+        index = choose_answer(self, chosen, answer)
+        split = self.probe_split if split is None else split
+        return draw_pairs(self, chosen, n, seed, split, Relation(relation), index)

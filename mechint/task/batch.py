@@ -166,6 +166,23 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         return self._map(lambda tensor: tensor.to(device))
 
+    @classmethod
+    def cat(cls, parts: Sequence[Batch]) -> Batch:
+        """The examples of all `parts`, one after another; each has the same optional members."""
+        first = parts[0]
+
+        def joined(members: Sequence[Any]) -> Any:
+            return None if members[0] is None else torch.cat(list(members))
+
+        return cls(
+            joined([part.tokens for part in parts]),
+            joined([part.targets for part in parts]),
+            joined([part.weights for part in parts]),
+            joined([part.lengths for part in parts]),
+            {name: joined([part.masks[name] for part in parts]) for name in first.masks},
+            joined([part.kinds for part in parts]),
+        )
+
     @property
     def reads(self) -> list[int]:
         """Positions at which any example has a target, ascending."""

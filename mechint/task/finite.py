@@ -48,7 +48,9 @@ class FiniteTask(Task):
 
     @cached_property
     def _all(self) -> Batch:
-        tokens = self.inputs()
+        return self.batch_of(self.inputs())
+
+    def batch_of(self, tokens: Tensor) -> Batch:
         return Batch(tokens, self.label_inputs(tokens), kinds=self.target_kinds(tokens))
 
     def examples(self) -> Batch:

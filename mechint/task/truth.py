@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -94,7 +95,11 @@ class Chance:
         >>> Chance.of(torch.tensor([0, 1, 1, 1])).accuracy
         0.75
         """
-        rows = answers.reshape(-1, answers.shape[-1] if answers.dim() > 1 else 1)
-        shares = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1].double()
+        if answers.dim() == 1 or answers.shape[-1] == 1:
+            counts = torch.unique(answers[answers != IGNORE], return_counts=True)[1]
+        else:
+            rows = answers.reshape(-1, answers.shape[-1])
+            counts = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1]
+        shares = counts.double()
         shares /= shares.sum()
         return cls(float(shares.max()), float(-(shares * shares.log()).sum()))

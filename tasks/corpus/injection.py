@@ -8,7 +8,8 @@ words drawn at random.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -125,7 +126,19 @@ class Injection:
 
     def prompts(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         """`n` examples alone, in words: what is asked, with the answers as the only targets."""
-        batch = self.examples(n, split, generator)
+        return self._in_words(self.examples(n, split, generator))
+
+    def batch_of(self, tokens: Tensor) -> Batch:
+        """Prompts given in words (batch, pos), labelled."""
+        return self._in_words(self.task.batch_of(self._back[tokens]))
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        """Targets (pos, 1) of one prompt in words, by the task's own plainest computation."""
+        words, classes = self.token_words.tolist(), self.class_words.tolist()
+        solved = self.task.brute_force([words.index(word) for word in tokens])
+        return [[IGNORE if row[0] == IGNORE else classes[row[0]]] for row in solved]
+
+    def _in_words(self, batch: Batch) -> Batch:
         return Batch(
             self.token_words[batch.tokens],
             self.targets(batch.targets),
@@ -181,13 +194,17 @@ class Injection:
         def label(tokens: Tensor, values: Tensor) -> Tensor:
             return self.targets(variable.label(self._back[tokens], values))
 
-        return Variable(
-            variable.name,
-            variable.n_values,
-            variable.description,
-            lambda tokens: variable.value_of(self._back[tokens]),
-            label,
-            variable.positions,
+        own = variable.change
+
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            assert own is not None
+            return self.token_words[own(self._back[tokens], values)]
+
+        return replace(
+            variable,
+            value_of=lambda tokens: variable.value_of(self._back[tokens]),
+            label=label,
+            change=None if own is None else change,
         )
 
     @property

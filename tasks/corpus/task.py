@@ -24,7 +24,6 @@ from mechint.task import (
     Batch,
     Chance,
     Control,
-    Counterfactuals,
     GeneratedTask,
     Output,
     Symmetry,
@@ -275,7 +274,11 @@ class Corpus(GeneratedTask):
         return {"next": Chance(float(share.max()), float(-(share * share.log()).sum()))}
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        """The next token of every position; IGNORE at the last."""
+        """The next token of every position; IGNORE at the last. Of a prompt of the injected task,
+        which is shorter, its answers.
+        """
+        if len(tokens) < self.n_ctx:
+            return self.injection.brute_force(tokens)
         return [[int(tokens[i + 1])] for i in range(len(tokens) - 1)] + [[IGNORE]]
 
     @property
@@ -308,10 +311,9 @@ class Corpus(GeneratedTask):
             }
         )
 
-    def counterfactuals(
-        self, variable: str, n: int, seed: int, split: str = "task"
-    ) -> Counterfactuals:
-        return super().counterfactuals(variable, n, seed, split)
+    def batch_of(self, tokens: Tensor) -> Batch:
+        """Prompts of the injected task; texts where none is injected."""
+        return self.injection.batch_of(tokens) if self.inject else super().batch_of(tokens)
 
     @property
     def symmetry(self) -> Symmetry | None:

@@ -362,6 +362,12 @@ class ListOps(GeneratedTask):
         kinds = torch.from_numpy(self._kinds(tokens, targets))
         return Batch(wide[0], wide[1], lengths=wide[2], kinds=kinds)
 
+    def batch_of(self, tokens: Tensor) -> Batch:
+        """Whole texts, labelled; what does not end is taken to fill the context."""
+        ends = tokens == self.notation.end_token
+        lengths = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.shape[1])
+        return self.labelled(tokens, lengths)
+
     def _kinds(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """(batch, pos) int8: the first character of the value is the answer; its further characters
         and the chain of thought are steps; the prompt, marks and the end are form.
@@ -453,18 +459,22 @@ class ListOps(GeneratedTask):
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
         text = self.notation.write(self.solution(tokens), self.chain_of_thought)
         ids = self.vocabulary.encode(text)
-        first = {"answer": text.index("="), "output": re.search("[>=]", text).start(), "all": 0}[
-            self.loss_on
-        ]  # type: ignore[union-attr]
+        marks = {"answer": text.index("="), "output": len(re.split("[>=]", text)[0]), "all": 0}
+        first = marks[self.loss_on]
         return [
             [ids[place + 1] if first <= place < len(ids) - 1 else IGNORE]
             for place in range(self.n_ctx)
         ]
 
+    @property
+    def fewest_operands(self) -> int:
+        """Operands that every bracket has."""
+        return self.grammar.fewest
+
     @cached_property
     def variables(self) -> Mapping[str, Variable]:  # type: ignore[override]
-        """The answer, the outermost operation, and each operand where every expression is one
-        bracket of a fixed size.
+        """The answer, the outermost operation, the values of the operands that every outermost
+        bracket has, and that of the bracket resolved first.
         """
         return variables(self)
 

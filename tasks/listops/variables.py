@@ -1,122 +1,183 @@
-"""The causal variables of ListOps, read and set by plain rewriting of an expression's text."""
+"""The causal variables of ListOps, read and set on the tree of an expression."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from mechint.task import Variable
+from mechint.task import IGNORE, Batch, Variable
+from tasks.listops.notation import Notation
+from tasks.listops.tree import Bracket, Path, parse, solve, value, with_value
 
-if TYPE_CHECKING:
-    from tasks.listops.task import ListOps
+
+class Written(Protocol):
+    """What variables need of a task: how its expressions are written and labelled."""
+
+    @property
+    def notation(self) -> Any: ...  # a Notation; type checkers take a cached_property for none
+    @property
+    def drawn(self) -> tuple[str, ...]: ...
+    @property
+    def fewest_operands(self) -> int: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def chain_of_thought(self) -> bool: ...
+    @property
+    def n_ctx(self) -> int: ...
+    def text(self, tokens: Any, /) -> str: ...
+    def batch_of(self, tokens: Tensor, /) -> Batch: ...
 
 
-def variables(task: ListOps) -> Mapping[str, Variable]:
-    """The answer, the outermost operation, and each operand where every expression of `task` is one
-    bracket of a fixed size.
+def variables(task: Written) -> Mapping[str, Variable]:
+    """The answer; the outermost operation; the value of each operand that every outermost bracket
+    has; and, where brackets are nested, the value of the first step, the right-most innermost
+    bracket.
 
     A label is the output that follows the example's own prompt once the variable is set, the steps
-    included; where numbers have several characters it may be longer or shorter than the example's
-    own.
+    included; where that is longer or shorter than the example's own, only the value behind the = is
+    replaced.
     """
-    notation = task.notation
-    indices = [task.values.names.index(name) for name in task.drawn]
-
-    def set_answer(expression: str, value: int) -> list[str]:
-        return [*notation.solve(expression)[:-1], notation.values[value]]
-
-    def set_operation(expression: str, value: int) -> list[str]:
-        return notation.solve(notation.openings[indices[value]] + notation.opening(expression)[1])
-
-    def read_answer(expression: str) -> int:
-        return notation.values.index(notation.solve(expression)[-1])
-
-    def read_operation(expression: str) -> int:
-        return indices.index(notation.opening(expression)[0])
-
+    size = task.notation.algebra.size
+    operands = tuple(f"operand_{slot}" for slot in range(task.fewest_operands))
     found = [
-        _variable(
-            task, "answer", task.values.size, "value of the expression", read_answer, set_answer
-        ),
-        _variable(
-            task,
-            "operation",
-            len(indices),
-            f"outermost operation: {', '.join(task.drawn)}",
-            read_operation,
-            set_operation,
-            (2,),
-        ),
+        _at_path(task, "answer", "value of the expression", lambda tree: ()),
+        _operation(task),
     ]
-    if task.depth == 1 and task.min_operands == task.operands:
-        found += [_operand(task, slot) for slot in range(task.operands)]
+    for slot, name in enumerate(operands):
+        made = _at_path(task, name, f"value of operand {slot}", partial(_slot, slot))
+        single = task.depth == 1 and task.notation.symbolic
+        found.append(replace(made, positions=(3 + slot,) if single else ()))
+    if task.depth > 1:
+        description = "value of the bracket that is resolved first"
+        found.append(_at_path(task, "first_step", description, lambda tree: tree.first_resolved))
+    found[0] = replace(found[0], parents=("operation", *operands))
+    assert all(variable.n_values in (size, len(task.drawn)) for variable in found)
     return {variable.name: variable for variable in found}
 
 
-def _operand(task: ListOps, slot: int) -> Variable:
-    notation = task.notation
+def _slot(slot: int, tree: Bracket) -> Path:
+    return (slot,)
 
-    def change(expression: str, value: int) -> list[str]:
-        opening, operands = notation.bracket(expression)
-        operands[slot] = value
-        return notation.solve(
-            opening + notation.comma.join(notation.values[operand] for operand in operands) + ")"
-        )
+
+def _at_path(
+    task: Written, name: str, description: str, path_of: Callable[[Bracket], Path]
+) -> Variable:
+    """The value of what stands at a path of the tree: a plain value or a bracket."""
+    notation: Notation = task.notation
+
+    def set_to(tree: Bracket, number: int) -> list[str]:
+        path = path_of(tree)
+        if isinstance(tree.at(path), Bracket):
+            return solve(notation, tree, {path: number})
+        return solve(notation, tree.put(path, number), {})
+
+    def change(tree: Bracket, number: int) -> Bracket | None:
+        return with_value(notation, tree, path_of(tree), number)
 
     return _variable(
         task,
-        f"operand_{slot}",
-        task.values.size,
-        f"operand {slot}",
-        lambda text: notation.bracket(text)[1][slot],
+        name,
+        notation.algebra.size,
+        description,
+        lambda tree: value(notation, tree.at(path_of(tree))),
+        set_to,
         change,
-        (3 + slot,),
     )
+
+
+def _operation(task: Written) -> Variable:
+    notation = task.notation
+    indices = [notation.algebra.names.index(name) for name in task.drawn]
+
+    def change(tree: Bracket, number: int) -> Bracket:
+        return replace(tree, operation=indices[number])
+
+    made = _variable(
+        task,
+        "operation",
+        len(indices),
+        f"outermost operation: {', '.join(task.drawn)}",
+        lambda tree: indices.index(tree.operation),
+        lambda tree, number: solve(notation, change(tree, number), {}),
+        change,
+    )
+    return replace(made, positions=(2,) if notation.symbolic else ())
 
 
 def _variable(
-    task: ListOps,
+    task: Written,
     name: str,
     n_values: int,
     description: str,
-    read: Callable[[str], int],
-    change: Callable[[str, int], list[str]],
-    positions: tuple[int, ...] = (),
+    value_of: Callable[[Bracket], int],
+    set_to: Callable[[Bracket, int], list[str]],
+    change: Callable[[Bracket, int], Bracket | None],
 ) -> Variable:
-    """A variable that `read` finds in the text of an expression and `change` sets, giving the
-    solved steps.
-
-    `positions` are those of the symbolic spelling; the functional one has none that are fixed.
+    """A variable of a tree: `set_to` gives the solved steps once it is set, `change` another tree
+    that has the value.
     """
 
-    def expressions(tokens: Tensor) -> list[str]:
-        return [task.notation.expression(task.text(row)) for row in tokens]
+    def trees(tokens: Tensor) -> list[Bracket]:
+        notation = task.notation
+        return [parse(notation, notation.expression(task.text(row))) for row in tokens]
 
-    def label(tokens: Tensor, values: Tensor) -> Tensor:
+    def values(tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, " batch"]:
+        return torch.tensor([value_of(tree) for tree in trees(tokens)], dtype=torch.int64)
+
+    def label(
+        tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
+    ) -> Int[Tensor, "batch pos output"]:
+        own = solve_all(tokens, [solve(task.notation, tree, {}) for tree in trees(tokens)])
+        steps = [
+            set_to(tree, number)
+            for tree, number in zip(trees(tokens), numbers.tolist(), strict=True)
+        ]
+        new = solve_all(tokens, steps)
+        targets, given = own.targets.clone(), new.targets
+        assert own.lengths is not None and new.lengths is not None
+        aligned = own.lengths == new.lengths
+        targets[aligned] = given[aligned]
+        for row in (~aligned).nonzero().flatten().tolist():
+            _replace_answer(targets[row], given[row], own[row : row + 1], new[row : row + 1])
+        return targets
+
+    def solve_all(tokens: Tensor, solved: list[list[str]]) -> Batch:
+        """The texts that begin with the examples' own expressions and go on with these steps."""
         joined = torch.full_like(tokens, task.notation.end_token)
-        lengths = torch.zeros(len(tokens), dtype=torch.int64)
-        for row, (expression, value) in enumerate(
-            zip(expressions(tokens), values.tolist(), strict=True)
-        ):
-            steps = change(expression, value)
-            # the example's own prompt stays in front: it is what the model reads
-            text = task.notation.write([expression, *steps[1:]], task.chain_of_thought)[
-                : task.n_ctx
-            ]
-            joined[row, : len(text)], lengths[row] = (
-                torch.tensor(task.vocabulary.encode(text)),
-                len(text),
-            )
-        return task.labelled(joined, lengths).targets
+        ids = task.notation.vocabulary
+        for row, steps in enumerate(solved):
+            expression = task.notation.expression(task.text(tokens[row]))
+            text = task.notation.write([expression, *steps[1:]], task.chain_of_thought)
+            joined[row, : len(text)] = torch.tensor(ids.encode(text)[: task.n_ctx])
+        return task.batch_of(joined)
 
-    return Variable(
-        name,
-        n_values,
-        description,
-        lambda tokens: torch.tensor([read(text) for text in expressions(tokens)]),
-        label,
-        positions if task.notation.symbolic else (),
-    )
+    def changed(
+        tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
+    ) -> Int[Tensor, "batch pos"]:
+        steps = []
+        for tree, number in zip(trees(tokens), numbers.tolist(), strict=True):
+            steps.append(solve(task.notation, change(tree, number) or tree, {}))
+        texts = [task.notation.write(solved, task.chain_of_thought) for solved in steps]
+        result = tokens.clone()
+        for row, text in enumerate(texts):
+            if len(text) <= task.n_ctx:
+                result[row] = task.notation.end_token
+                result[row, : len(text)] = torch.tensor(task.notation.vocabulary.encode(text))
+        return result
+
+    return Variable(name, n_values, description, values, label, change=changed)
+
+
+def _replace_answer(targets: Tensor, given: Tensor, own: Batch, new: Batch) -> None:
+    """What follows the = in `targets` (pos, output) becomes what follows it in `given`."""
+    here, there = int(own.answers.at(0)[0]), int(new.answers.at(0)[0])
+    targets[here:] = IGNORE
+    width = min(len(targets) - here, len(given) - there)
+    targets[here : here + width] = given[there : there + width]

@@ -239,7 +239,7 @@ def test_too_few_pairs_are_counted() -> None:
     task = TASKS["comparison"](n=3)
     model = HookedTransformer(ModelConfig(d_model=8, n_heads=2, n_ctx=2, d_vocab=3, d_vocab_out=2))
     with pytest.raises(
-        DataError, match=r"different pairs for variable rank of a among 8240 drawn, expected 206"
+        DataError, match=r"of 206 pairs for the variable rank of a .* of 8240 drawn 8240 have"
     ):
         DAS(pairs=200, held_out=6, only_correct=False).run(Subject(model, task))
 

@@ -88,7 +88,7 @@ def test_stacked_patches_equal_a_hook_loop(
         8,
         seed,
         only_correct=False,
-        minimal=True,
+        relation="minimal",
     )
     components = list(Patching(components=KINDS)._components(subject))
     assert len(components) == layers * 3 * (3 + 2)
@@ -109,7 +109,12 @@ def test_attribution_is_exact_where_the_model_is_linear() -> None:
     """
     subject = made(n_layers=1, attn_only=True, normalization_type=None)
     pairs = draw(
-        subject, choose_variable(subject.task, "rank of b"), 8, 0, only_correct=False, minimal=True
+        subject,
+        choose_variable(subject.task, "rank of b"),
+        8,
+        0,
+        only_correct=False,
+        relation="minimal",
     )
     components = [
         component for component in Patching(components=("head", "attention"))._components(subject)
@@ -130,7 +135,12 @@ def test_attribution_is_the_derivative_of_patching() -> None:
     """A patch towards a source that is nearly the base changes the answer as the gradient says."""
     subject = made(normalization_type="LN")
     pairs = draw(
-        subject, choose_variable(subject.task, "rank of a"), 8, 0, only_correct=False, minimal=True
+        subject,
+        choose_variable(subject.task, "rank of a"),
+        8,
+        0,
+        only_correct=False,
+        relation="minimal",
     )
     components = list(Patching()._components(subject))
     names = {component.hook for component in components}
@@ -176,7 +186,12 @@ def test_silent_where_the_answer_does_not_follow() -> None:
 def test_ends_of_the_scale_and_flips() -> None:
     subject = made(1)
     pairs = draw(
-        subject, choose_variable(subject.task, "rank of a"), 16, 0, only_correct=False, minimal=True
+        subject,
+        choose_variable(subject.task, "rank of a"),
+        16,
+        0,
+        only_correct=False,
+        relation="minimal",
     )
     assert torch.equal(pairs.base[:, 1:], pairs.source[:, 1:])
     assert torch.equal(pairs.labels, pairs.source_answers)

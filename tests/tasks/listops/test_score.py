@@ -157,7 +157,8 @@ def test_operands_of_single_brackets_are_variables():
         changed = pairs.base.tokens.clone()
         changed[:, place] = pairs.values
         assert pairs.labels.tolist() == [task.brute_force(tokens) for tokens in changed.tolist()]
-    assert list(ListOps().variables) == ["answer", "operation"]
+    nested = ["answer", "operation", "operand_0", "operand_1", "first_step"]
+    assert list(ListOps().variables) == nested
 
 
 def test_symmetry_acts_on_the_value_tokens():

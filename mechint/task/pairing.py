@@ -1,0 +1,207 @@
+"""Pairs of examples that differ in one causal variable, or agree in it: drawn from a task alone.
+
+Which of them a model answers is asked in ``mechint/counterfactuals.py``. Cost: two samples of the
+task per round; where a variable says neither how it is changed nor where it stands, a search for
+the nearest example among `POOL` others.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
+from mechint.task.batch import IGNORE, Batch
+from mechint.task.drawing import rng
+from mechint.task.truth import Counterfactuals, Variable
+
+if TYPE_CHECKING:
+    from mechint.task.base import Task
+
+ROUNDS = 40
+"""How many times the number of pairs wanted is drawn before giving up."""
+
+POOL = 4096
+"""Examples among which the nearest source, or one with the same value, is looked for."""
+
+
+class Relation(StrEnum):
+    """What the source of a pair is to its base.
+
+    MINIMAL: the variable differs, and as little else as the task allows. INDEPENDENT: any other
+    example. SAME: another example in which the variable has the base's value, so that an
+    interchange of it must change nothing.
+    """
+
+    MINIMAL = "minimal"
+    INDEPENDENT = "independent"
+    SAME = "same"
+
+
+def find_variable(task: Task, name: str) -> Variable:
+    """The causal variable `name` of `task`; UnknownNameError for a name it lacks."""
+    if name not in task.variables:
+        raise UnknownNameError.of(f"variable of {task.name}", name, task.variables)
+    return task.variables[name]
+
+
+def choose_answer(task: Task, variable: Variable, answer: int | None = None) -> int:
+    """Index of the answer to ask about: `answer`, or the last one that the variable reaches.
+
+    Raises:
+        ParameterError: the task has no such answer.
+        NotApplicableError: that answer cannot depend on the variable.
+    """
+    names, n = task.answer_names, task.n_answers
+    reached = tuple(range(n)) if variable.answers is None else variable.answers
+    if answer is None:
+        return reached[-1]
+    if not -n <= answer < n:
+        raise ParameterError(f"{task.name}: answer={answer}: expected 0 to {n - 1}")
+    index = answer % n
+    if index not in reached:
+        others = ", ".join(f"{i} ({names[i]})" for i in reached[:8])
+        raise NotApplicableError(
+            f"{task.name}: answer {index} ({names[index]}) cannot depend on the variable "
+            f"{variable.name}; ask about answer {others}{' …' if len(reached) > 8 else ''}"
+        )
+    return index
+
+
+def candidates(
+    task: Task, variable: Variable, n: int, seed: int, split: str, relation: Relation
+) -> Counterfactuals:
+    """`n` pairs as drawn: some may not differ in the variable, or leave the answer as it is."""
+    base = task.sample(n, seed=2 * seed, split=split)
+    other = task.sample(n, seed=2 * seed + 1, split=split)
+    if relation == Relation.INDEPENDENT:
+        source = other
+    elif relation == Relation.SAME:
+        source = _same_value(task, variable, base, seed, split)
+    else:
+        source = _minimal(task, variable, base, other, seed, split)
+    values = variable.value_of(source.tokens)
+    return Counterfactuals(variable, base, source, variable.label(base.tokens, values), values)
+
+
+def fitting(pairs: Counterfactuals, relation: Relation, answer: int) -> Bool[Tensor, " n"]:
+    """(n,) whether each pair is what `relation` promises, at the answer of that index."""
+    variable, base = pairs.variable, pairs.base
+    different = (base.tokens != pairs.source.tokens).any(1)
+    if relation == Relation.INDEPENDENT:
+        return torch.ones_like(different)
+    if relation == Relation.SAME:
+        return different & (variable.value_of(base.tokens) == pairs.values)
+    return different & changed(pairs.labels, base, answer)
+
+
+def changed(labels: Int[Tensor, "n pos output"], base: Batch, answer: int) -> Bool[Tensor, " n"]:
+    """(n,) whether the label at the answer differs from the base's own target, in any output."""
+    positions, targets = base.answers.at(answer)
+    own = labels[torch.arange(len(labels), device=labels.device), positions.clamp_min(0)]
+    return ((own != targets) & (own != IGNORE) & (targets != IGNORE)).any(1)
+
+
+def draw_pairs(
+    task: Task, variable: Variable, n: int, seed: int, split: str, relation: Relation, answer: int
+) -> Counterfactuals:
+    """`n` pairs that are what `relation` promises.
+
+    Raises:
+        DataError: fewer than `n` of them among ``ROUNDS * n`` drawn.
+    """
+    kept: list[Counterfactuals] = []
+    have = 0
+    for part in range(ROUNDS):
+        pairs = candidates(task, variable, n, ROUNDS * seed + part, split, relation)
+        rows = fitting(pairs, relation, answer).nonzero().flatten()[: n - have]
+        kept.append(
+            Counterfactuals(
+                variable,
+                pairs.base[rows],
+                pairs.source[rows],
+                pairs.labels[rows],
+                pairs.values[rows],
+            )
+        )
+        have += len(rows)
+        if have == n:
+            return _joined(variable, kept)
+        if part == 1 and not have:  # what two rounds do not show at all is not there
+            break
+    drawn = (part + 1) * n
+    raise DataError(
+        f"{task.name}: {have} of {n} {relation} pairs for the variable {variable.name} at the "
+        f"answer {task.answer_names[answer]} among {drawn} drawn; {_advice(relation, have)}"
+    )
+
+
+def _advice(relation: Relation, have: int) -> str:
+    if have:
+        return "ask for fewer pairs"
+    if relation == Relation.SAME:
+        return "no two examples agree in it; ask about another variable"
+    return "this answer does not depend on it; ask about another answer or variable"
+
+
+def _joined(variable: Variable, parts: list[Counterfactuals]) -> Counterfactuals:
+    return Counterfactuals(
+        variable,
+        Batch.cat([part.base for part in parts]),
+        Batch.cat([part.source for part in parts]),
+        torch.cat([part.labels for part in parts]),
+        torch.cat([part.values for part in parts]),
+    )
+
+
+# --- sources --------------------------------------------------------------------------------------
+def _minimal(
+    task: Task, variable: Variable, base: Batch, other: Batch, seed: int, split: str
+) -> Batch:
+    """The base changed as the variable says; else with the tokens it is read from taken from
+    `other`; else the nearest example in which it differs.
+    """
+    if variable.change is not None:
+        return task.batch_of(variable.change(base.tokens, variable.value_of(other.tokens)))
+    if variable.positions:
+        tokens, where = base.tokens.clone(), list(variable.positions)
+        tokens[:, where] = other.tokens[:, where]
+        return task.batch_of(tokens)
+    pool = _pool(task, seed, split)
+    differs = variable.value_of(pool.tokens) != variable.value_of(base.tokens)[:, None]
+    return pool[_nearest(base.tokens, pool.tokens, differs)]
+
+
+def _nearest(
+    tokens: Int[Tensor, "n pos"], pool: Int[Tensor, "m pos"], allowed: Bool[Tensor, "n m"]
+) -> Int[Tensor, " n"]:
+    """(n,) index of the row of `pool` that differs from each row of `tokens` in the fewest
+    positions, the first of equals; a row without an allowed one takes any.
+    """
+    distance = torch.zeros(allowed.shape, dtype=torch.int32, device=tokens.device)
+    for position in range(tokens.shape[1]):
+        distance += tokens[:, position, None] != pool[:, position]
+    return distance.masked_fill(~allowed, tokens.shape[1] + 1).argmin(1)
+
+
+def _same_value(task: Task, variable: Variable, base: Batch, seed: int, split: str) -> Batch:
+    """An example in which the variable has the base's value, at random; any where the pool has
+    none.
+    """
+    pool = _pool(task, seed, split)
+    values, wanted = variable.value_of(pool.tokens), variable.value_of(base.tokens)
+    order = values.argsort(stable=True)
+    counts = torch.bincount(values, minlength=variable.n_values)
+    first = counts.cumsum(0) - counts
+    drawn = torch.from_numpy(rng("same value", task.name, seed).random(len(wanted)))
+    place = first[wanted] + (drawn.to(wanted.device) * counts[wanted]).long()
+    return pool[order[place.clamp_max(len(order) - 1)]]
+
+
+def _pool(task: Task, seed: int, split: str) -> Batch:
+    """Examples to choose sources from, in random order."""
+    return task.sample(POOL, seed=2 * seed + 1, split=split)

@@ -1,0 +1,66 @@
+"""Expressions as trees, against the rewriting of text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint.errors import DataError
+from tasks.listops.algebra import integers
+from tasks.listops.notation import Notation
+from tasks.listops.tree import Bracket, parse, solve, spell, value, with_value
+
+NOTATIONS = [
+    Notation(integers(n), spelling) for n in (10, 12, 40) for spelling in ("symbolic", "functional")
+]
+
+
+def trees(size: int) -> st.SearchStrategy[Bracket]:
+    def bracket(operand: st.SearchStrategy) -> st.SearchStrategy:
+        operands = st.lists(operand, min_size=1, max_size=4).map(tuple)
+        return st.builds(Bracket, st.integers(0, 5), operands)
+
+    return bracket(st.recursive(st.integers(0, size - 1), bracket, max_leaves=8))
+
+
+@pytest.mark.parametrize("notation", NOTATIONS, ids=lambda n: f"{n.spelling} {n.algebra.size}")
+@given(data=st.data())
+def test_a_tree_is_solved_as_its_text_is_rewritten(notation: Notation, data: st.DataObject) -> None:
+    tree = data.draw(trees(notation.algebra.size))
+    text = spell(notation, tree)
+    assert parse(notation, text) == tree
+    assert solve(notation, tree, {}) == notation.solve(text)
+    assert notation.values[value(notation, tree)] == notation.solve(text)[-1]
+
+
+@given(data=st.data())
+def test_one_plain_value_is_changed_to_reach_what_is_wanted(data: st.DataObject) -> None:
+    notation = NOTATIONS[0]
+    tree, wanted = data.draw(trees(10)), data.draw(st.integers(0, 9))
+    before = value(notation, tree)
+    changed = with_value(notation, tree, (), wanted)
+    if changed is None:
+        every = [
+            value(notation, tree.put(leaf, number))
+            for leaf in tree.leaves()
+            for number in range(10)
+        ]
+        assert wanted not in every or wanted == before
+        return
+    assert value(notation, changed) == wanted
+    differing = zip(spell(notation, tree), spell(notation, changed), strict=True)
+    assert sum(a != b for a, b in differing) == 1
+
+
+def test_a_value_given_by_hand_is_carried_on() -> None:
+    notation = NOTATIONS[0]
+    tree = parse(notation, "(%12(%34))")
+    assert solve(notation, tree, {(2,): 9}) == ["(%12(%34))", "(%129)", "2"]
+    assert solve(notation, tree, {(): 5}) == ["(%12(%34))", "(%127)", "5"]
+
+
+@pytest.mark.parametrize("text", ["", "(%12", "%12)", "(%1a)", "7", "(%)"])
+def test_what_is_not_an_expression_is_refused(text: str) -> None:
+    with pytest.raises(DataError):
+        parse(NOTATIONS[0], text)
