@@ -18,6 +18,7 @@ from mechint.cli.common import (
     print_json,
     spinner,
 )
+from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
 from mechint.config import assign, parse_assignment
 from mechint.errors import CheckpointError, MechintError, RunError, UnknownNameError
 from mechint.registry import PROBES, TASKS
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option(
     "--probe",
     "names",
@@ -46,20 +49,40 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the report to this HTML file.",
 )
+@click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
+@click.option(
+    "--csv",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the table of models to this CSV file.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Processes that measure, where there are several models.",
+)
 @force_option
 @json_option
 def analyze(
-    path: Path,
+    paths: tuple[Path, ...],
     names: tuple[str, ...],
     task: str | None,
     settings: tuple[str, ...],
     device: str,
     seed: int,
     out: Path | None,
+    over_steps: bool,
+    csv: Path | None,
+    workers: int,
     force: bool,
     as_json: bool,
 ) -> int:
     """Run probes on a checkpoint of any known format, or on a run directory.
+
+    Several paths, a folder of runs, a sweep, --over-steps or --csv give a table instead: one row
+    per model, with every probe's numbers as columns.
 
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE.
     """
@@ -67,12 +90,19 @@ def analyze(
         for name in wanted:
             if name not in registry:
                 raise UnknownNameError.of(registry.kind, name, registry)
-    if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file")
+    for path in paths:
+        if not path.exists():
+            raise CheckpointError(f"{path}: there is no such file")
     if out is not None:
         from mechint.report import check_writable
 
         check_writable(out, force=force)
+    if wants_table(paths, over_steps, csv):
+        _, options = sort_settings(settings, task, names)
+        asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
+        refuse_other_ending(csv, ".csv", force=force)
+        return show_table(paths, TableRequest(asked, seed, over_steps, workers, csv, out, as_json))
+    (path,) = paths
     with spinner(f"opening {path}") as update:
         from mechint.checkpoints import load_checkpoint
         from mechint.probe import quick_probes

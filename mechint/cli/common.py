@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -91,6 +92,55 @@ def spinner(text: str) -> Iterator[Callable[[str], None]]:
     """
     with console(err=True).status(text) as status:
         yield status.update
+
+
+EVERY = 10.0
+"""Seconds between two lines of progress where stderr is not a terminal."""
+
+
+@contextlib.contextmanager
+def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Progress over things that are counted, with rate and time left, on stderr.
+
+    Yields the function that takes how many are done, how many there are, and the latest one's name.
+    A bar on a terminal; elsewhere a line every `EVERY` seconds and at the end.
+    """
+    out = console(err=True)
+    start = last = time.monotonic()
+    if out.is_terminal:
+        from rich.progress import Progress
+
+        with Progress(console=out, transient=True) as bar:
+            entry = bar.add_task(title, total=None)
+
+            def update(done: int, of: int, name: str) -> None:
+                bar.update(entry, completed=done, total=of, description=f"{title} {name}")
+
+            yield update
+        return
+
+    def line(done: int, of: int, name: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < EVERY and (done < of or now - start < EVERY):
+            return
+        last = now
+        rate = done / max(now - start, 1e-9)
+        left = in_words((of - done) / rate)
+        print_error(f"{title}: {done} of {of} ({name}), {rate:.3g} per second, {left} left")
+
+    yield line
+
+
+def in_words(seconds: float) -> str:
+    """A span of time for a reader.
+
+    >>> in_words(4), in_words(200), in_words(8000)
+    ('4 s', '3 min', '2.2 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def seeds_of(text: str) -> tuple[int, ...]:

@@ -158,6 +158,16 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
+def is_setting(column: str) -> bool:
+    """Whether a column is a part of the configuration, and not a metric of the training split.
+
+    >>> is_setting("train.lr"), is_setting("train.loss"), is_setting("seed")
+    (True, False, False)
+    """
+    settings = column.startswith(("task.", "model.", "train."))
+    return settings and not column.startswith(("train.loss", "train.accuracy"))
+
+
 def natural(text: str) -> list[Any]:
     """A key under which "seed=10" comes after "seed=9".
 

@@ -23,7 +23,7 @@ from mechint.files import write_text
 from mechint.probe import Probe
 from mechint.registry import PROBES
 from mechint.results import ProbeResult
-from mechint.run_table.entries import Entry, find_entries
+from mechint.run_table.entries import Entry, find_entries, is_setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +218,7 @@ def _cell(value: Any) -> Any:
 
 def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """`row` without the settings in which no row differs from another."""
-    settings = [name for name in row if name.startswith(("task.", "model.", "train."))]
+    settings = [name for name in row if is_setting(name)]
     same = {
         name
         for name in settings

@@ -1,0 +1,121 @@
+"""``mechint analyze`` on several models: a table of them, as text, JSON, CSV or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.cli.common import console, counting, print_error, print_json
+from mechint.errors import RunError
+
+if TYPE_CHECKING:
+    from mechint.run_table import Runs
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What was asked for: probes with their settings, and where the table goes."""
+
+    probes: Mapping[str, Mapping[str, Any]]
+    seed: int = 0
+    over_steps: bool = False
+    workers: int = 1
+    csv: Path | None = None
+    out: Path | None = None
+    as_json: bool = False
+
+
+def wants_table(paths: Sequence[Path], over_steps: bool, csv: Path | None) -> bool:
+    """Whether the command asks about several models: several paths, steps, a folder of runs."""
+    if len(paths) > 1 or over_steps or csv is not None:
+        return True
+    (path,) = paths
+    return (
+        path.is_dir()
+        and not (path / "config.json").is_file()
+        and next(path.glob("*/config.json"), next(path.glob("*/*/config.json"), None)) is not None
+    )
+
+
+def refuse_other_ending(path: Path | None, ending: str, *, force: bool) -> None:
+    """Raise RunError where `path` exists and does not end in `ending`: it is not a table."""
+    if path is not None and path.exists() and path.suffix != ending and not force:
+        raise RunError(
+            f"{path}: exists and is not a {ending} file; choose another name, or replace it "
+            "with --force"
+        )
+
+
+def show_table(paths: Sequence[Path], request: TableRequest) -> int:
+    """Measure, write what was asked for, print the rest; the exit status.
+
+    Raises:
+        CheckpointError: a path without a model. RunError: a file cannot be written.
+    """
+    from mechint.files import write_text
+    from mechint.run_table import runs
+
+    table: Runs = runs(list(paths), workers=request.workers)
+    if request.over_steps:
+        table = table.over_steps()
+    for name, settings in request.probes.items():
+        table = table.probe(name, seed=request.seed, **settings)
+    with counting("measuring") as report:
+        rows = table.rows(report)
+    if request.csv is not None:
+        write_text(request.csv, _csv(rows))
+        print_error(f"table written to {request.csv}")
+    if request.out is not None:
+        from mechint.report import write_page
+        from mechint.run_table.page import page_of_table
+
+        names = " ".join(str(path) for path in paths)
+        title = paths[0].name if len(paths) == 1 else f"{len(rows)} models"
+        write_page(page_of_table(rows, title, command=_command(names, request)), request.out)
+        print_error(f"report written to {request.out}")
+    if request.as_json:
+        from mechint.results import to_jsonable
+
+        print_json({"rows": to_jsonable(rows)})
+    else:
+        _print(rows, request.probes)
+    failed = [name for row in rows for name in row if name.endswith(".error")]
+    if failed and len(failed) == len(rows) * len(request.probes):
+        print_error(str(next(row[failed[0]] for row in rows if failed[0] in row)))
+        return 2
+    return 0
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    import pandas as pd
+
+    return pd.DataFrame(rows).to_csv(index=False)
+
+
+def _command(names: str, request: TableRequest) -> str:
+    probes = "".join(f" --probe {name}" for name in request.probes)
+    return f"mechint analyze {names}{probes}{' --over-steps' if request.over_steps else ''}"
+
+
+def _print(rows: Sequence[Mapping[str, Any]], probes: Mapping[str, Any]) -> None:
+    """The table on the terminal: name, what differs, accuracy, and each probe's main numbers."""
+    from rich.table import Table
+
+    from mechint.report.render import show
+    from mechint.run_table.page import main_columns, settings_of
+
+    columns = ["name", "status", *settings_of(rows), "test.accuracy"]
+    for name in probes:
+        columns += [f"{name}.status", *main_columns(rows, name, limit=3)]
+    columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        shown.add_column(name, no_wrap=name in ("name", "status"), overflow="fold")
+    for row in rows:
+        shown.add_row(*(show(row.get(name)) for name in columns))
+    out = console()
+    if not out.is_terminal:  # a file or a pipe has no width: no column is cut
+        out.width = 24 * len(columns)
+    out.print(shown, markup=False)

@@ -1,0 +1,125 @@
+"""A table of models as a page: what differs, how well each does, and every probe's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechint.figures import training_curve
+from mechint.report.page import Page, Section
+from mechint.results import Figure, Table
+from mechint.run_table.entries import is_setting
+from mechint.run_table.figures import figure_of
+
+MAX_FIGURES = 4
+"""Figures per probe: the numbers that vary most between the rows."""
+
+Row = Mapping[str, Any]
+
+
+def page_of_table(rows: Sequence[Row], title: str, *, command: str = "") -> Page:
+    """The page of a table of models.
+
+    Args:
+        rows: as `Runs.rows` gives them.
+        command: the command that makes the page again.
+    """
+    probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
+    sections = [_models(rows)]
+    sections += [_measured(rows, probe) for probe in probes]
+    return Page(
+        title,
+        sections,
+        kicker="mechint table",
+        scores=_scores(rows),
+        facts={"models": str(len(rows)), "what differs": ", ".join(settings_of(rows)) or "nothing"},
+        figures=_training(rows),
+        command=command,
+    )
+
+
+def settings_of(rows: Sequence[Row]) -> list[str]:
+    """Columns of the configuration in which the rows differ, "seed" and "step" among them."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [
+        name
+        for name in names
+        if (name in ("seed", "step") or is_setting(name))
+        and len({str(row.get(name)) for row in rows}) > 1
+    ]
+
+
+def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
+    """The probe's columns that hold numbers in most rows, those that vary most first."""
+    held: dict[str, float] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        if not name.startswith(f"{probe}.") or name.endswith(".p"):
+            continue
+        values = [row[name] for row in rows if _is_number(row.get(name))]
+        if 2 * len(values) > len(rows):
+            low, high = min(values), max(values)
+            size = max(abs(low), abs(high))
+            held[name] = (high - low) / size if size > 0 else 0.0
+    return sorted(held, key=lambda name: -held[name])[:limit]
+
+
+def _probes_of(row: Row) -> list[str]:
+    return [name.removesuffix(".status") for name in row if name.endswith(".status")] + [
+        name.removesuffix(".error") for name in row if name.endswith(".error")
+    ]
+
+
+def _scores(rows: Sequence[Row]) -> dict[str, str]:
+    """The range of test accuracies."""
+    held = [row["test.accuracy"] for row in rows if _is_number(row.get("test.accuracy"))]
+    if not held:
+        return {}
+    low, high = min(held), max(held)
+    text = f"{high:.1%}" if low == high else f"{low:.1%} to {high:.1%}"
+    return {"test accuracy": text}
+
+
+def _training(rows: Sequence[Row]) -> dict[str, Figure]:
+    """The training curve, where all rows are steps of one run."""
+    if len({row.get("path") for row in rows}) != 1:
+        return {}
+    curve = training_curve(rows)
+    return {"training": curve} if curve is not None else {}
+
+
+def _models(rows: Sequence[Row]) -> Section:
+    wanted = ["name", "status", *settings_of(rows), "test.accuracy", "test.loss"]
+    shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
+    columns = {name: [row.get(name) for row in rows] for name in shown}
+    return Section("Models", tables={"models": Table(columns, "one row per model")})
+
+
+def _measured(rows: Sequence[Row], probe: str) -> Section:
+    statuses = [row.get(f"{probe}.status") or "failed" for row in rows]
+    counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
+    lead = ", ".join(f"{count} of {len(rows)} {name}" for name, count in counts.items())
+    names = main_columns(rows, probe)
+    axis = next((name for name in settings_of(rows) if _numeric(rows, name)), None)
+    figures: dict[str, Figure] = {}
+    if axis is not None:
+        color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
+        for name in names[:MAX_FIGURES]:
+            figures[name] = figure_of(rows, axis, [name], color)
+    columns = {"name": [row.get("name") for row in rows]}
+    columns |= {name: [row.get(name) for row in rows] for name in [*settings_of(rows), *names]}
+    errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
+    return Section(
+        probe,
+        lead=f"{lead}.",
+        paragraphs=errors[:3],
+        figures=figures,
+        tables={f"{probe} per model": Table(columns, "the numbers that vary most")},
+    )
+
+
+def _numeric(rows: Sequence[Row], name: str) -> bool:
+    return all(_is_number(row.get(name)) for row in rows)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
