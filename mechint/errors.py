@@ -1,9 +1,8 @@
 """What mechint raises when the user's input cannot be served.
 
-    MechintError                a ValueError: one line that says what, where, got, expected, what
-        next
-    ├── UnknownNameError        no task, probe, study, hook or parameter of that name ("did you
-    mean") ├── ParameterError          a parameter of the wrong type or range
+    MechintError                a ValueError: one line: what, where, got, expected, what next
+    ├── UnknownNameError        no task, probe, study or hook of that name ("did you mean")
+    ├── ParameterError          a parameter of the wrong type or range
     ├── DataError               a corpus, table or counterfactual set that cannot be used
     ├── CheckpointError         a file that is missing, truncated, foreign or would need to run code
     ├── NotApplicableError      a probe that cannot ask its question of this subject
@@ -17,11 +16,40 @@ Everything else that escapes is a bug of ours; invariants are ``assert``.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+
+MAX_MESSAGE = 500
+"""Characters of a message; what is longer loses its middle."""
+
+
+def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
+    """`text` as one line of at most `limit` printable characters.
+
+    Messages quote names from files of others: control characters, which a terminal would obey, and
+    characters that change the direction of writing are spelled out.
+
+    >>> one_line("\x1b[31m" + "name\n")
+    '\\x1b[31mname'
+    """
+    spelled = "".join(
+        ascii(character)[1:-1] if unicodedata.category(character) in _UNPRINTABLE else character
+        for character in " ".join(text.split())
+    )
+    if len(spelled) <= limit:
+        return spelled
+    tail = limit // 3
+    return f"{spelled[: limit - tail - 3]} … {spelled[-tail:]}"
+
+
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
 class MechintError(ValueError):
-    """Base of all errors that a user can mend."""
+    """Base of all errors that a user can mend; its message is one printable line."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
 
 
 class UnknownNameError(MechintError):

@@ -1,7 +1,8 @@
-"""Writing files so that a reader sees the old content or the new, never half of it.
+"""Reading files within bounds, and writing them so that nobody ever sees half of one.
 
-A file is written beside its place, flushed to the disk and renamed over it. What the operating
-system refuses becomes a RunError of one line. A place that is no regular file (a pipe,
+Reading: regular files alone (a pipe would hang), up to a size, nested up to a depth. Writing: a
+file is written beside its place, flushed to the disk and renamed over it. What the operating
+system refuses becomes an error of one line. A place that is not a regular file (a pipe,
 ``/dev/null``) is written to as it stands.
 """
 
@@ -9,11 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
+
+MAX_JSON = 64 << 20
+"""Bytes of a JSON file that is read whole."""
+
+MAX_YAML = 1 << 20
+"""Bytes of a YAML configuration."""
+
+MAX_DEPTH = 64
+"""Levels of lists and mappings within each other in a file from outside."""
+
+MAX_VALUES = 2_000_000
+"""Values in a file from outside, shared ones counted wherever they stand."""
 
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another place",
@@ -25,7 +42,132 @@ _REASONS = {
     errno.EEXIST: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory, expected a file",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "its symbolic links go in a circle",
 }
+
+
+# --- reading --------------------------------------------------------------------------------------
+def regular_file(path: str | Path, error: type[MechintError] = RunError) -> os.stat_result:
+    """What the system knows of the regular file `path`, links followed.
+
+    Raises:
+        error: there is no such file, it cannot be looked at, or it is a directory, a pipe or a
+            device.
+    """
+    try:
+        known = Path(path).stat()
+    except FileNotFoundError as missing:
+        raise error(f"{path}: there is no such file") from missing
+    except (OSError, ValueError) as refused:
+        raise error(f"{path}: cannot be read: {_reason(refused)}") from refused
+    if not stat.S_ISREG(known.st_mode):
+        kind = next((name for test, name in _KINDS if test(known.st_mode)), "not a file")
+        raise error(f"{path}: it is {kind}, expected a regular file")
+    return known
+
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_bytes(
+    path: str | Path, limit: int = MAX_JSON, error: type[MechintError] = RunError
+) -> bytes:
+    """The content of the regular file `path`; `error` where it has more than `limit` bytes."""
+    size = regular_file(path, error).st_size
+    if size > limit:
+        raise error(f"{path}: {size:,} bytes, expected at most {limit:,}")
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(limit)
+    except OSError as refused:
+        raise error(f"{path}: cannot be read: {_reason(refused)}") from refused
+
+
+def read_json(path: str | Path, error: type[MechintError] = RunError, limit: int = MAX_JSON) -> Any:
+    """The JSON in `path`, None where there is no such file; `error` where it is damaged."""
+    try:
+        if not Path(path).exists():
+            return None
+    except (OSError, ValueError) as refused:
+        raise error(f"{path}: cannot be read: {_reason(refused)}") from refused
+    return parse_json(read_bytes(path, limit, error), path, error)
+
+
+def parse_json(data: bytes | str, path: str | Path, error: type[MechintError] = RunError) -> Any:
+    """The JSON text `data` of `path` as values; `error` where it is damaged or nested too deep."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as damaged:
+        raise error(f"{path}: cannot be read as JSON: {_line(damaged)}") from damaged
+    check_nesting(value, path, error)
+    return value
+
+
+def read_yaml(path: str | Path, error: type[MechintError] = RunError) -> Any:
+    """The YAML in `path`, None where there is no such file; plain values alone, without aliases."""
+    import yaml
+
+    class Plain(yaml.SafeLoader):
+        """Refuses aliases, by which a small file may grow without bound."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                raise yaml.YAMLError("it uses aliases")
+            return super().compose_node(parent, index)
+
+    if not Path(path).exists():
+        return None
+    try:
+        value = Plain(read_bytes(path, MAX_YAML, error)).get_single_data()
+    except (yaml.YAMLError, ValueError, RecursionError) as damaged:
+        if isinstance(damaged, MechintError):
+            raise
+        raise error(f"{path}: cannot be read as YAML: {_line(damaged)}") from damaged
+    check_nesting(value, path, error)
+    return value
+
+
+def check_nesting(value: Any, path: str | Path, error: type[MechintError] = RunError) -> None:
+    """`error` where lists and mappings in `value` nest deeper than `MAX_DEPTH`, contain themselves,
+    or hold more than `MAX_VALUES` values.
+    """
+    budget, pending = MAX_VALUES, [(value, 0)]
+    while pending:
+        item, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise error(f"{path}: lists and mappings nest deeper than {MAX_DEPTH} levels")
+        if isinstance(item, dict):
+            inner = [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            inner = list(item)
+        else:
+            continue
+        budget -= len(inner)
+        if budget < 0:
+            raise error(f"{path}: holds more than {MAX_VALUES:,} values")
+        pending += [(part, depth + 1) for part in inner if isinstance(part, dict | list | tuple)]
+
+
+def _reason(error: OSError | ValueError) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    return (
+        _REASONS.get(number or 0) or (isinstance(error, OSError) and error.strerror) or f"{error}"
+    )
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_error(path: str | Path, error: OSError) -> RunError:
@@ -34,9 +176,23 @@ def write_error(path: str | Path, error: OSError) -> RunError:
     >>> print(write_error("out.html", OSError(28, "No space left on device")))
     out.html: cannot be written: the disk is full; free some space or choose another place
     """
-    return RunError(
-        f"{path}: cannot be written: {_REASONS.get(error.errno or 0) or error.strerror or error}"
-    )
+    return RunError(f"{path}: cannot be written: {_reason(error)}")
+
+
+def check_space(path: str | Path, size: int) -> None:
+    """RunError where the disk that holds `path` has less than `size` bytes free."""
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:  # a file system that does not say: writing will tell
+        return
+    if size > free:
+        raise RunError(
+            f"{path}: cannot be written: it needs {size / 1e6:,.1f} MB and the disk has "
+            f"{free / 1e6:,.1f} MB free; free some space or choose another place"
+        )
 
 
 @contextlib.contextmanager
@@ -67,6 +223,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
         _flush(place.parent)
     except OSError as error:
         raise write_error(path, error) from error
+    except RuntimeError as error:  # what pathlib raises for links in a circle before Python 3.13
+        if "Symlink loop" not in str(error):
+            raise
+        raise write_error(path, OSError(errno.ELOOP, "")) from error
     finally:
         if beside is not None:
             beside.unlink(missing_ok=True)
@@ -83,6 +243,7 @@ def _flush(path: Path) -> None:
 
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Make `data` the content of `path`; RunError if it cannot be."""
+    check_space(path, len(data))
     with replacing(path) as beside:
         beside.write_bytes(data)
 

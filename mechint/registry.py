@@ -174,11 +174,12 @@ CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
     {
         "mechint": "mechint.checkpoints.formats.native:read",
         "safetensors": "mechint.checkpoints.formats.native:read_safetensors",
-        "progress-measures": "mechint.checkpoints.formats.progress_measures:read",
         "rep-theory": "mechint.checkpoints.formats.rep_theory:read",
         "pizza": "mechint.checkpoints.formats.pizza:read",
+        "progress-measures": "mechint.checkpoints.formats.progress_measures:read",
         "nanogpt": "mechint.checkpoints.formats.nanogpt:read",
         "transformer-lens": "mechint.checkpoints.formats.transformer_lens:read",
+        "transformer-lens-native": "mechint.checkpoints.formats.transformer_lens_native:read",
         "huggingface": "mechint.checkpoints.formats.huggingface:read",
     },
     group="mechint.checkpoint_formats",

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from mechint.checkpoints.checkpoint import Checkpoint
 from mechint.checkpoints.convert import convert
-from mechint.checkpoints.formats.native import save_checkpoint
 from mechint.checkpoints.open import load, load_checkpoint
-from mechint.checkpoints.reader import Found, SafeTensors
+from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, SafeTensors
+from mechint.checkpoints.save import save_checkpoint
+from mechint.checkpoints.splits import SplitRule
 
 __all__ = [
+    "Assumption",
     "Checkpoint",
-    "Found",
+    "ParsedCheckpoint",
     "SafeTensors",
+    "SplitRule",
     "convert",
     "load",
     "load_checkpoint",

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from mechint.checkpoints.fitting import propose
+from mechint.checkpoints.performance import Performance, measure
+from mechint.checkpoints.reader import Assumption, Recorded
+from mechint.checkpoints.splits import SplitRule, recognize_split
 from mechint.config import ModelConfig
 from mechint.subject import Subject
-from mechint.task import Task
+from mechint.task import IGNORE, FiniteTask, Task
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Recorded):
     """A model, its task and its history.
 
-    path: the file that was read; format: name of the reader that recognised it; model:
+    path: the file that was read; format: name of the reader that recognized it; model:
     HookedTransformer, student or TransformerBridge, on its device, in evaluation mode; config: of
-    the architecture; task: None where neither the file nor the caller names it; step, metrics,
-    seed, train: as recorded; extra: JSON values, "assumed" among them where the reader took
-    something for granted; series: step → function that reads the weights at that step, ascending.
+    the architecture; task: None where neither the file nor the caller names it. The other fields
+    are those of `Recorded`.
     """
 
     path: Path
@@ -31,23 +35,21 @@ class Checkpoint:
     model: Any
     config: Any
     task: Task | None = None
-    step: int | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    train: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    series: Mapping[int, Callable[[], Mapping[str, Tensor]]] = field(default_factory=dict)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """path, format, step, metrics, seed and extra, as JSON values."""
-        known = {
+        """path, format, step, metrics, seed, what was assumed and extra, as JSON values."""
+        known: dict[str, Any] = {
             "path": str(self.path),
             "format": self.format,
             "step": self.step,
             "metrics": dict(self.metrics),
             "seed": self.seed,
         }
+        if self.split is not None and self.split.rule != "mechint":
+            known["split"] = self.split.to_dict()
+        if self.assumed:
+            known["assumed"] = {name: item.to_dict() for name, item in self.assumed.items()}
         return known | ({"extra": dict(self.extra)} if self.extra else {})
 
     @property
@@ -61,11 +63,21 @@ class Checkpoint:
             else []
         )
 
+    @cached_property
+    def split_indices(self) -> dict[str, Tensor] | None:
+        """Split → indices into the task's examples; None where the split is not known."""
+        return None if self.split is None else self.split.of(self.task)
+
+    @cached_property
+    def performance(self) -> Performance | None:
+        """How well the model answers beside chance; None without a task."""
+        return measure(self.subject(), self.split_indices)
+
     def subject(self, **options: Any) -> Subject:
         """What probes are given; `options` are those of `mechint.subject.Subject`.
 
-        The split seed is the recorded one, so that train and test are those the model was trained
-        with.
+        Its split is the recorded one, so that train and test are those the model was trained with;
+        None where that is not known.
         """
         return Subject(
             self.model,
@@ -73,7 +85,42 @@ class Checkpoint:
             **{
                 "provenance": self.provenance,
                 "series": self.series,
-                "split_seed": self.seed,
+                "split_seed": self.seed or 0,
                 **options,
             },
         )
+
+
+RECOGNIZABLE = {
+    f"python-shuffle, seed {seed}": SplitRule("python-shuffle", seed, 0.3) for seed in range(10)
+}
+"""Splits of files that state none: the progress-measures code trains on 30% and its users keep
+seeds below ten.
+"""
+
+
+def with_recognized_split(opened: Checkpoint) -> Checkpoint:
+    """`opened` with the split that its losses give away, listed as assumed, where it is a file of
+    the progress-measures code that states none.
+    """
+    task = opened.task
+    if opened.split is not None or opened.format != "progress-measures":
+        return opened
+    if not isinstance(task, FiniteTask) or len(task.outputs) != 1:
+        return opened
+    subject = opened.subject()
+    targets = subject.targets[:, 0]
+    losses = F.cross_entropy(
+        subject.logits().double(), targets, reduction="none", ignore_index=IGNORE
+    )
+    found = recognize_split(losses.cpu(), RECOGNIZABLE)
+    if found is None:
+        return opened
+    rule, distance = found
+    why = (
+        "the file does not say; the log loss of this split's train part is lower than that of the "
+        f"rest by {distance:.1f} standard errors"
+    )
+    value = f"Python's random.seed({rule.seed}) and shuffle, first {rule.fraction:.0%} trained on"
+    assumed = {**opened.assumed, "split": Assumption(value, why)}
+    return dataclasses.replace(opened, split=rule, seed=rule.seed, assumed=assumed)

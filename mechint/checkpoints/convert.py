@@ -9,11 +9,18 @@ from typing import Any
 import torch
 
 from mechint.checkpoints.checkpoint import Checkpoint
-from mechint.checkpoints.formats.native import save_checkpoint
 from mechint.checkpoints.open import load_checkpoint
+from mechint.checkpoints.save import save_checkpoint
 from mechint.config import ModelConfig
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, RunError
 from mechint.files import replacing
+
+ENDINGS = {
+    ".pt": ("mechint", "transformer-lens"),
+    ".pth": ("mechint", "transformer-lens"),
+    ".safetensors": ("safetensors",),
+}
+"""Ending of a file → what may be written to it, the first where nothing is asked for."""
 
 
 def convert(
@@ -22,54 +29,86 @@ def convert(
     format: str | None = None,
     task: str | None = None,
     parameters: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    force: bool = False,
 ) -> str:
     """Write the checkpoint at `source` in another format; returns the name of the format written.
 
     Args:
-        target: ends in .safetensors for "safetensors", else "mechint" unless `format` says
-            "transformer-lens": the bare state dict that TransformerLens's HookedTransformer loads
-            (without its buffers).
-        task, parameters: as for `load_checkpoint`; the file written then names the task.
+        target: ends in .safetensors for "safetensors", in .pt or .pth for "mechint", or for
+            "transformer-lens" where `format` says so: the bare state dict that TransformerLens's
+            HookedTransformer loads (without its buffers).
+        task, parameters, model: as for `load_checkpoint`; the file written then states them.
+        force: replace a file that is there. `source` is never replaced.
 
     Raises:
         CheckpointError: `source` cannot be read, or the format cannot express the model.
-        RunError: `target` cannot be written.
+        RunError: `target` is there already, or cannot be written.
     """
     target = Path(target)
-    natural = "safetensors" if target.suffix == ".safetensors" else "mechint"
-    format = format or natural
-    if format not in ("mechint", "safetensors", "transformer-lens") or (
-        format != "transformer-lens" and format != natural
-    ):
-        raise CheckpointError(
-            f"{target}: cannot be written as {format}; expected mechint (.pt), safetensors "
-            "(.safetensors) or transformer-lens (.pt)"
-        )
-    opened = load_checkpoint(source, task=task, parameters=parameters)
+    format = _format(target, format)
+    check_target(Path(source), target, force)
+    opened = load_checkpoint(source, task=task, parameters=parameters, model=model)
     if not hasattr(opened.model, "weights"):
         raise CheckpointError(
-            f"{opened.path}: a {opened.format} model is none of mechint's architectures and "
+            f"{opened.path}: a {opened.format} model is not one of mechint's architectures and "
             "stays in its own format"
         )
     if format == "transformer-lens":
         _save_transformer_lens(target, opened)
-    else:
-        known = {
-            "task": opened.task,
-            "step": opened.step,
-            "metrics": opened.metrics,
-            "train": opened.train,
-            "seed": opened.seed,
-        }
-        save_checkpoint(target, config=opened.config, weights=opened.model.weights(), **known)
+        return format
+    split = opened.split
+    save_checkpoint(
+        target,
+        config=opened.config,
+        weights=opened.model.weights(),
+        task=opened.task,
+        step=opened.step,
+        metrics=opened.metrics,
+        train=opened.train,
+        seed=opened.seed,
+        assumed=opened.assumed,
+        split=None if split is None or split.rule == "mechint" else split.to_dict(),
+    )
     return format
+
+
+def _format(target: Path, asked: str | None) -> str:
+    """The format that the ending of `target` stands for, or the one asked for where it may."""
+    served = ENDINGS.get(target.suffix)
+    if served is None or (asked is not None and asked not in served):
+        wanted = f" as {asked}" if asked else ""
+        raise CheckpointError(
+            f"{target}: cannot be written{wanted}; expected mechint (.pt), safetensors "
+            "(.safetensors) or transformer-lens (.pt)"
+        )
+    return asked or served[0]
+
+
+def check_target(source: Path, target: Path, force: bool) -> None:
+    """RunError where writing `target` would replace `source`, or a file that is there and `force`
+    does not say so.
+    """
+    try:
+        if not target.exists():
+            return
+        same = source.exists() and target.samefile(source)
+    except (OSError, ValueError):  # writing will say what is wrong
+        return
+    if same:
+        raise RunError(f"{target}: is the file that is read; choose another name")
+    if not force and target.is_file():
+        raise RunError(
+            f"{target}: is there already; choose another name, or replace it with --force"
+        )
 
 
 def _save_transformer_lens(target: Path, opened: Checkpoint) -> None:
     config = opened.config
     if not isinstance(config, ModelConfig):
         raise CheckpointError(
-            f"{opened.path}: {config.label()} is no transformer; TransformerLens has no such model"
+            f"{opened.path}: {config.label()} is not a transformer; TransformerLens has "
+            "no such model"
         )
     beyond = {
         "n_loops": config.n_loops > 1,

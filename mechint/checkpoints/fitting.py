@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.reader import Found
+from mechint.checkpoints.reader import ParsedCheckpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, MechintError
+from mechint.models.pair_network import PairNetworkConfig
 from mechint.registry import TASKS
 from mechint.task import Task
 
 
 def choose_task(
-    path: Path, found: Found, name: str | None, parameters: Mapping[str, Any]
+    path: Path, found: ParsedCheckpoint, name: str | None, parameters: Mapping[str, Any]
 ) -> Task | None:
     """The caller's task, or the file's with the caller's changes; None where nobody names one.
 
@@ -66,7 +67,7 @@ def _has_surplus(config: ModelConfig, task: Task) -> bool:
     )
 
 
-def fit(path: Path, found: Found, task: Task | None) -> Found:
+def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpoint:
     """`found` as the task needs it; a surplus of answers ("=", which is never asked for) is left
     out.
 
@@ -74,7 +75,11 @@ def fit(path: Path, found: Found, task: Task | None) -> Found:
         CheckpointError: the model does not fit the task.
     """
     config = found.config
-    if task is None or not isinstance(config, ModelConfig):
+    if task is None:
+        return found
+    if isinstance(config, PairNetworkConfig):
+        return _fit_pair_network(path, found, config, task)
+    if not isinstance(config, ModelConfig):
         return found
     wrong = misfits(config, task)
     if wrong:
@@ -104,6 +109,25 @@ def fit(path: Path, found: Found, task: Task | None) -> Found:
         weights={**found.weights, **unembed},
         extra={**found.extra, "classes_left_out": config.d_vocab_out - classes},
     )
+
+
+def _fit_pair_network(
+    path: Path, found: ParsedCheckpoint, config: PairNetworkConfig, task: Task
+) -> ParsedCheckpoint:
+    """A network of two operands under the task's prompt, which may end with "=", a token that the
+    network does not read.
+    """
+    values = task.d_vocab - (task.n_ctx - 2)
+    if task.n_ctx not in (2, 3) or (values, task.d_vocab_out) != (
+        config.d_vocab,
+        config.d_vocab_out,
+    ):
+        raise CheckpointError(
+            f"{path}: does not fit {task.name}: {config.d_vocab} values and {config.d_vocab_out} "
+            f"answers in the file, {values} and {task.d_vocab_out} in the task; give the "
+            "parameters it was trained with (--set)"
+        )
+    return dataclasses.replace(found, config=dataclasses.replace(config, n_ctx=task.n_ctx))
 
 
 def propose(config: ModelConfig) -> list[str]:

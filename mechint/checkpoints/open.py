@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from mechint.checkpoints.checkpoint import Checkpoint
+from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.reader import Found
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
+from mechint.checkpoints.splits import known_split
+from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, MechintError
-from mechint.models import build, find_device
+from mechint.models import find_device
 from mechint.registry import CHECKPOINT_FORMATS
 from mechint.subject import Subject
 from mechint.task import Task
@@ -27,7 +26,7 @@ from mechint.task import Task
 NAMES = ("ckpt.pt", "model.pt", "ckpt.safetensors")
 """What the checkpoint in a directory is called; the first that is there is read."""
 
-Weights = Callable[[], Mapping[str, Tensor]]
+Weights = Callable[[], StateDict]
 
 
 def load_checkpoint(
@@ -35,6 +34,7 @@ def load_checkpoint(
     task: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     device: str = "cpu",
+    model: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint of any registered format.
 
@@ -44,58 +44,63 @@ def load_checkpoint(
         task: name of the task, where the file does not say or another one is wanted.
         parameters: fields of the task; on their own they change the task that the file names.
         device: "cpu", "cuda" or "cuda:1".
+        model: fields of the model's configuration, in place of what the file states or what was
+            assumed: ``{"attention_dir": "bidirectional"}``.
 
     Raises:
         CheckpointError: missing, empty, truncated, foreign or hostile file, a directory without a
             model, or a model that does not fit the task.
-        ParameterError: a device that is not there, or a task parameter out of range.
+        ParameterError: a device that is not there, or a parameter out of range.
         UnknownNameError: no such task, or no such parameter.
     """
     place = find_device(device)
-    path = Path(path)
+    path, changes = Path(path), model or {}
     file, series = _locate(path)
-    name, found = recognise(file, None if file.is_dir() else read_content(file))
-    chosen = choose_task(file, found, task, parameters or {})
-    within = {step: _fitted(file, found, weights, chosen) for step, weights in found.series.items()}
-    found = fit(file, found, chosen)
-    model = found.model if found.model is not None else _model(file, found)
+    name, parsed = recognize(file, None if _is_dir(file) else read_content(file))
+    parsed = override(file, parsed, changes)
+    chosen = choose_task(file, parsed, task, parameters or {})
+    within = {
+        step: _fitted(file, parsed, weights, chosen) for step, weights in parsed.series.items()
+    }
+    fitted = fit(file, parsed, chosen)
+    network = fitted.model if fitted.model is not None else build_model(file, fitted)
     if place.type != "cpu":
-        with contextlib.redirect_stdout(
-            sys.stderr
-        ):  # a bridge announces its moves where results go
-            model = model.to(place)
-    model.eval()
-    return Checkpoint(
-        path=file,
-        format=name,
-        model=model,
-        config=found.config,
-        task=chosen,
-        step=found.step,
-        metrics=dict(found.metrics),
-        seed=found.seed,
-        train=found.train,
-        extra=dict(found.extra),
-        series={step: _weights_at(member, chosen) for step, member in series.items()} or within,
+        # a bridge announces its moves where results go
+        with contextlib.redirect_stdout(sys.stderr):
+            network = network.to(place)
+    network.eval()
+    recorded = fitted.recorded() | {
+        "split": known_split(fitted.split, fitted.task, fitted.parameters, chosen),
+        "series": {step: _weights_at(at, chosen, changes) for step, at in series.items()} or within,
+    }
+    opened = Checkpoint(
+        path=file, format=name, model=network, config=fitted.config, task=chosen, **recorded
     )
+    return with_recognized_split(opened)
 
 
 def load(
-    path: str | Path, task: str | None = None, device: str = "cpu", **parameters: Any
+    path: str | Path,
+    task: str | None = None,
+    device: str = "cpu",
+    model: Mapping[str, Any] | None = None,
+    **parameters: Any,
 ) -> Subject:
     """Open a checkpoint file or a run directory as a Subject.
 
     Args:
-        path: a checkpoint of any format that `mechint.checkpoints` recognises, or a run directory
+        path: a checkpoint of any format that `mechint.checkpoints` recognizes, or a run directory
             (its last checkpoint, the others as `series`).
         task: name of the task, where the file does not say; `parameters` are the task's.
         device: "cpu" or "cuda".
+        model: fields of the model's configuration, in place of what was assumed.
 
     Raises:
         CheckpointError: missing, truncated, foreign or hostile file, or one that does not fit the
             task.
     """
-    return load_checkpoint(path, task=task, parameters=parameters, device=device).subject()
+    opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
+    return opened.subject()
 
 
 # --- which file -----------------------------------------------------------------------------------
@@ -103,7 +108,7 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     """The file (or model directory) to read, and step → file of the checkpoints in a run
     directory.
     """
-    if not path.is_dir():
+    if not _is_dir(path):
         return path, {}
     steps = {
         int(match[1]): file
@@ -125,18 +130,35 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     return path, {}
 
 
-def _weights_at(file: Path, task: Task | None) -> Weights:
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # reading it will say what is wrong
+        return False
+
+
+def _weights_at(file: Path, task: Task | None, changes: Mapping[str, Any]) -> Weights:
     """A function that reads the weights in `file` when they are wanted."""
-    return lambda: fit(file, recognise(file, read_content(file))[1], task).weights
+
+    def weights() -> StateDict:
+        parsed = override(file, recognize(file, read_content(file))[1], changes)
+        return _checked(file, fit(file, parsed, task))
+
+    return weights
 
 
-def _fitted(file: Path, found: Found, weights: Weights, task: Task | None) -> Weights:
+def _fitted(file: Path, parsed: ParsedCheckpoint, weights: Weights, task: Task | None) -> Weights:
     """`weights`, as the task needs them."""
-    return lambda: fit(file, dataclasses.replace(found, weights=weights()), task).weights
+    return lambda: _checked(file, fit(file, dataclasses.replace(parsed, weights=weights()), task))
+
+
+def _checked(file: Path, parsed: ParsedCheckpoint) -> StateDict:
+    check_weights(file, parsed.config, parsed.weights)
+    return parsed.weights
 
 
 # --- which format ---------------------------------------------------------------------------------
-def recognise(path: Path, content: Any) -> tuple[str, Found]:
+def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
     """Name of the format of `content`, and what its reader found; CheckpointError when no reader
     knows it.
     """
@@ -182,20 +204,3 @@ def _summary(content: Any) -> str:
         if names
         else "holds an empty mapping"
     )
-
-
-# --- which model ----------------------------------------------------------------------------------
-def _model(path: Path, found: Found) -> Any:
-    """A model of the found configuration with the found weights, in float64 where they are."""
-    model = build(found.config)
-    if all(
-        value.dtype == torch.float64
-        for value in found.weights.values()
-        if value.is_floating_point()
-    ):
-        model = model.double()
-    try:
-        model.load_weights(found.weights)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    return model

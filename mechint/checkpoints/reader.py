@@ -1,68 +1,100 @@
 """What a reader of a checkpoint format hands over, and the small checks that readers share.
 
-A format is one function ``read(path, content) -> Found | None``, registered by name
+A format is one function ``read(path, content) -> ParsedCheckpoint | None``, registered by name
 (``mechint.checkpoint_formats``):
 
 - `path`: the file, or the directory that was named. A reader may look at plain files beside it (a
-  JSON configuration); it never unpickles and never evaluates what it finds.
+  JSON or YAML configuration); it never unpickles and never evaluates what it finds.
 - `content`: what the file holds, read once and safely: the object of
   ``torch.load(weights_only=True)``, a `SafeTensors`, or None for a directory.
-- It returns None when the content is not its own, `Found` when it is, and raises CheckpointError
-  when it is its own but damaged or of a kind it does not serve.
+- It returns None when the content is not its own, a `ParsedCheckpoint` when it is, and raises
+  CheckpointError when it is its own but damaged or of a kind it does not serve.
 
 Third parties are asked first, then the built-in formats in the order of ``mechint/registry.py``.
 """
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from mechint.checkpoints.splits import SplitRule
 from mechint.config import Settings
 from mechint.errors import CheckpointError
+from mechint.files import read_json, read_yaml
+
+StateDict = Mapping[str, Tensor]
 
 
 class SafeTensors(dict[str, Tensor]):
     """The tensors of a safetensors file by name; `metadata` is its header's text → text."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    def __init__(self, tensors: StateDict, metadata: Mapping[str, str]) -> None:
         super().__init__(tensors)
         self.metadata = dict(metadata)
 
 
-@dataclass(frozen=True)
-class Found:
+class Assumption(NamedTuple):
+    """A value that the file does not state, and why it was taken."""
+
+    value: Any
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "why": self.why}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What a file says of a model besides its weights; the one list of these fields.
+
+    step: optimizer steps taken; metrics: name → number as recorded; seed: of the train/test split,
+    None where the file does not tell it; split: how the model's examples were divided, None where
+    that is not known; train: the training configuration as JSON values; extra: whatever else is
+    worth showing, as JSON values; assumed: name → what the file does not state and was taken for
+    granted; series: step → function that reads the weights at that step, ascending.
+    """
+
+    step: int | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    split: SplitRule | None = None
+    train: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, Assumption] = field(default_factory=dict)
+    series: Mapping[int, Callable[[], StateDict]] = field(default_factory=dict)
+
+    def recorded(self) -> dict[str, Any]:
+        """These fields by name, to hand on."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(Recorded)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedCheckpoint(Recorded):
     """The contents of one checkpoint in mechint's terms.
 
     config: of the architecture (ModelConfig or a student's); weights: in the names and shapes of
     that architecture; task, parameters: name and fields of the task where the file tells them;
-    step: optimiser steps taken; metrics: name → number as recorded; seed: of the train/test split;
-    train: the training configuration as JSON values; extra: whatever else is worth showing, as JSON
-    values ("assumed": what the file does not say and the reader took for granted); series: step →
-    function that gives the weights at that step, for a file that holds several; model: a finished
-    module in place of weights, for a model that is none of mechint's architectures.
+    reshape: the weights under another configuration, for a file whose tensors can be cut in
+    several ways (how many heads); model: a finished module in place of weights, for a model that
+    is not one of mechint's architectures.
     """
 
     config: Any
-    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    weights: StateDict = field(default_factory=dict)
     task: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    step: int | None = None
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    train: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    series: Mapping[int, Callable[[], Mapping[str, Tensor]]] = field(default_factory=dict)
+    reshape: Callable[[Any], StateDict] | None = None
     model: Any = None
 
 
 def state_dict(content: Any) -> dict[str, Tensor] | None:
-    """`content` as a state dict, name → tensor, or None when it is none."""
+    """`content` as a state dict, name → tensor, or None when it is not one."""
     if not isinstance(content, Mapping) or not content:
         return None
     if not all(
@@ -70,6 +102,12 @@ def state_dict(content: Any) -> dict[str, Tensor] | None:
     ):
         return None
     return dict(content)
+
+
+def layer_count(state: StateDict, prefix: str = "blocks.") -> int:
+    """How many layers the names ``blocks.0.… blocks.1.…`` speak of."""
+    depth = prefix.count(".")
+    return len({name.split(".")[depth] for name in state if name.startswith(prefix)})
 
 
 def settings(cls: type[Settings], values: Any, path: Path) -> Any:
@@ -80,16 +118,22 @@ def settings(cls: type[Settings], values: Any, path: Path) -> Any:
         raise CheckpointError(f"{path}: its configuration is not usable: {error}") from error
 
 
-def json_beside(path: Path) -> Any:
+def read_sibling_json(path: Path) -> Any:
     """The JSON in `path`, or None when there is no such file; CheckpointError when it is
     damaged.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read as JSON: {error}") from error
+    return read_json(path, error=CheckpointError)
+
+
+def read_sibling_config(path: Path, *names: str) -> Mapping[str, Any] | None:
+    """The first mapping in the JSON or YAML files `names` beside `path`, None where none is."""
+    for name in names:
+        place = path.with_name(name)
+        read = read_json if place.suffix == ".json" else read_yaml
+        given = read(place, error=CheckpointError)
+        if isinstance(given, Mapping):
+            return given
+    return None
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +145,13 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def record(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
+def checked_seed(value: Any) -> int | None:
+    """`value` as the seed of a split, None where it cannot be one."""
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return value if usable else None
+
+
+def training_metadata(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
     """Step and last losses of a training file that keeps them under the field's usual names."""
     step = next(
         (
@@ -122,7 +172,7 @@ def record(content: Mapping[str, Any]) -> tuple[int | None, dict[str, float]]:
     return None if step is None else int(step), metrics
 
 
-def history(content: Any) -> dict[int, dict[str, Tensor]]:
+def saved_states(content: Any) -> dict[int, dict[str, Tensor]]:
     """Step → state dict, ascending, of a training file that keeps several in one list and their
     steps in another.
     """

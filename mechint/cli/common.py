@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,8 +59,8 @@ class CliGroup(click.Group):
 
 
 def print_error(message: str) -> None:
-    """One line on stderr."""
-    click.echo(f"mechint: {' '.join(message.split())}", err=True)
+    """One printable line on stderr."""
+    click.echo(f"mechint: {one_line(message)}", err=True)
 
 
 def fail(message: str) -> NoReturn:
@@ -90,8 +90,10 @@ def spinner(text: str) -> Iterator[Callable[[str], None]]:
     """A spinner with `text` on stderr where that is a terminal; yields the function that changes
     the text.
     """
-    with console(err=True).status(text) as status:
-        yield status.update
+    from rich.markup import escape
+
+    with console(err=True).status(escape(text)) as status:
+        yield lambda then: status.update(escape(then))
 
 
 EVERY = 10.0

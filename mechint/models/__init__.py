@@ -23,6 +23,10 @@ ARCHITECTURES = {
         "mechint.models.two_layer:TwoLayerConfig",
         "mechint.models.students:TwoLayerStudent",
     ),
+    "pair-network": (
+        "mechint.models.pair_network:PairNetworkConfig",
+        "mechint.models.pair_network:PairNetwork",
+    ),
 }
 """Kind → its configuration and its module, which is made as ``Module(config, seed=0)``."""
 
@@ -48,6 +52,25 @@ def config_class(kind: str) -> type[Settings]:
     if kind not in ARCHITECTURES:
         raise UnknownNameError.of("architecture", kind, ARCHITECTURES)
     return _resolve(ARCHITECTURES[kind][0])
+
+
+SHAPES = {
+    "transformer": "mechint.models.transformer:parameter_shapes",
+    "linear-bottleneck": "mechint.models.linear_bottleneck:parameter_shapes",
+    "two-layer": "mechint.models.two_layer:parameter_shapes",
+    "pair-network": "mechint.models.pair_network:parameter_shapes",
+}
+"""Kind → the function that names a configuration's parameters with their shapes."""
+
+
+def parameter_shapes(config: Settings) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every parameter of a model of `config`, which is not built.
+
+    >>> from mechint.models.two_layer import TwoLayerConfig
+    >>> parameter_shapes(TwoLayerConfig(d=8, width=3))
+    {'W': (3, 8)}
+    """
+    return _resolve(SHAPES[kind_of(config)])(config)
 
 
 def build(config: Settings, seed: int = 0) -> Any:

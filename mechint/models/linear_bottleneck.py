@@ -94,6 +94,15 @@ class LinearBottleneckConfig(Settings):
         return cls.from_dict({"n": n, "n_tasks": n_tasks, "n_out": n_out, **values})
 
 
+def parameter_shapes(config: LinearBottleneckConfig) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every parameter."""
+    columns = config.columns or config.width
+    shapes: dict[str, tuple[int, ...]] = {"W_enc": (config.n, columns)}
+    if config.decoder == "learned":
+        shapes["W_dec"] = (config.n_tasks, columns, config.n_out)
+    return shapes
+
+
 def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
     """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of
     linear gain.

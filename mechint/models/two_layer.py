@@ -92,6 +92,11 @@ class TwoLayerConfig(Settings):
         return hermite.link(self.hermite)
 
 
+def parameter_shapes(config: TwoLayerConfig) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every parameter."""
+    return {"W": (config.neurons or config.width, config.d)}
+
+
 def initialise(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
     """Neurons of norm `init_norm` in directions uniform on the sphere."""
     generator = torch.Generator().manual_seed(seed)

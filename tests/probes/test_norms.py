@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
 from mechint import planted
-from mechint.checkpoints.formats.native import save_checkpoint
+from mechint.checkpoints import save_checkpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.transformer import HookedTransformer

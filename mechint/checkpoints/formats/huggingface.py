@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.reader import Found, json_beside
+from mechint.checkpoints.reader import ParsedCheckpoint, read_sibling_json
 from mechint.errors import CheckpointError
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
-def read(path: Path, content: Any) -> Found | None:
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A local Hugging Face directory, opened through TransformerLens's bridge."""
     if content is not None or not path.is_dir():
         return None
-    given = json_beside(path / "config.json")
+    given = read_sibling_json(path / "config.json")
     if not isinstance(given, Mapping) or "model_type" not in given:
         return None
     if not any(file for pattern in WEIGHTS for file in path.glob(pattern)):
@@ -29,7 +29,7 @@ def read(path: Path, content: Any) -> Found | None:
     from mechint.models.bridge import boot
 
     model = boot(path)
-    return Found(
+    return ParsedCheckpoint(
         config=model.cfg,
         model=model,
         extra={

@@ -1,7 +1,7 @@
 """nanoGPT's ckpt.pt: ``{model, optimizer, model_args, iter_num, best_val_loss, config}``.
 
 Its activation is the exact GELU; files from before June 2023 were made with the tanh approximation
-and do not say so, so ``extra["assumed"]`` names what was taken. The unembedding is the embedding,
+and do not say so, so what was taken is listed as assumed. The unembedding is the embedding,
 or its own matrix where the file has one.
 """
 
@@ -13,18 +13,28 @@ from typing import Any
 
 from torch import Tensor
 
-from mechint.checkpoints.reader import Found, plain_values, record, state_dict
+from mechint.checkpoints.reader import (
+    Assumption,
+    ParsedCheckpoint,
+    plain_values,
+    state_dict,
+    training_metadata,
+)
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
 
+ASSUMED = Assumption(
+    "gelu", "the exact GELU, nanoGPT's since June 2023; older files used gelu_new and do not say so"
+)
 
-def read(path: Path, content: Any) -> Found | None:
+
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A checkpoint of nanoGPT, compiled or not, with or without biases."""
     if not isinstance(content, Mapping) or not isinstance(content.get("model_args"), Mapping):
         return None
     state = state_dict(content.get("model"))
     if state is None:
-        raise CheckpointError(f"{path}: a nanoGPT checkpoint whose model is no state dict")
+        raise CheckpointError(f"{path}: a nanoGPT checkpoint whose model is not a state dict")
     for prefix in ("_orig_mod.", "module."):
         state = {name.removeprefix(prefix): value for name, value in state.items()}
     try:
@@ -33,12 +43,16 @@ def read(path: Path, content: Any) -> Found | None:
         raise CheckpointError(
             f"{path}: a nanoGPT checkpoint, but damaged or incomplete: {error}"
         ) from error
-    step, metrics = record(content)
+    step, metrics = training_metadata(content)
     given = content.get("config")
-    extra = {"assumed": {"act_fn": "gelu"}} | (
-        {"config": plain_values(given)} if isinstance(given, Mapping) else {}
+    return ParsedCheckpoint(
+        config=config,
+        weights=weights,
+        step=step,
+        metrics=metrics,
+        extra={"config": plain_values(given)} if isinstance(given, Mapping) else {},
+        assumed={"act_fn": ASSUMED},
     )
-    return Found(config=config, weights=weights, step=step, metrics=metrics, extra=extra)
 
 
 def _convert(

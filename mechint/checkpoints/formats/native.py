@@ -1,88 +1,38 @@
 """mechint's own checkpoint: tensors and plain values only, in a ``.pt`` or a ``.safetensors`` file.
 
-    {"format": "mechint", "version": 1, "kind": "transformer", "config": {…}, "task": {"name",
-    "parameters"} | None,
-     "step": 1200, "metrics": {…}, "train": {…} | None, "seed": 0, "versions": {…}, "state": {name:
-         tensor}}
+    {"format": "mechint", "version": 1, "kind": "transformer", "config": {…},
+     "task": {"name", "parameters"} | None, "step": 1200, "metrics": {…}, "train": {…} | None,
+     "seed": 0, "versions": {…}, "state": {name: tensor}}
 
-The safetensors twin holds ``state`` as its tensors and the rest as JSON under the metadata key
-"mechint". The bytes are a function of the contents and the versions alone.
+"assumed" and "split" stand there too where the model came from a file that did not state something,
+or was trained on a split that is not mechint's. The safetensors twin holds ``state`` as its tensors
+and the rest as JSON under the metadata key "mechint". `mechint.checkpoints.save` writes it.
 """
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-import mechint
-from mechint.checkpoints.reader import Found, SafeTensors, settings, state_dict
-from mechint.config import Settings
+from mechint.checkpoints.reader import (
+    Assumption,
+    ParsedCheckpoint,
+    SafeTensors,
+    checked_seed,
+    settings,
+    state_dict,
+)
+from mechint.checkpoints.save import FORMAT, VERSION
+from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
 from mechint.errors import CheckpointError
-from mechint.files import write_bytes
-from mechint.models import config_class, kind_of
-from mechint.task import Task
-
-FORMAT, VERSION = "mechint", 1
+from mechint.files import parse_json
+from mechint.models import config_class
 
 
-def save_checkpoint(
-    path: str | Path,
-    *,
-    config: Settings,
-    weights: Mapping[str, Tensor],
-    task: Task | None,
-    step: int | None,
-    metrics: Mapping[str, Any],
-    train: Settings | Mapping[str, Any] | None = None,
-    seed: int = 0,
-) -> None:
-    """Write a checkpoint; a name that ends in ``.safetensors`` makes a safetensors file.
-
-    Args:
-        config: of the architecture; weights: its parameters by name.
-        task: what it was trained on, with its parameters.
-        metrics: name → number, text or nested lists and mappings of such.
-        train: the training configuration; seed: of the train/test split.
-
-    Raises:
-        RunError: the file cannot be written, or the disk is full.
-    """
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kind": kind_of(config),
-        "config": config.to_dict(),
-        "task": None if task is None else {"name": task.name, "parameters": task.to_dict()},
-        "step": step,
-        "metrics": dict(metrics),
-        "train": train.to_dict() if isinstance(train, Settings) else train,
-        "seed": seed,
-        "versions": {"mechint": mechint.__version__, "torch": str(torch.__version__)},
-    }
-    # through JSON: plain values whatever numpy or torch scalars the caller gave
-    header = json.loads(json.dumps(header, default=lambda value: value.tolist()))
-    # a copy each: a view would drag its whole storage into the file
-    state = {
-        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in weights.items()
-    }
-    if Path(path).suffix == ".safetensors":
-        from safetensors.torch import save
-
-        write_bytes(path, save(state, {FORMAT: json.dumps(header)}))
-        return
-    buffer = io.BytesIO()  # torch.save to a name would write that name into the file
-    torch.save({**header, "state": state}, buffer)
-    write_bytes(path, buffer.getvalue())
-
-
-def read(path: Path, content: Any) -> Found | None:
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """mechint's ckpt.pt."""
     if (
         not isinstance(content, Mapping)
@@ -90,50 +40,86 @@ def read(path: Path, content: Any) -> Found | None:
         or isinstance(content, SafeTensors)
     ):
         return None
-    return _found(path, content, state_dict(content.get("state")))
+    return _parsed(path, content, state_dict(content.get("state")))
 
 
-def read_safetensors(path: Path, content: Any) -> Found | None:
+def read_safetensors(path: Path, content: Any) -> ParsedCheckpoint | None:
     """mechint's checkpoint as a safetensors file."""
     if not isinstance(content, SafeTensors) or FORMAT not in content.metadata:
         return None
-    try:
-        header = json.loads(content.metadata[FORMAT])
-    except ValueError as error:
-        raise CheckpointError(f"{path}: its header is damaged: {error}") from error
+    header = parse_json(content.metadata[FORMAT], path, CheckpointError)
     if not isinstance(header, dict):
         raise CheckpointError(
             f"{path}: its header is damaged: got {type(header).__name__}, expected a mapping"
         )
-    return _found(path, header, dict(content))
+    return _parsed(path, header, dict(content))
 
 
-def _found(path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | None) -> Found:
+def _parsed(
+    path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | None
+) -> ParsedCheckpoint:
     version = header.get("version")
     if version != VERSION:
         raise CheckpointError(
             f"{path}: mechint checkpoint of version {version!r}, expected {VERSION}; a newer "
             "mechint may read it"
         )
-    task, metrics = header.get("task"), header.get("metrics")
-    told = task is None or (isinstance(task, Mapping) and {"name", "parameters"} <= set(task))
-    if (
-        state is None
-        or not isinstance(header.get("config"), Mapping)
-        or not isinstance(metrics, Mapping)
-        or not told
-    ):
-        raise CheckpointError(
-            f"{path}: a mechint checkpoint whose state, config, task or metrics is damaged"
-        )
-    return Found(
+    _check_header(path, header, state)
+    task, seed = header.get("task"), header.get("seed", 0)
+    return ParsedCheckpoint(
         config=settings(config_class(str(header.get("kind"))), header["config"], path),
-        weights=state,
+        weights=state or {},
         task=task["name"] if task else None,
         parameters=task["parameters"] if task else {},
         step=header.get("step"),
-        metrics=metrics,
-        seed=header.get("seed", 0),
+        metrics=header["metrics"],
+        seed=seed,
+        split=_split(header.get("split"), seed),
         train=header.get("train"),
-        extra={"versions": header.get("versions", {})},
+        extra={"versions": header.get("versions") or {}},
+        assumed={
+            name: Assumption(item.get("value"), str(item.get("why")))
+            for name, item in (header.get("assumed") or {}).items()
+            if isinstance(item, Mapping)
+        },
     )
+
+
+def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor] | None) -> None:
+    """CheckpointError where an entry is missing or of another type than mechint writes."""
+    task, step, seed = header.get("task"), header.get("step"), header.get("seed", 0)
+    fits = {
+        "state": state is not None,
+        "config": isinstance(header.get("config"), Mapping),
+        "metrics": isinstance(header.get("metrics"), Mapping),
+        "task": task is None
+        or (
+            isinstance(task, Mapping)
+            and isinstance(task.get("name"), str)
+            and isinstance(task.get("parameters"), Mapping)
+            and all(isinstance(name, str) for name in task["parameters"])
+        ),
+        "step": step is None
+        or (isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63),
+        "seed": seed is None or checked_seed(seed) is not None,
+        "train": isinstance(header.get("train"), Mapping | None),
+        "versions": isinstance(header.get("versions"), Mapping | None),
+        "assumed": isinstance(header.get("assumed"), Mapping | None),
+        "split": isinstance(header.get("split"), Mapping | None),
+    }
+    wrong = [name for name, right in fits.items() if not right]
+    if wrong:
+        raise CheckpointError(
+            f"{path}: a mechint checkpoint whose {', '.join(wrong)} "
+            f"{'is' if len(wrong) == 1 else 'are'} damaged"
+        )
+
+
+def _split(given: Any, seed: int | None) -> SplitRule | None:
+    """The recorded rule; mechint's own where none is, and none where no seed is."""
+    if isinstance(given, Mapping):
+        fraction = given.get("fraction")
+        known = given.get("rule") in PERMUTATIONS and isinstance(fraction, float)
+        usable = checked_seed(given.get("seed"))
+        return SplitRule(given["rule"], usable, fraction) if known and usable is not None else None
+    return None if seed is None else SplitRule("mechint", seed)

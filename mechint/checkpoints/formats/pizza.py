@@ -5,7 +5,8 @@ with its configuration.
 ``attn_coeff * softmax + (1 - attn_coeff)``, and every position sees every other whatever
 "attention_dir" says: their code has no mask. Inputs are ``x y``, with a last token ``=`` when
 "eqn_sign", the second operand with tokens of its own when "diff_vocab". "funcs" is Python text; it
-is compared with the functions known here, never evaluated.
+is compared with the functions known here, never evaluated. The train/test split was drawn without
+a seed, so it is not known. The linear models are read by `pizza_linear`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.formats.transposed import is_left_facing, turn_round
-from mechint.checkpoints.reader import Found, json_beside, plain_values, state_dict
+from mechint.checkpoints.formats import pizza_linear
+from mechint.checkpoints.formats.transposed import (
+    activation_of,
+    is_transposed,
+    transpose_weights,
+)
+from mechint.checkpoints.reader import (
+    ParsedCheckpoint,
+    StateDict,
+    plain_values,
+    read_sibling_json,
+    state_dict,
+)
 from mechint.errors import CheckpointError
 
 OPERATIONS = {
@@ -29,50 +41,54 @@ OPERATIONS = {
 }
 
 
-def read(path: Path, content: Any) -> Found | None:
-    """A transformer of the pizza code; its JSON file must be beside it."""
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
+    """A model of the pizza code; a transformer's JSON file must be beside it."""
     state = state_dict(content)
     if state is None:
         return None
     given = _configuration(path)
-    if not is_left_facing(state):
-        if given is None:
-            return None
-        kind = (
-            "a linear model"
-            if "model_type" in given or given.get("use_linear")
-            else "no transformer"
-        )
-        raise CheckpointError(f"{path}: {kind} of the pizza code; only its transformers are read")
+    if pizza_linear.is_linear(state):
+        return pizza_linear.read(path, state, given or {})
+    if is_transposed(state):
+        return _transformer(path, state, given)
     if given is None:
+        return None
+    raise CheckpointError(
+        f"{path}: a model of the pizza code that is neither its transformer nor its linear model"
+    )
+
+
+def _transformer(
+    path: Path, state: StateDict, given: Mapping[str, Any] | None
+) -> ParsedCheckpoint | None:
+    if given is None:
+        if state.get("pos_embed.W_pos", state["embed.W_E"]).shape[0] != 2:
+            return None  # that code's inputs without "=" have two positions; nobody else's have
         wanted = " or ".join(place.name for place in _places(path))
         raise CheckpointError(
             f"{path}: weights of the pizza code without their configuration (attn_coeff); "
             f"expected {wanted} beside the file"
         )
-    try:
-        rate = float(given["attn_coeff"])
-        config, weights = turn_round(
-            path,
-            state,
-            str(given.get("act_fn", "relu")),
-            attention_dir="bidirectional",
-            attention_rate=rate,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    rate = given.get("attn_coeff")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate <= 1:
         raise CheckpointError(
-            f"{path}: its configuration is not usable: "
-            f"attn_coeff={given.get('attn_coeff')!r}, expected 0 to 1"
-        ) from error
+            f"{path}: its configuration is not usable: attn_coeff={rate!r}, expected 0 to 1"
+        )
+    config, weights = transpose_weights(
+        path,
+        state,
+        activation_of(given, "act_fn"),
+        attention_dir="bidirectional",
+        attention_rate=float(rate),
+    )
     parameters = _task(given)
-    return Found(
+    epoch = given.get("epoch")
+    return ParsedCheckpoint(
         config=config,
         weights=weights,
         task="modular-arithmetic" if parameters else None,
         parameters=parameters,
-        step=given.get("epoch") if isinstance(given.get("epoch"), int) else None,
+        step=epoch if isinstance(epoch, int) else None,
         extra={"config": plain_values(given)},
     )
 
@@ -85,15 +101,16 @@ def _places(path: Path) -> list[Path]:
 
 def _configuration(path: Path) -> Mapping[str, Any] | None:
     for place in _places(path):
-        found = json_beside(place)
-        if isinstance(found, Mapping) and ("attn_coeff" in found or "runid" in found):
+        found = read_sibling_json(place)
+        if isinstance(found, Mapping) and {"attn_coeff", "runid", "model_type"} & set(found):
             return found
     return None
 
 
 def _task(given: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters of modular-arithmetic, or nothing when "funcs" is no function known here."""
-    match = re.fullmatch(r"lambdax:\((.+)\)%(\d+)", re.sub(r"\s", "", str(given.get("funcs"))))
+    text = re.sub(r"\s", "", str(given.get("funcs")))
+    match = re.fullmatch(r"lambdax:\((.{1,40})\)%(\d{1,6})", text)
     if match is None or match[1] not in OPERATIONS or int(match[2]) != given.get("C"):
         return {}
     shares = {"train_fraction": given["frac"]} if isinstance(given.get("frac"), float) else {}

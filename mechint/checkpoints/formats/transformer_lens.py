@@ -1,10 +1,9 @@
 """State dicts of TransformerLens's HookedTransformer, bare or inside ``{model, config, …}``.
 
 Shapes say most of the architecture. What they do not say comes from a configuration (a mapping in
-the file, or ``cfg.json`` or ``config.json`` beside it, in TransformerLens's field names) and is
-otherwise assumed and named in ``extra["assumed"]``: ReLU, causal attention, and without layer norm
-weights LNPre where the weights show that layer norm was folded into them, no normalisation
-otherwise.
+the file, or a JSON or YAML file beside it, in TransformerLens's field names) and is otherwise
+assumed and listed: ReLU, causal attention, and without layer norm weights LNPre where the weights
+show that layer norm was folded into them, no normalization otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.reader import Found, history, json_beside, record, settings, state_dict
+from mechint.checkpoints.formats.sibling import model_config, task_of
+from mechint.checkpoints.reader import (
+    Assumption,
+    ParsedCheckpoint,
+    StateDict,
+    layer_count,
+    saved_states,
+    settings,
+    state_dict,
+    training_metadata,
+)
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.transformer import parameter_shapes
@@ -33,7 +42,20 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-ASSUMED = {"act_fn": "relu", "attention_dir": "causal", "normalization_type": None}
+ASSUMED = {
+    "act_fn": Assumption("relu", "the file does not say; ReLU is TransformerLens's default"),
+    "attention_dir": Assumption(
+        "causal", "the file does not say; causal is TransformerLens's default"
+    ),
+    "normalization_type": Assumption(None, "the file has no layer norm weights"),
+}
+FOLDED = Assumption(
+    "LNPre",
+    "the file has no layer norm weights, and its weights are centered as folding a layer norm "
+    "leaves them",
+)
+
+
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
     "use_local_attn": (False, None),
@@ -50,33 +72,37 @@ same.
 """
 
 
-def read(path: Path, content: Any) -> Found | None:
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of TransformerLens's HookedTransformer, with or without its configuration."""
-    state, given = _parts(content)
+    state, given = state_and_config(content)
     if (
         state is None
         or "embed.W_E" not in state
         or state.get("blocks.0.attn.W_Q", torch.empty(0)).dim() != 3
     ):
         return None
-    given = given if given is not None else _beside(path, state)
-    config, weights, assumed = interpret(path, state, given or {})
-    step, metrics = record(content)  # a bare state dict records nothing
+    d_model = state["embed.W_E"].shape[-1]
+    given = given if given is not None else model_config(path, d_model)
+    config, weights, assumed = interpret(path, state, given)
+    step, metrics = training_metadata(content)  # a bare state dict records nothing
     series = {
-        at: lambda then=then: interpret(path, then, given or {})[1]
-        for at, then in history(content).items()
+        at: lambda then=then: interpret(path, then, given)[1]
+        for at, then in saved_states(content).items()
     }
-    return Found(
+    return ParsedCheckpoint(
         config=config,
         weights=weights,
         step=step,
         metrics=metrics,
         series=series,
-        extra={"assumed": assumed} if assumed else {},
+        assumed=assumed,
+        **task_of(path, content, config),
     )
 
 
-def _parts(content: Any) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | None]:
+def state_and_config(
+    content: Any,
+) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | None]:
     """The state dict in `content`, names without wrappers' prefixes, and the configuration that
     came with it.
     """
@@ -94,45 +120,23 @@ def _parts(content: Any) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | 
     return state, given
 
 
-def _beside(path: Path, state: Mapping[str, Tensor]) -> Mapping[str, Any] | None:
-    for name in ("cfg.json", "config.json"):
-        given = json_beside(path.with_name(name))
-        if isinstance(given, Mapping) and given.get("d_model") == state["embed.W_E"].shape[1]:
-            return given
-    return None
-
-
 def interpret(
-    path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]
-) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Any]]:
+    path: Path, state: StateDict, given: Mapping[str, Any]
+) -> tuple[ModelConfig, dict[str, Tensor], dict[str, Assumption]]:
     """Configuration, weights under it, and what had to be assumed.
 
     Raises:
         CheckpointError: the model uses what mechint's HookedTransformer does not have.
     """
     _refuse(path, state, given)
-    said = {name: given.get(name, default) for name, default in ASSUMED.items()}
-    assumed = {name: default for name, default in ASSUMED.items() if name not in given}
-    if "blocks.0.ln1.w" in state:
-        said["normalization_type"] = "LN"
-        assumed.pop("normalization_type", None)
-    elif "normalization_type" in assumed and _folded(state):
-        said["normalization_type"] = assumed["normalization_type"] = "LNPre"
     attn_only = "blocks.0.mlp.W_in" not in state
-    if attn_only:
-        assumed.pop("act_fn", None)
-        said["act_fn"] = "relu"
-    elif str(said["act_fn"]) not in ACTIVATIONS:
-        raise CheckpointError(
-            f"{path}: act_fn={said['act_fn']!r} is not served; expected one of "
-            f"{', '.join(ACTIVATIONS)}"
-        )
+    said, assumed = stated_or_assumed(path, given, layer_norm(state), attn_only)
     (d_vocab, d_model), (n_heads, _, d_head) = (
         state["embed.W_E"].shape,
         state["blocks.0.attn.W_Q"].shape,
     )
     shape = {
-        "n_layers": len({name.split(".")[1] for name in state if name.startswith("blocks.")}),
+        "n_layers": layer_count(state),
         "d_model": d_model,
         "n_heads": n_heads,
         "d_head": d_head,
@@ -142,22 +146,57 @@ def interpret(
         "d_vocab_out": state["unembed.W_U"].shape[1],
         "attn_only": attn_only,
         "eps": given.get("eps", 1e-5),
-        "attn_scale": _attn_scale(given),
+        "attn_scale": attn_scale(given),
     }
-    config = settings(ModelConfig, {**shape, **said, "act_fn": ACTIVATIONS[said["act_fn"]]}, path)
+    config = settings(ModelConfig, {**shape, **said}, path)
     weights = {
         name: value for name, value in state.items() if not name.endswith((".mask", ".IGNORE"))
     }
-    for name, size in parameter_shapes(config).items():
-        if name not in weights and (
-            name.rpartition(".")[2].startswith("b_") or name == "pos_embed.W_pos"
-        ):
-            weights[name] = state["embed.W_E"].new_zeros(size)
-            assumed.setdefault("zero", []).append(name)
+    missing = [
+        name
+        for name in parameter_shapes(config)
+        if name not in weights
+        and (name.rpartition(".")[2].startswith("b_") or name == "pos_embed.W_pos")
+    ]
+    shapes = parameter_shapes(config)
+    weights |= {name: state["embed.W_E"].new_zeros(shapes[name]) for name in missing}
+    if missing:
+        assumed["zero"] = Assumption(missing, "the file has no such parameters")
     return config, weights, assumed
 
 
-def _folded(state: Mapping[str, Tensor]) -> bool:
+def layer_norm(state: StateDict) -> Assumption | str:
+    """ "LN" where the state dict has layer norm weights, else what is assumed instead."""
+    if "blocks.0.ln1.w" in state:
+        return "LN"
+    return FOLDED if _folded(state) else ASSUMED["normalization_type"]
+
+
+def stated_or_assumed(
+    path: Path, given: Mapping[str, Any], norm: Assumption | str, attn_only: bool
+) -> tuple[dict[str, Any], dict[str, Assumption]]:
+    """Activation, attention direction and normalization: as stated, else as assumed, with the list
+    of what was.
+    """
+    said = {name: given.get(name, item.value) for name, item in ASSUMED.items()}
+    assumed = {name: item for name, item in ASSUMED.items() if name not in given}
+    if isinstance(norm, str):
+        said["normalization_type"] = norm
+        assumed.pop("normalization_type", None)
+    elif "normalization_type" in assumed:
+        said["normalization_type"], assumed["normalization_type"] = norm.value, norm
+    if attn_only:
+        assumed.pop("act_fn", None)
+        said["act_fn"] = "relu"
+    elif str(said["act_fn"]) not in ACTIVATIONS:
+        raise CheckpointError(
+            f"{path}: act_fn={said['act_fn']!r} is not served; expected one of "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    return said | {"act_fn": ACTIVATIONS[said["act_fn"]]}, assumed
+
+
+def _folded(state: StateDict) -> bool:
     """Whether layer norm weights were folded in: TransformerLens then centres what reads the
     residual stream.
     """
@@ -167,14 +206,14 @@ def _folded(state: Mapping[str, Tensor]) -> bool:
     )
 
 
-def _attn_scale(given: Mapping[str, Any]) -> float | None:
+def attn_scale(given: Mapping[str, Any]) -> float | None:
     if given.get("use_attn_scale") is False:
         return 1.0
     scale = given.get("attn_scale")
     return float(scale) if isinstance(scale, int | float) and scale > 0 else None
 
 
-def _n_ctx(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) -> int:
+def _n_ctx(path: Path, state: StateDict, given: Mapping[str, Any]) -> int:
     """Positions: of the position embedding, else as configured, else of the attention mask."""
     if "pos_embed.W_pos" in state:
         return state["pos_embed.W_pos"].shape[0]
@@ -187,8 +226,8 @@ def _n_ctx(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) ->
     )
 
 
-def _refuse(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) -> None:
-    """CheckpointError for what would make another function of the same weights."""
+def refuse_options(path: Path, given: Mapping[str, Any]) -> None:
+    """CheckpointError for options that would make another function of the same weights."""
     for name, served in UNSERVED.items():
         value = given.get(name)
         if value not in served and not (
@@ -197,6 +236,11 @@ def _refuse(path: Path, state: Mapping[str, Tensor], given: Mapping[str, Any]) -
             raise CheckpointError(
                 f"{path}: uses {name}={value!r}, which mechint's HookedTransformer does not have"
             )
+
+
+def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
+    """CheckpointError for what would make another function of the same weights."""
+    refuse_options(path, given)
     if given.get("normalization_type") not in ("LN", "LNPre", None) or (
         "blocks.0.ln1.w" in state and "blocks.0.ln1.b" not in state
     ):

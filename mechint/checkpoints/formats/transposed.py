@@ -1,9 +1,10 @@
-"""Weights that stand to the left of what they act on, as in the progress-measures and the pizza
-code, turned round.
+"""Weights of the progress-measures and the pizza code, which stand to the left of what they act on,
+transposed into TransformerLens's shapes.
 
 embed.W_E (d_model, d_vocab), W_Q, W_K, W_V (head, d_head, d_model), W_O (d_model, head · d_head),
 W_in (d_mlp, d_model), W_out (d_model, d_mlp); the unembedding stands on the right already. Neither
-project has biases in attention and unembedding, or layer norm.
+project has biases in attention and unembedding, or layer norm. Layers are ``blocks.{l}``, or
+``attn_blocks.{l}`` in models of attention alone.
 """
 
 from __future__ import annotations
@@ -15,25 +16,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mechint.checkpoints.reader import StateDict, layer_count
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu"}
+PREFIXES = ("blocks.", "attn_blocks.")
 
 
-def is_left_facing(state: Mapping[str, Tensor] | None) -> bool:
+def is_transposed(state: StateDict | None) -> bool:
     """Whether a state dict is of this kind; its mark is an output matrix of attention that is not
     split into heads.
     """
     return (
         state is not None
         and {"embed.W_E", "unembed.W_U"} <= set(state)
-        and state.get("blocks.0.attn.W_O", torch.empty(0)).dim() == 2
+        and any(state.get(f"{prefix}0.attn.W_O", torch.empty(0)).dim() == 2 for prefix in PREFIXES)
     )
 
 
-def turn_round(
-    path: Path, state: Mapping[str, Tensor], activation: str, **settings: Any
+def transpose_weights(
+    path: Path, state: StateDict, activation: str, **settings: Any
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Configuration and weights in mechint's shapes; `settings` are fields of ModelConfig that the
     weights do not show.
@@ -46,58 +49,69 @@ def turn_round(
         raise CheckpointError(
             f"{path}: activation function {activation!r}: expected {' or '.join(ACTIVATIONS)}"
         )
-    n_layers = len({name.split(".")[1] for name in state if name.startswith("blocks.")})
-    weights = {"embed.W_E": state["embed.W_E"].T, "unembed.W_U": state["unembed.W_U"]}
-    zeros = state["embed.W_E"].new_zeros
-    used = {"embed.W_E", "unembed.W_U", "pos_embed.W_pos"}
+    prefix = next(prefix for prefix in PREFIXES if f"{prefix}0.attn.W_O" in state)
+    attn_only = f"{prefix}0.mlp.W_in" not in state
     try:
-        weights["pos_embed.W_pos"] = state["pos_embed.W_pos"]
-        (d_model, d_vocab), (n_ctx, _) = state["embed.W_E"].shape, state["pos_embed.W_pos"].shape
-        n_heads, d_head, _ = state["blocks.0.attn.W_K"].shape
-        d_mlp, d_vocab_out = state["blocks.0.mlp.W_in"].shape[0], state["unembed.W_U"].shape[1]
-        for layer in range(n_layers):
-            block = f"blocks.{layer}."
-            weights |= {
-                f"{block}attn.W_{which}": state[f"{block}attn.W_{which}"].transpose(1, 2)
-                for which in "QKV"
-            }
-            weights[f"{block}attn.W_O"] = state[f"{block}attn.W_O"].T.reshape(
-                n_heads, d_head, d_model
-            )
-            weights |= {
-                f"{block}mlp.{name}": state[f"{block}mlp.{name}"].T for name in ("W_in", "W_out")
-            }
-            weights |= {
-                f"{block}mlp.{name}": state[f"{block}mlp.{name}"] for name in ("b_in", "b_out")
-            }
-            weights |= {f"{block}attn.b_{which}": zeros(n_heads, d_head) for which in "QKV"} | {
-                f"{block}attn.b_O": zeros(d_model)
-            }
-            used |= {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}
-            used |= {f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")}
+        shape = _shape(state, prefix, attn_only)
+        weights = {
+            "embed.W_E": state["embed.W_E"].T,
+            "pos_embed.W_pos": state["pos_embed.W_pos"],
+            "unembed.W_U": state["unembed.W_U"],
+            "unembed.b_U": state["unembed.W_U"].new_zeros(shape["d_vocab_out"]),
+        }
+        used = {"embed.W_E", "unembed.W_U", "pos_embed.W_pos"}
+        for layer in range(shape["n_layers"]):
+            block, names = _block(state, f"{prefix}{layer}.", attn_only)
+            weights |= {f"blocks.{layer}.{name}": value for name, value in block.items()}
+            used |= names
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"{path}: left-facing weights, but damaged or incomplete: {error}"
+            f"{path}: transposed weights, but damaged or incomplete: {error}"
         ) from error
     if set(state) - used:
         raise CheckpointError(
-            f"{path}: left-facing weights with {', '.join(sorted(set(state) - used)[:4])}, "
+            f"{path}: transposed weights with {', '.join(sorted(set(state) - used)[:4])}, "
             "which no model of that family here has"
         )
-    weights["unembed.b_U"] = zeros(d_vocab_out)
-    shape = {
-        "n_layers": n_layers,
+    given = {**shape, "act_fn": ACTIVATIONS[activation.lower()], **settings}
+    return ModelConfig(**given), weights
+
+
+def _shape(state: StateDict, prefix: str, attn_only: bool) -> dict[str, Any]:
+    (d_model, d_vocab), (n_ctx, _) = state["embed.W_E"].shape, state["pos_embed.W_pos"].shape
+    n_heads, d_head, _ = state[f"{prefix}0.attn.W_K"].shape
+    return {
+        "n_layers": layer_count(state, prefix),
         "d_model": d_model,
         "n_heads": n_heads,
         "d_head": d_head,
-        "d_mlp": d_mlp,
+        "d_mlp": None if attn_only else state[f"{prefix}0.mlp.W_in"].shape[0],
         "n_ctx": n_ctx,
+        "d_vocab": d_vocab,
+        "d_vocab_out": state["unembed.W_U"].shape[1],
+        "attn_only": attn_only,
     }
-    config = ModelConfig(
-        **shape,
-        d_vocab=d_vocab,
-        d_vocab_out=d_vocab_out,
-        act_fn=ACTIVATIONS[activation.lower()],
-        **settings,
-    )
-    return config, weights
+
+
+def _block(state: StateDict, block: str, attn_only: bool) -> tuple[dict[str, Tensor], set[str]]:
+    """One layer's weights by mechint's names, and the names in the file that they came from."""
+    n_heads, d_head, d_model = state[f"{block}attn.W_K"].shape
+    zeros = state[f"{block}attn.W_K"].new_zeros
+    weights = {
+        f"attn.W_{which}": state[f"{block}attn.W_{which}"].transpose(1, 2) for which in "QKV"
+    }
+    weights["attn.W_O"] = state[f"{block}attn.W_O"].T.reshape(n_heads, d_head, d_model)
+    weights |= {f"attn.b_{which}": zeros(n_heads, d_head) for which in "QKV"}
+    weights["attn.b_O"] = zeros(d_model)
+    names = {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}
+    if not attn_only:
+        weights |= {f"mlp.{name}": state[f"{block}mlp.{name}"].T for name in ("W_in", "W_out")}
+        weights |= {f"mlp.{name}": state[f"{block}mlp.{name}"] for name in ("b_in", "b_out")}
+        names |= {f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")}
+    return weights, names
+
+
+def activation_of(given: Mapping[str, Any], name: str) -> str:
+    """The activation function that a configuration names; ReLU, both projects' own, otherwise."""
+    value = given.get(name)
+    return value if isinstance(value, str) else "relu"

@@ -1,0 +1,173 @@
+"""State dicts of TransformerLens 4's own models, ``TransformerBridge.boot_native(…).state_dict()``:
+``blocks.{l}.attn.q.weight`` and so on, as torch's Linear keeps them.
+
+How many heads the queries are cut into is written nowhere in the tensors; it comes from a
+configuration or is assumed, as are the activation function and the direction of attention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mechint.checkpoints.formats.sibling import model_config, task_of
+from mechint.checkpoints.formats.transformer_lens import (
+    ASSUMED,
+    attn_scale,
+    refuse_options,
+    state_and_config,
+    stated_or_assumed,
+)
+from mechint.checkpoints.reader import (
+    Assumption,
+    ParsedCheckpoint,
+    StateDict,
+    layer_count,
+    saved_states,
+    settings,
+    training_metadata,
+)
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError
+
+FOREIGN = (
+    (r"mlp\.gate\.", "gated feed-forward layers"),
+    (r"mlp\.ln\.", "SoLU"),
+    (r"\.(q_norm|k_norm)\.", "normalized queries and keys"),
+)
+
+
+def read(path: Path, content: Any) -> ParsedCheckpoint | None:
+    """A state dict of a TransformerLens 4 native model, with or without its configuration."""
+    state, given = state_and_config(content)
+    if state is None or not {"embed.weight", "blocks.0.attn.q.weight"} <= set(state):
+        return None
+    state = {re.sub(r"\._original_component\b|\.original_component\b", "", name): value
+             for name, value in state.items()}  # fmt: skip
+    given = given if given is not None else model_config(path, state["embed.weight"].shape[-1])
+    config, assumed = _interpret(path, state, given)
+    step, metrics = training_metadata(content)
+    series = {
+        at: lambda then=then: _weights(path, then, config)
+        for at, then in saved_states(content).items()
+    }
+    return ParsedCheckpoint(
+        config=config,
+        weights=_weights(path, state, config),
+        reshape=lambda other: _weights(path, state, other),
+        step=step,
+        metrics=metrics,
+        series=series,
+        assumed=assumed,
+        **task_of(path, content, config),
+    )
+
+
+def _interpret(
+    path: Path, state: StateDict, given: Mapping[str, Any]
+) -> tuple[ModelConfig, dict[str, Assumption]]:
+    """The configuration, and what of it had to be assumed."""
+    refuse_options(path, given)
+    for pattern, what in FOREIGN:
+        if any(re.search(pattern, name) for name in state):
+            raise CheckpointError(
+                f"{path}: uses {what}, which mechint's HookedTransformer does not have"
+            )
+    if "pos_embed.weight" not in state:
+        raise CheckpointError(
+            f"{path}: has no position embedding, so it uses rotary positions, which mechint's "
+            "HookedTransformer does not have"
+        )
+    (d_vocab, d_model), queries = state["embed.weight"].shape, state["blocks.0.attn.q.weight"]
+    if queries.shape != state["blocks.0.attn.k.weight"].shape:
+        raise CheckpointError(
+            f"{path}: uses grouped keys and values, which mechint's HookedTransformer does not have"
+        )
+    normed = "blocks.0.ln1.weight" in state
+    if normed and "blocks.0.ln1.bias" not in state:
+        raise CheckpointError(
+            f"{path}: normalization_type='RMS' is not served; expected LN or none"
+        )
+    attn_only = "blocks.0.mlp.in.weight" not in state
+    norm = "LN" if normed else ASSUMED["normalization_type"]
+    said, assumed = stated_or_assumed(path, given, norm, attn_only)
+    n_heads, assumed_heads = _heads(given, queries.shape[0])
+    shape = {
+        "n_layers": layer_count(state),
+        "d_model": d_model,
+        "n_heads": n_heads,
+        "d_head": queries.shape[0] // n_heads,
+        "d_mlp": None if attn_only else state["blocks.0.mlp.in.weight"].shape[0],
+        "n_ctx": state["pos_embed.weight"].shape[0],
+        "d_vocab": d_vocab,
+        "d_vocab_out": state["unembed.weight"].shape[0],
+        "attn_only": attn_only,
+        "eps": given.get("eps", 1e-5),
+        "attn_scale": attn_scale(given),
+    }
+    return settings(ModelConfig, {**shape, **said}, path), assumed | assumed_heads
+
+
+def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumption]]:
+    """How many heads, as stated or as assumed, where all heads together are `width` wide."""
+    stated, d_head = given.get("n_heads"), given.get("d_head")
+    if isinstance(stated, int) and stated > 0 and width % stated == 0:
+        return stated, {}
+    if isinstance(d_head, int) and d_head > 0 and width % d_head == 0:
+        return width // d_head, {}
+    n_heads = next(number for number in (4, 3, 2, 1) if width % number == 0)
+    return n_heads, {
+        "n_heads": Assumption(
+            n_heads,
+            f"the tensors do not say how many heads the {width} query components are cut into; "
+            f"give it with --set model.n_heads=…",
+        )
+    }
+
+
+def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Tensor]:
+    """The weights in TransformerLens 2's names and shapes, under `config`'s number of heads."""
+    heads = config.n_heads
+    zeros = state["embed.weight"].new_zeros
+    weights = {
+        "embed.W_E": state["embed.weight"],
+        "pos_embed.W_pos": state["pos_embed.weight"],
+        "unembed.W_U": state["unembed.weight"].T,
+        "unembed.b_U": state.get("unembed.bias", zeros(config.d_vocab_out)),
+    }
+    try:
+        for layer in range(config.n_layers):
+            block, to = f"blocks.{layer}.", f"blocks.{layer}."
+            for letter in "qkv":
+                matrix, bias = (state[f"{block}attn.{letter}.{kind}"] for kind in _KINDS)
+                name = letter.upper()
+                weights[f"{to}attn.W_{name}"] = matrix.T.unflatten(1, (heads, -1)).transpose(0, 1)
+                weights[f"{to}attn.b_{name}"] = bias.unflatten(0, (heads, -1))
+            weights[f"{to}attn.W_O"] = state[f"{block}attn.o.weight"].T.unflatten(0, (heads, -1))
+            weights[f"{to}attn.b_O"] = state[f"{block}attn.o.bias"]
+            if not config.attn_only:
+                for part in ("in", "out"):
+                    weights[f"{to}mlp.W_{part}"] = state[f"{block}mlp.{part}.weight"].T
+                    weights[f"{to}mlp.b_{part}"] = state[f"{block}mlp.{part}.bias"]
+        if config.normalization_type == "LN":
+            for norm in _norms(config):
+                weights[f"{norm}.w"] = state[f"{norm}.weight"]
+                weights[f"{norm}.b"] = state[f"{norm}.bias"]
+    except (KeyError, RuntimeError, IndexError) as error:
+        raise CheckpointError(
+            f"{path}: a TransformerLens native model, but damaged or incomplete: {error}"
+        ) from error
+    return weights
+
+
+_KINDS = ("weight", "bias")
+
+
+def _norms(config: ModelConfig) -> list[str]:
+    inner = ("ln1",) if config.attn_only else ("ln1", "ln2")
+    blocks = [f"blocks.{layer}.{name}" for layer in range(config.n_layers) for name in inner]
+    return [*blocks, "ln_final"]

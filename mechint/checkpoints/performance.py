@@ -1,0 +1,135 @@
+"""How well a model answers beside chance: what every analysis opens with.
+
+A probe's numbers describe a mechanism only where there is one. A model at chance, or one that
+answers much worse than its own training recorded (which is how a wrong assumption about the file
+shows), is said before anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from mechint.subject import Subject
+from mechint.task import IGNORE
+
+STANDARD_ERRORS = 4.0
+"""How far above chance an accuracy must lie to count as above it."""
+
+ACCURACY_LOST = 0.1
+"""Accuracy below the recorded one from which a model is called worse than its training."""
+
+LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
+"""Loss above the recorded one, by a factor and in nats, from which a model is called worse."""
+
+
+@dataclass(frozen=True)
+class Performance:
+    """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
+    output → the accuracy and loss of the best constant answer; n: answers looked at; splits: train
+    and test → their accuracy and loss, where the split is known.
+    """
+
+    accuracy: Mapping[str, float]
+    loss: Mapping[str, float]
+    chance: Mapping[str, Mapping[str, float]]
+    n: int
+    splits: Mapping[str, Mapping[str, Mapping[str, float]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        known = {"accuracy": self.accuracy, "loss": self.loss, "chance": self.chance}
+        return known | ({"splits": self.splits} if self.splits else {})
+
+    @property
+    def at_chance(self) -> list[str]:
+        """Outputs whose accuracy is not above that of the best constant answer."""
+        names = []
+        for name, accuracy in self.accuracy.items():
+            level = self.chance[name]["accuracy"]
+            error = math.sqrt(level * (1 - level) / max(self.n, 1))
+            if accuracy <= level + STANDARD_ERRORS * error:
+                names.append(name)
+        return names
+
+    def warnings(self, metrics: Mapping[str, Any]) -> list[str]:
+        """What must be said first: chance, or much worse than `metrics`, recorded in training."""
+        said = []
+        for name in self.at_chance:
+            said.append(
+                f"the model answers {name} at chance: accuracy {self.accuracy[name]:.3g}, the best "
+                f"constant answer has {self.chance[name]['accuracy']:.3g}; there is no "
+                "mechanism to read"
+            )
+        recorded = _recorded(metrics, ("acc",))
+        worst = min(self.accuracy.values(), default=1.0)
+        if not said and recorded is not None and worst < recorded - ACCURACY_LOST:
+            said.append(
+                f"the model answers worse than its training recorded: accuracy {worst:.3g}, "
+                f"recorded {recorded:.3g}; something assumed about the file may be wrong"
+            )
+        recorded = _recorded(metrics, ("loss",))
+        most = max(self.loss.values(), default=0.0)
+        lost = recorded is not None and most > max(LOSS_FACTOR * recorded, recorded + LOSS_GAINED)
+        if lost and not said:
+            said.append(
+                f"the model answers worse than its training recorded: loss {most:.3g} nats, "
+                f"recorded {recorded:.3g}; something assumed about the file may be wrong"
+            )
+        return said
+
+    def __str__(self) -> str:
+        parts = []
+        for name, accuracy in self.accuracy.items():
+            level = self.chance[name]
+            parts.append(
+                f"{name}: accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
+                f"loss {self.loss[name]:.4g} nats (chance {level['loss']:.3g})"
+            )
+        return "; ".join(parts)
+
+
+def measure(subject: Subject, split: Mapping[str, Tensor] | None) -> Performance | None:
+    """Accuracy and loss on the subject's data, and on its splits where they are known; None where
+    there is no task or it reads no answers.
+    """
+    task = subject.task
+    if task is None or subject.lacks("reads") is not None or not hasattr(task, "outputs"):
+        return None
+    logits, targets = subject.logits(), subject.targets
+    n = int((targets != IGNORE).any(-1).sum())
+    splits = {}
+    for name, index in (split or {}).items():
+        if len(index):
+            index = index.to(logits.device)
+            part, answers = logits[index], targets[index]
+            splits[name] = {
+                "accuracy": subject.accuracy(part, answers),
+                "loss": subject.loss(part, answers),
+            }
+    chance = {
+        name: {"accuracy": level.accuracy, "loss": level.loss}
+        for name, level in task.chance.items()
+    }
+    return Performance(subject.accuracy(), subject.loss(), chance, n, splits)
+
+
+def _recorded(metrics: Mapping[str, Any], kinds: tuple[str, ...]) -> float | None:
+    """The least flattering recorded number of a kind: the test's rather than the train's."""
+    found = {
+        name.lower(): value
+        for name, value in metrics.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and any(kind in name.lower() for kind in kinds)
+    }
+    for word in ("test", "val", ""):
+        values = [value for name, value in found.items() if word in name]
+        if values:
+            return min(values) if kinds == ("acc",) else max(values)
+    return None

@@ -1,0 +1,118 @@
+"""How other projects divided their examples into train and test, rebuilt from a seed.
+
+All of them list the inputs in the order of the task's grid, permute the list, and train on its
+first part, ``int(fraction * n)`` examples; the generator of the permutation is what differs.
+Losses on the rebuilt parts agree with the published ones to all digits that float32 keeps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.errors import ParameterError
+from mechint.task import FiniteTask, Task
+
+RECOGNIZED_AT = 8.0
+"""Standard errors by which the log loss must be lower on a split's train part to recognize it."""
+
+
+def _python_shuffle(n: int, seed: int) -> Tensor:
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return torch.tensor(order, dtype=torch.int64)
+
+
+def _torch_randperm(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+def _torch_randperm_or_sorted(n: int, seed: int) -> Tensor:
+    return _torch_randperm(n, seed) if seed else torch.arange(n)
+
+
+PERMUTATIONS: Mapping[str, Callable[[int, int], Tensor]] = {
+    "python-shuffle": _python_shuffle,
+    "torch-randperm": _torch_randperm,
+    "torch-randperm-or-sorted": _torch_randperm_or_sorted,
+}
+"""Rule → permutation of n examples by a seed; the last leaves them in order for seed 0."""
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """One way to divide a finite task's examples: `rule` is mechint's own or one of `PERMUTATIONS`.
+
+    >>> SplitRule("torch-randperm", 0, 0.5).indices(6)["train"].tolist()
+    [0, 2, 4]
+    """
+
+    rule: str
+    seed: int
+    fraction: float | None = None
+
+    def indices(self, n: int) -> dict[str, Tensor]:
+        """Indices of train and test among `n` examples in grid order, ascending."""
+        if self.rule not in PERMUTATIONS or self.fraction is None:
+            raise ParameterError(f"split rule {self.rule!r}: expected one of {list(PERMUTATIONS)}")
+        order = PERMUTATIONS[self.rule](n, self.seed)
+        cut = int(self.fraction * n)
+        return {"train": order[:cut].sort().values, "test": order[cut:].sort().values}
+
+    def of(self, task: Task | None) -> dict[str, Tensor] | None:
+        """Split → indices into ``task.examples()``; None where the task is not a finite one."""
+        if not isinstance(task, FiniteTask):
+            return None
+        if self.rule == "mechint":
+            return task.split(self.seed)
+        return self.indices(len(task.examples()))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rule": self.rule, "seed": self.seed, "fraction": self.fraction}
+
+
+def known_split(
+    rule: SplitRule | None, name: str | None, parameters: Mapping[str, Any], task: Task | None
+) -> SplitRule | None:
+    """`rule`, where `task` has the examples of the task that the file names, in the same shares."""
+    if rule is None or task is None or task.name != name or not isinstance(task, FiniteTask):
+        return None
+    own = type(task).from_dict(parameters)
+    same = own.fractions == task.fractions and own.grid == task.grid
+    return rule if same else None
+
+
+def recognize_split(
+    losses: Float[Tensor, example], rules: Mapping[str, SplitRule]
+) -> tuple[SplitRule, float] | None:
+    """The rule on whose train part a trained model's loss is clearly lower, with by how much.
+
+    A model fits what it was trained on better, so the mean log loss of the train part lies below
+    that of the rest. Under a wrong permutation the difference is that of a random subset.
+
+    Args:
+        losses: of every example in grid order, nats; rules: the candidates by name.
+
+    Returns:
+        The rule and its difference in standard errors, where that exceeds `RECOGNIZED_AT`; None
+        where no rule does.
+    """
+    logs = losses.double().clamp_min(1e-30).log()
+    best: tuple[SplitRule, float] | None = None
+    for rule in rules.values():
+        train = torch.zeros(len(logs), dtype=torch.bool)
+        train[rule.indices(len(logs))["train"]] = True
+        n_train, n_rest = int(train.sum()), int((~train).sum())
+        if not n_train or not n_rest or not float(logs.std()) > 0:
+            continue
+        error = float(logs.std()) * (1 / n_train + 1 / n_rest) ** 0.5
+        distance = float(logs[~train].mean() - logs[train].mean()) / error
+        if distance > max(RECOGNIZED_AT, best[1] if best else 0.0):
+            best = (rule, distance)
+    return best

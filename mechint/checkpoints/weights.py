@@ -1,0 +1,105 @@
+"""The weights of a parsed checkpoint: whether they are what its configuration says, and numbers.
+
+Everything is compared before a model is built, so that a file of a few kilobytes cannot ask for one
+of a few gigabytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
+from mechint.config import ModelConfig, Settings
+from mechint.errors import CheckpointError, ParameterError
+from mechint.models import build, parameter_shapes
+
+NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+MAX_DEPTH = 4096
+"""Blocks passed through, repeated ones counted."""
+
+
+def build_model(path: Path, parsed: ParsedCheckpoint) -> Any:
+    """A model of the parsed configuration with the parsed weights, in float64 where they are.
+
+    Raises:
+        CheckpointError: a weight is missing, of another shape or type, or not finite.
+    """
+    check_weights(path, parsed.config, parsed.weights)
+    model = build(parsed.config)
+    if all(
+        value.dtype == torch.float64
+        for value in parsed.weights.values()
+        if value.is_floating_point()
+    ):
+        model = model.double()
+    try:
+        model.load_weights(parsed.weights)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return model
+
+
+def check_weights(path: Path, config: Settings, weights: StateDict) -> None:
+    """CheckpointError where `weights` are not the parameters of a model of `config`, of
+    floating-point type, and finite.
+    """
+    if isinstance(config, ModelConfig) and (
+        config.n_layers > len(weights) or config.depth > MAX_DEPTH
+    ):
+        raise CheckpointError(
+            f"{path}: its configuration speaks of {config.depth:,} blocks, its {len(weights):,} "
+            f"tensors of fewer (at most {MAX_DEPTH:,} are served)"
+        )
+    for name, shape in parameter_shapes(config).items():
+        value = weights.get(name)
+        if value is None:
+            raise CheckpointError(f"{path}: state dict lacks {name}, shape {shape}")
+        if tuple(value.shape) != tuple(shape):
+            raise CheckpointError(
+                f"{path}: {name}: got shape {tuple(value.shape)}, expected {shape}"
+            )
+        if value.dtype not in NUMBERS:
+            kind = str(value.dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"{path}: {name} holds {kind} numbers, expected floating-point ones"
+            )
+        wrong = int((~torch.isfinite(value)).sum())
+        if wrong:
+            raise CheckpointError(
+                f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not finite; "
+                "the model diverged, so open an earlier checkpoint"
+            )
+
+
+def override(path: Path, parsed: ParsedCheckpoint, changes: Mapping[str, Any]) -> ParsedCheckpoint:
+    """`parsed` with `changes` to its model's configuration, which are then assumed no longer.
+
+    Raises:
+        CheckpointError: a model that brings its own configuration.
+        UnknownNameError: no such field of the model; ParameterError: a value out of range.
+    """
+    if not changes:
+        return parsed
+    if not isinstance(parsed.config, Settings):
+        raise CheckpointError(
+            f"{path}: brings its own configuration, so {', '.join(changes)} cannot be set"
+        )
+    values = parsed.config.to_dict() | dict(changes)
+    if "n_heads" in changes and "d_head" not in changes and isinstance(parsed.config, ModelConfig):
+        width, n_heads = parsed.config.n_heads * (parsed.config.d_head or 0), changes["n_heads"]
+        if not isinstance(n_heads, int) or n_heads < 1 or width % n_heads:
+            raise ParameterError(f"model: n_heads={n_heads!r}: expected a divisor of {width}")
+        values["d_head"] = width // n_heads
+    config = type(parsed.config).from_dict(values)
+    return dataclasses.replace(
+        parsed,
+        config=config,
+        weights=parsed.reshape(config) if parsed.reshape is not None else parsed.weights,
+        assumed={name: item for name, item in parsed.assumed.items() if name not in changes},
+        extra={**parsed.extra, "set": dict(changes)},
+    )

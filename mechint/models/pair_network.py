@@ -1,0 +1,193 @@
+"""The feed-forward networks of two operands that the papers train beside transformers.
+
+Each operand is embedded, the two embeddings are joined, pass through hidden layers of ReLU, and are
+unembedded:
+
+- Chughtai et al. 2023: separate embeddings, concatenated, one hidden layer without bias; or
+  multiplied, with no hidden layer.
+- Zhong et al. 2023, Appendix on linear models: one embedding; added (alpha), added with two layers
+  (beta), each through the first layer and then added (gamma), concatenated (delta).
+
+Parameters: embed.W_E (d_vocab, d_embed), embed_y.W_E for a separate second embedding,
+layers.{i}.W (d_in, d_out), layers.{i}.b, unembed.W_U (d_out, d_vocab_out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from mechint.config import Settings, setting
+from mechint.errors import CheckpointError, ParameterError
+
+JOINS = ("concat", "add", "multiply", "each")
+"""How the embeddings are joined; "each" passes both through the first layer and adds what comes."""
+
+
+@dataclass(frozen=True)
+class PairNetworkConfig(Settings):
+    """Shape of a network of two operands.
+
+    >>> PairNetworkConfig(d_vocab=5, d_embed=4, widths=(6,), join="concat").d_in
+    8
+    """
+
+    d_vocab: int = setting(113, "values of an operand", low=1, high=100_000)
+    d_vocab_out: int = setting(113, "classes answered", low=1, high=100_000)
+    d_embed: int = setting(256, "width of an embedding", low=1, high=1_000_000)
+    widths: tuple[int, ...] = setting((128,), "width of every hidden layer", low=1, high=1_000_000)
+    join: str = setting("concat", "how the two embeddings are joined", choices=JOINS)
+    separate: bool = setting(True, "whether the second operand has an embedding of its own")
+    use_bias: bool = setting(False, "biases in the hidden layers")
+    n_ctx: int = setting(2, "positions; the answer is read at the last", low=2, high=3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.join == "each" and not self.widths:
+            self.reject("widths", "at least one layer, through which each operand passes")
+
+    @classmethod
+    def label(cls) -> str:
+        return "model"
+
+    @property
+    def d_in(self) -> int:
+        """Width of what the first layer reads."""
+        return self.d_embed * (2 if self.join == "concat" else 1)
+
+
+def parameter_shapes(config: PairNetworkConfig) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every parameter."""
+    shapes: dict[str, tuple[int, ...]] = {"embed.W_E": (config.d_vocab, config.d_embed)}
+    if config.separate:
+        shapes["embed_y.W_E"] = (config.d_vocab, config.d_embed)
+    d_in = config.d_in
+    for index, width in enumerate(config.widths):
+        shapes[f"layers.{index}.W"] = (d_in, width)
+        if config.use_bias:
+            shapes[f"layers.{index}.b"] = (width,)
+        d_in = width
+    shapes["unembed.W_U"] = (d_in, config.d_vocab_out)
+    return shapes
+
+
+class _Part(nn.Module):
+    """A namespace of parameters and hook points."""
+
+
+class PairNetwork(HookedRootModule):
+    """A feed-forward network of two operands under the transformer's hook names.
+
+    Hooks: hook_embed (batch, 2, d_embed); blocks.{i}.mlp.hook_pre and hook_post (batch, pos, width)
+    of hidden layer i. The network answers at the last position; what stands at the others is zero
+    and read by nobody.
+
+    Example:
+        >>> model = PairNetwork(PairNetworkConfig(d_vocab=5, d_vocab_out=4, d_embed=3, widths=(6,)))
+        >>> logits, cache = model.run_with_cache(torch.tensor([[1, 2], [0, 4]]))
+        >>> tuple(logits.shape), tuple(cache["blocks.0.mlp.hook_post"].shape)
+        ((2, 2, 4), (2, 2, 6))
+    """
+
+    def __init__(self, config: PairNetworkConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.hook_embed = HookPoint()
+        self.embed, self.unembed = _Part(), _Part()
+        if config.separate:
+            self.embed_y = _Part()
+        self.layers = nn.ModuleList(_Part() for _ in config.widths)
+        self.blocks = nn.ModuleList(_Part() for _ in config.widths)
+        for block in self.blocks:
+            block.mlp = _Part()
+            block.mlp.hook_pre, block.mlp.hook_post = HookPoint(), HookPoint()
+        generator = torch.Generator().manual_seed(seed)
+        for name, shape in parameter_shapes(config).items():
+            owner, _, kind = name.rpartition(".")
+            std = 0.0 if kind == "b" else 1 / math.sqrt(shape[1] if kind == "W_E" else shape[0])
+            value = torch.randn(shape, generator=generator) * std
+            self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
+        self.setup()
+
+    @property
+    def device(self) -> torch.device:
+        return self.W_E.device
+
+    @property
+    def W_E(self) -> Tensor:
+        """Embedding of the first operand (d_vocab, d_embed)."""
+        return self.embed.W_E  # type: ignore[return-value]
+
+    @property
+    def W_U(self) -> Tensor:
+        """Unembedding (d_out, d_vocab_out)."""
+        return self.unembed.W_U  # type: ignore[return-value]
+
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters by name."""
+        return dict(self.named_parameters())
+
+    def load_weights(self, state: Mapping[str, Tensor]) -> None:
+        """Take parameters by name; CheckpointError where a name or a shape does not fit."""
+        own = self.weights()
+        if set(own) != set(state):
+            raise CheckpointError(
+                f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
+            )
+        for name, value in own.items():
+            if state[name].shape != value.shape:
+                raise CheckpointError(
+                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+                )
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(state[name])
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits of tokens x, y and, where n_ctx is 3, a last token that is not read.
+
+        Raises:
+            ParameterError: fewer than two positions, more than n_ctx, or a value outside d_vocab.
+        """
+        config = self.config
+        pairs = tokens[:, :2]
+        if not 2 <= tokens.shape[1] <= config.n_ctx:
+            raise ParameterError(
+                f"model: tokens of shape {tuple(tokens.shape)}: expected (batch, {config.n_ctx})"
+            )
+        if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < config.d_vocab:
+            raise ParameterError(
+                f"model: token {int(pairs.max())} is outside d_vocab={config.d_vocab}"
+            )
+        second = self.embed_y.W_E if config.separate else self.W_E
+        embedded = torch.stack([self.W_E[pairs[:, 0]], second[pairs[:, 1]]], 1)  # (batch, 2, d)
+        x, y = self.hook_embed(embedded).unbind(1)
+        hidden = _join(config.join, x, y)
+        for index, (layer, block) in enumerate(zip(self.layers, self.blocks, strict=True)):
+            bias = layer.b if config.use_bias else None
+            if index == 0 and config.join == "each":
+                pre = F.linear(x, layer.W.T, bias) + F.linear(y, layer.W.T, bias)
+            else:
+                pre = F.linear(hidden, layer.W.T, bias)
+            pre = block.mlp.hook_pre(_at_last(pre, tokens.shape[1]))
+            hidden = block.mlp.hook_post(F.relu(pre))[:, -1]
+        return _at_last(hidden @ self.W_U, tokens.shape[1])
+
+
+def _join(how: str, x: Float[Tensor, "batch d"], y: Float[Tensor, "batch d"]) -> Tensor:
+    if how == "concat":
+        return torch.cat([x, y], -1)
+    return x * y if how == "multiply" else x + y
+
+
+def _at_last(x: Float[Tensor, "batch d"], positions: int) -> Float[Tensor, "batch pos d"]:
+    """`x` at the last of `positions`, zeros at the others."""
+    return F.pad(x[:, None], (0, 0, positions - 1, 0))
