@@ -20,6 +20,9 @@ from mechint.task import IGNORE
 STANDARD_ERRORS = 4.0
 """How far above chance an accuracy must lie to count as above it."""
 
+LEARNED = 0.9
+"""Accuracy below which it is said that the model answers only part of its task."""
+
 ACCURACY_LOST = 0.1
 """Accuracy below the recorded one from which a model is called worse than its training."""
 
@@ -72,6 +75,11 @@ class Performance:
                 f"the model answers worse than its training recorded: accuracy {worst:.3g}, "
                 f"recorded {recorded:.3g}; something assumed about the file may be wrong"
             )
+        if not said and worst < LEARNED:
+            said.append(
+                f"the model answers only {worst:.3g} of its inputs right, so it may have learned "
+                "only part of a mechanism"
+            )
         recorded = _recorded(metrics, ("loss",))
         most = max(self.loss.values(), default=0.0)
         lost = recorded is not None and most > max(LOSS_FACTOR * recorded, recorded + LOSS_GAINED)
@@ -98,7 +106,9 @@ def measure(subject: Subject, split: Mapping[str, Tensor] | None) -> Performance
     there is no task or it reads no answers.
     """
     task = subject.task
-    if task is None or subject.lacks("reads") is not None or not hasattr(task, "outputs"):
+    if task is None or subject.data.targets.is_floating_point():
+        return None
+    if not bool((subject.data.targets != IGNORE).any()):
         return None
     logits, targets = subject.logits(), subject.targets
     n = int((targets != IGNORE).any(-1).sum())

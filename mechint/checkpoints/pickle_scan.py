@@ -124,6 +124,9 @@ class _Walk:
         self.marks.append(self.stack)
         self.stack = []
 
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
     def since_mark(self) -> list[Any]:
         items, self.stack = self.stack, self.marks.pop()
         return items
@@ -196,52 +199,32 @@ class _Walk:
 
 
 def _tuple(n: int) -> Callable[[_Walk], None]:
-    return lambda walk: walk.stack.append(tuple(walk.take(n)))
+    return lambda walk: walk.push(tuple(walk.take(n)))
 
 
-_PUSHES = frozenset(
-    [
-        "INT",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "FLOAT",
-        "BINFLOAT",
-        "NONE",
-        "NEWTRUE",
-        "NEWFALSE",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "BINUNICODE8",
-        "SHORT_BINUNICODE",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-    ]
-)
+_PUSHES = {
+    *("INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE"),
+    *("BINUNICODE", "BINUNICODE8", "SHORT_BINUNICODE"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
 _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 _PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
 _ACTIONS: Mapping[str, Callable[[_Walk], None]] = {
     "MARK": _Walk.mark,
     "POP": _Walk.pop,
     "POP_MARK": lambda walk: walk.since_mark() and None,
-    "DUP": lambda walk: walk.stack.append(walk.stack[-1]),
-    "EMPTY_DICT": lambda walk: walk.stack.append({}),
-    "EMPTY_LIST": lambda walk: walk.stack.append([]),
-    "EMPTY_TUPLE": lambda walk: walk.stack.append(()),
-    "EMPTY_SET": lambda walk: walk.stack.append([]),
-    "TUPLE": lambda walk: walk.stack.append(tuple(walk.since_mark())),
+    "DUP": lambda walk: walk.push(walk.stack[-1]),
+    "EMPTY_DICT": lambda walk: walk.push({}),
+    "EMPTY_LIST": lambda walk: walk.push([]),
+    "EMPTY_TUPLE": lambda walk: walk.push(()),
+    "EMPTY_SET": lambda walk: walk.push([]),
+    "TUPLE": lambda walk: walk.push(tuple(walk.since_mark())),
     "TUPLE1": _tuple(1),
     "TUPLE2": _tuple(2),
     "TUPLE3": _tuple(3),
-    "LIST": lambda walk: walk.stack.append(walk.since_mark()),
-    "DICT": lambda walk: walk.stack.append({}) if walk.since_mark() is not None else None,
+    "LIST": lambda walk: walk.push(walk.since_mark()),
+    "DICT": lambda walk: walk.push({}) if walk.since_mark() is not None else None,
     "APPEND": lambda walk: walk.extend(walk.take(1)),
     "APPENDS": lambda walk: walk.extend(walk.since_mark()),
     "ADDITEMS": lambda walk: walk.extend(walk.since_mark()),
@@ -251,5 +234,5 @@ _ACTIONS: Mapping[str, Callable[[_Walk], None]] = {
     "BINPERSID": _Walk.storage,
     "REDUCE": _Walk.call,
     "NEWOBJ": _Walk.call,
-    "STACK_GLOBAL": lambda walk: walk.stack.append(Mark(".".join(map(str, walk.take(2))))),
+    "STACK_GLOBAL": lambda walk: walk.push(Mark(".".join(map(str, walk.take(2))))),
 }

@@ -216,7 +216,7 @@ def test_damaged_contents_are_named(tmp_path):
     content = read_content(write(tmp_path / "ckpt.pt"))
     for change, text in [
         ({"version": 99}, "version 99, expected 1; a newer mechint may read it"),
-        ({"state": None}, "whose state, config, task or metrics is damaged"),
+        ({"state": None}, "whose state is damaged"),
         (
             {"config": {"d_model": -1}},
             "its configuration is not usable: model: d_model=-1: expected at least 1",

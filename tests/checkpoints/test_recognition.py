@@ -10,7 +10,7 @@ import warnings
 import pytest
 import torch
 
-from mechint.checkpoints import Found, load_checkpoint
+from mechint.checkpoints import ParsedCheckpoint, load_checkpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models import build
@@ -82,7 +82,7 @@ def test_missing_empty_and_foreign_files(tmp_path):
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
             "a Git LFS pointer",
         ),
-        ("noise.pt", b"\x80\x02" + bytes(range(200)), "damaged, or would run pickled code"),
+        ("noise.pt", b"\x80\x02" + bytes(range(200)), "truncated or damaged"),
         ("noise.safetensors", b"\xff" * 64, "not a whole safetensors file"),
         ("archive.pt", b"PK\x03\x04" + bytes(300), "truncated or damaged"),
     ]:
@@ -128,7 +128,7 @@ def read_ours(path, content):
     """A third party's format: a mapping with the key "ours"."""
     if not isinstance(content, dict) or "ours" not in content:
         return None
-    return Found(config=CONFIG, weights=build(CONFIG, seed=content["ours"]).weights(), step=3)
+    return ParsedCheckpoint(config=CONFIG, weights=build(CONFIG, seed=content["ours"]).weights(), step=3)
 
 
 def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):

@@ -78,7 +78,7 @@ def test_a_state_dict_with_its_configuration(tmp_path, content):
 
 def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
     opened = load_checkpoint(written(tmp_path, STATE))
-    assert opened.extra["assumed"] == {
+    assert {name: item.value for name, item in opened.assumed.items()} == {
         "act_fn": "relu",
         "attention_dir": "causal",
         "normalization_type": None,
@@ -114,7 +114,7 @@ def test_folded_layer_norm_is_seen_in_the_weights(tmp_path):
             },
         )
     )
-    assert opened.extra["assumed"]["normalization_type"] == "LNPre"
+    assert opened.assumed["normalization_type"].value == "LNPre"
     torch.testing.assert_close(
         opened.model(tensors["tokens"]), tensors["logits"], atol=1e-5, rtol=0
     )
@@ -126,7 +126,7 @@ def test_no_position_embedding_is_a_zero_one(tmp_path):
     assert (
         opened.config.n_ctx == 3
         and not opened.model.W_pos.any()
-        and opened.extra["assumed"]["zero"] == ["pos_embed.W_pos"]
+        and opened.assumed["zero"].value == ["pos_embed.W_pos"]
     )
     with pytest.raises(CheckpointError, match="says how many positions it reads"):
         load_checkpoint(

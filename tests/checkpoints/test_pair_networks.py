@@ -1,0 +1,183 @@
+"""Feed-forward networks of two operands: of the representation-theory and of the pizza code, against
+those projects' formulas written out here.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mechint.checkpoints import load_checkpoint
+from mechint.errors import CheckpointError
+from mechint.models.pair_network import PairNetwork, PairNetworkConfig, parameter_shapes
+from tests.checkpoints.test_readers import randoms
+
+N, D, H = 7, 4, 6
+
+
+def pairs(n: int = N) -> torch.Tensor:
+    return torch.cartesian_prod(torch.arange(n), torch.arange(n))
+
+
+# --- the pizza code's linear models ---------------------------------------------------------------
+def linear_state(kind: str) -> dict[str, torch.Tensor]:
+    """Weights of a model type; two layers for B, C and G."""
+    shapes = {"unembed.weight": (N, D), "l1.weight": (D, 2 * D if kind == "D" else D)}
+    shapes["l1.bias"] = (D,)
+    if kind == "X":
+        shapes |= {"embed1.weight": (N, D), "embed2.weight": (N, D)}
+    else:
+        shapes |= {"embed.weight": (N, D)}
+    if kind in "BCG":
+        shapes |= {"l2.weight": (D, D), "l2.bias": (D,)}
+    return randoms(shapes)
+
+
+def linear_logits(kind: str, state: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    def l1(x):
+        return x @ state["l1.weight"].T + state["l1.bias"]
+
+    first = state["embed1.weight" if kind == "X" else "embed.weight"][tokens[:, 0]]
+    second = state["embed2.weight" if kind == "X" else "embed.weight"][tokens[:, 1]]
+    if kind == "D":
+        hidden = l1(torch.cat([first, second], 1))
+    elif kind in "CG":
+        hidden = l1(first) + l1(second)
+    else:
+        hidden = l1(first + second)
+    hidden = F.relu(hidden)
+    if kind in "BCG":
+        hidden = F.relu(hidden @ state["l2.weight"].T + state["l2.bias"])
+    return hidden @ state["unembed.weight"].T
+
+
+@pytest.mark.parametrize("kind", list("ABCDGX"))
+def test_linear_models_compute_what_their_code_does(tmp_path, kind, monkeypatch):
+    state = linear_state(kind)
+    # random weights answer nothing, so the type alone must decide
+    monkeypatch.setattr("mechint.checkpoints.formats.pizza_linear._accuracy", lambda *_: 0.0)
+    torch.save(state, tmp_path / "model_x.pt")
+    (tmp_path / "config_x.json").write_text(
+        json.dumps({"C": N, "model_type": kind, "frac": 0.8, "epoch": 20, "runid": "x"})
+    )
+    opened = load_checkpoint(tmp_path / "model_x.pt")
+    assert (opened.format, opened.step, opened.task.p, opened.task.equals) == ("pizza", 20, N, False)
+    assert opened.task.train_fraction == 0.8 and opened.split is None and not opened.assumed
+    torch.testing.assert_close(
+        opened.model(pairs())[:, -1], linear_logits(kind, state, pairs()), atol=1e-12, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(("kind", "join"), [("B", "multiply"), ("Q", "each"), (None, "add")])
+def test_what_the_type_does_not_decide_is_read_as_it_answers_best(tmp_path, kind, join):
+    state = planted(join)
+    torch.save(state, tmp_path / "model_x.pt")
+    if kind is not None:
+        (tmp_path / "config_x.json").write_text(json.dumps({"C": 5, "model_type": kind}))
+    opened = load_checkpoint(tmp_path / "model_x.pt")
+    assert opened.config.join == join
+    assert opened.performance.accuracy == {"answer": 1.0}
+    assert "answers 100% of x + y" in opened.assumed["join"].why
+
+
+def planted(join: str) -> dict[str, torch.Tensor]:
+    """Addition modulo 5 that only `join` makes: for each sum 0 … 8 a tent of three hidden units,
+    zero at every other sum; powers of e are multiplied where `join` multiplies.
+    """
+    values, sums = torch.arange(5.0), torch.arange(9.0)
+    if join == "multiply":
+        values, sums = values.exp(), sums.exp()
+    width = sums if join == "multiply" else torch.ones(9)
+    corners = torch.stack([sums - width / 2, sums, sums + width / 2], 1)  # (sum, 3)
+    tents = torch.tensor([1.0, -2.0, 1.0]) / width[:, None]  # (sum, 3), each as high as the others
+    unembed = torch.zeros(5, 9, 3)
+    unembed[torch.arange(9) % 5, torch.arange(9)] = tents
+    return {
+        "embed.weight": values[:, None],
+        "l1.weight": torch.ones(27, 1),
+        "l1.bias": -corners.flatten() * (0.5 if join == "each" else 1.0),
+        "unembed.weight": unembed.flatten(1),
+    }
+
+
+def test_a_linear_model_with_other_parts_is_refused(tmp_path):
+    torch.save(linear_state("A") | {"l9.weight": torch.ones(2)}, tmp_path / "model_x.pt")
+    with pytest.raises(CheckpointError, match=r"l9\.weight, which none of its types has"):
+        load_checkpoint(tmp_path / "model_x.pt")
+    state = linear_state("A") | {"l1.weight": torch.ones(D, D + 1).double()}
+    torch.save(state, tmp_path / "model_x.pt")
+    with pytest.raises(CheckpointError, match="l1 reads 5 numbers, an embedding has 4"):
+        load_checkpoint(tmp_path / "model_x.pt")
+
+
+# --- the representation-theory code's networks ----------------------------------------------------
+def rep_theory(folder, state, **changes):
+    torch.save(state, folder / "model.pt")
+    cfg = {"group": "CyclicGroup", "group_parameter": N, "frac_train": 0.4, "seed": 2}
+    (folder / "cfg.json").write_text(json.dumps(cfg | changes))
+    return folder / "model.pt"
+
+
+def test_one_layer_networks_compute_what_their_code_does(tmp_path):
+    state = randoms({"W_x": (N, D), "W_y": (N, D), "W": (2 * D, H), "W_U": (H, N)})
+    opened = load_checkpoint(rep_theory(tmp_path, state))
+    x, y = pairs().T
+    hidden = F.relu(torch.hstack([state["W_x"][x], state["W_y"][y]]) @ state["W"])
+    logits, cache = opened.model.run_with_cache(pairs())
+    torch.testing.assert_close(logits[:, -1], hidden @ state["W_U"], atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(cache["blocks.0.mlp.hook_post"][:, -1], hidden)
+    assert opened.task.p == N and opened.seed == 2 and opened.task.train_fraction == 0.4
+
+
+def test_bilinear_networks_compute_what_their_code_does(tmp_path):
+    state = randoms({"W_x": (N, D), "W_y": (N, D), "W_U": (D, N)})
+    opened = load_checkpoint(rep_theory(tmp_path, state))
+    x, y = pairs().T
+    expected = (state["W_x"][x] * state["W_y"][y]) @ state["W_U"]
+    torch.testing.assert_close(opened.model(pairs())[:, -1], expected, atol=1e-12, rtol=1e-9)
+
+
+def test_a_network_alone_takes_its_task_from_the_caller(tmp_path):
+    state = randoms({"W_x": (N, D), "W_y": (N, D), "W": (2 * D, H), "W_U": (H, N)})
+    torch.save(state, tmp_path / "model.pt")
+    opened = load_checkpoint(
+        tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": N}
+    )
+    assert opened.config.n_ctx == 3  # the task's prompt ends with "="
+    assert opened.subject().logits().shape == (N * N, N)
+    with pytest.raises(CheckpointError, match="7 values and 7 answers in the file, 11 and 11"):
+        load_checkpoint(tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": 11})
+
+
+@pytest.mark.parametrize("join", ["concat", "add", "multiply", "each"])
+def test_the_answer_is_at_the_last_position_and_edits_there_reach_it(join):
+    config = PairNetworkConfig(d_vocab=N, d_vocab_out=N, d_embed=D, widths=(H,), join=join, n_ctx=3)
+    model = PairNetwork(config, seed=1)
+    assert {name: tuple(value.shape) for name, value in model.weights().items()} == (
+        parameter_shapes(config)
+    )
+    prompt = torch.cat([pairs(), torch.full((N * N, 1), N)], 1)
+    logits = model(prompt)
+    assert not logits[:, :-1].any() and logits[:, -1].any()
+    zeroed = model.run_with_hooks(
+        prompt, fwd_hooks=[("blocks.0.mlp.hook_post", lambda value, hook: value * 0)]
+    )
+    assert not zeroed.any()
+
+
+# --- published files ------------------------------------------------------------------------------
+def test_the_published_network_has_its_published_losses(published):
+    folder = published / "rep-theory" / "C113_MLP_seed1"
+    opened = load_checkpoint(folder / "model.pt")
+    figures = json.loads((folder / "summary_metrics.json").read_text())
+    splits = opened.performance.splits
+    assert splits["train"]["loss"]["answer"] == pytest.approx(figures["train_loss"], rel=1e-5)
+    assert splits["test"]["loss"]["answer"] == pytest.approx(figures["test_loss"], rel=1e-5)
+
+
+def test_the_published_linear_model_answers_everything(published):
+    opened = load_checkpoint(published / "pizza" / "model_7r4zst7evs.pt")
+    assert opened.config.join == "concat" and opened.performance.accuracy == {"answer": 1.0}
