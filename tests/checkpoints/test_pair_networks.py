@@ -64,7 +64,12 @@ def test_linear_models_compute_what_their_code_does(tmp_path, kind, monkeypatch)
         json.dumps({"C": N, "model_type": kind, "frac": 0.8, "epoch": 20, "runid": "x"})
     )
     opened = load_checkpoint(tmp_path / "model_x.pt")
-    assert (opened.format, opened.step, opened.task.p, opened.task.equals) == ("pizza", 20, N, False)
+    assert (opened.format, opened.step, opened.task.p, opened.task.equals) == (
+        "pizza",
+        20,
+        N,
+        False,
+    )
     assert opened.task.train_fraction == 0.8 and opened.split is None and not opened.assumed
     torch.testing.assert_close(
         opened.model(pairs())[:, -1], linear_logits(kind, state, pairs()), atol=1e-12, rtol=1e-9
@@ -143,9 +148,7 @@ def test_bilinear_networks_compute_what_their_code_does(tmp_path):
 def test_a_network_alone_takes_its_task_from_the_caller(tmp_path):
     state = randoms({"W_x": (N, D), "W_y": (N, D), "W": (2 * D, H), "W_U": (H, N)})
     torch.save(state, tmp_path / "model.pt")
-    opened = load_checkpoint(
-        tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": N}
-    )
+    opened = load_checkpoint(tmp_path / "model.pt", task="modular-arithmetic", parameters={"p": N})
     assert opened.config.n_ctx == 3  # the task's prompt ends with "="
     assert opened.subject().logits().shape == (N * N, N)
     with pytest.raises(CheckpointError, match="7 values and 7 answers in the file, 11 and 11"):

@@ -128,7 +128,9 @@ def read_ours(path, content):
     """A third party's format: a mapping with the key "ours"."""
     if not isinstance(content, dict) or "ours" not in content:
         return None
-    return ParsedCheckpoint(config=CONFIG, weights=build(CONFIG, seed=content["ours"]).weights(), step=3)
+    return ParsedCheckpoint(
+        config=CONFIG, weights=build(CONFIG, seed=content["ours"]).weights(), step=3
+    )
 
 
 def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):
