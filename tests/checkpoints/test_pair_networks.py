@@ -1,4 +1,4 @@
-"""Feed-forward networks of two operands: of the representation-theory and of the pizza code, against
+"""Feed-forward networks of two operands, of the representation-theory and the pizza code, against
 those projects' formulas written out here.
 """
 
