@@ -24,13 +24,13 @@ MAX_MESSAGE = 500
 
 
 def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
-    """`text` as one line of at most `limit` printable characters.
+    r"""`text` as one line of at most `limit` printable characters.
 
     Messages quote names from files of others: control characters, which a terminal would obey, and
     characters that change the direction of writing are spelled out.
 
-    >>> one_line("\x1b[31m" + "name\n")
-    '\\x1b[31mname'
+    >>> print(one_line("\x1b[31mname"))
+    \x1b[31mname
     """
     spelled = "".join(
         ascii(character)[1:-1] if unicodedata.category(character) in _UNPRINTABLE else character
