@@ -157,3 +157,16 @@ def test_a_used_task_goes_to_another_process_by_its_fields(name: str) -> None:
     again = pickle.loads(pickle.dumps(task))
     assert again == task and again.to_dict() == task.to_dict()
     assert again.chance == task.chance
+
+
+def test_a_list_is_written_with_commas_or_as_json() -> None:
+    from mechint.registry import TASKS
+
+    targets = {"task": TASKS["listops"], "train": TrainConfig}
+    for text in ("operations=MAX,MED", 'operations=["MAX","MED"]'):
+        assert assign([text], targets)["task"]["operations"] == ["MAX", "MED"]
+    assert assign(["operations=MAX"], targets)["task"]["operations"] == ["MAX"]
+    assert assign(["weights=1,0.5"], targets)["task"]["weights"] == [1, 0.5]
+    assert assign(["weights=2"], targets)["task"]["weights"] == [2]
+    assert assign(["weights=none"], targets)["task"]["weights"] is None
+    assert assign(["spelling=a,b"], targets)["task"]["spelling"] == "a,b"

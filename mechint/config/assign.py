@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -52,7 +53,7 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
         if rest and target in fields:
             if rest not in fields[target]:
                 raise UnknownNameError.of(f"{target} parameter", rest, fields[target])
-            result[target][rest] = value
+            result[target][rest] = _listed(targets[target], rest, value)
             continue
         owners = [target for target, names in fields.items() if name in names]
         if not owners:
@@ -64,5 +65,18 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
                 f"--set {name}: several have it; write "
                 + " or ".join(f"{owner}.{name}" for owner in owners)
             )
-        result[owners[0]][name] = value
+        result[owners[0]][name] = _listed(targets[owners[0]], name, value)
     return result
+
+
+def _listed(owner: type, name: str, value: Any) -> Any:
+    """`value` as a list where the field takes several: ``MAX,MED`` and ``7`` are lists of two and
+    of one.
+    """
+    hint = typing.get_type_hints(owner)[name]
+    members = typing.get_args(hint) if typing.get_origin(hint) is not tuple else (hint,)
+    if not any(typing.get_origin(member) is tuple for member in members):
+        return value
+    if isinstance(value, str):
+        return [parse_assignment(f"{name}={word}")[1] for word in value.split(",")]
+    return value if value is None or isinstance(value, list) else [value]
