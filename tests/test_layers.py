@@ -15,12 +15,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Rooms from the ground up: a module may import rooms of its own floor and of the floors below it.
+# CONTRIBUTING.md prints this list; `test_contributing_prints_the_floors` holds the two together.
 FLOORS = [
     ["errors"],
     ["registry", "config", "files", "namespace", "stubs"],
     ["groups", "hermite", "jsonable"],
     ["task"],
-    ["results", "claim"],
+    ["results", "null", "claim"],
     ["models", "figures"],
     ["activations"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals"],
@@ -63,6 +64,71 @@ def room(path: Path) -> str:
     return path.relative_to(ROOT / "mechint").parts[0].removesuffix(".py")
 
 
+def test_contributing_prints_the_floors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    printed = text.partition("<!-- floors -->")[2].partition("<!-- end of floors -->")[0]
+    drawn = "\n".join("    " + ", ".join(rooms) for rooms in reversed(FLOORS))
+    assert printed.strip("\n") == drawn, f"write these lines between its marks:\n{drawn}"
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module → the modules of ours that importing it imports at once."""
+    paths = modules("mechint") + modules("tasks") + modules("probes")
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+    def module_of(name: str) -> str:
+        while name and name not in names:
+            name = name.rpartition(".")[0]
+        return name
+
+    return {
+        name: {module_of(one) for one in imported(path, at_import=True)} - {"", name}
+        for name, path in names.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for after in graph[node]:
+            if after not in index:
+                visit(after)
+                low[node] = min(low[node], low[after])
+            elif after in stack:
+                low[node] = min(low[node], index[after])
+        if low[node] == index[node]:
+            component = [stack.pop()]
+            while component[-1] != node:
+                component.append(stack.pop())
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    assert circles(import_graph()) == []
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "e"}}
+    assert circles(graph) == [["b", "c"]]
+    assert circles({"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"c"}}) == [["a", "b"], ["c", "d"]]
+
+
 @pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_go_down(path: Path) -> None:
     own = room(path)
@@ -103,7 +169,10 @@ def test_probes_do_not_import_training(path: Path) -> None:
             assert FLOOR[parts[1]] <= FLOOR["probe"], f"{path.name} imports {name}"
 
 
-HOMES = {"transformer_lens": ("mechint/models/", "mechint/checkpoints/"), "pyvene": ("probes/das",)}
+HOMES = {
+    "transformer_lens": ("mechint/models/", "mechint/checkpoints/"),
+    "pyvene": ("probes/das/",),
+}
 INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
 
 

@@ -48,7 +48,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Blur:
+class Perturbation:
     """How far a plant is from the textbook.
 
     noise: standard deviation of Gaussian noise on every weight, relative to the root mean square of
@@ -107,7 +107,7 @@ def assemble(
     weights: Mapping[str, Tensor],
     task: Task,
     truth: Mapping[str, Any],
-    blur: Blur,
+    perturbation: Perturbation,
     **subject: Any,
 ) -> Planted:
     """The plant of `weights` with its decoy, rotation and noise; `subject` are arguments of
@@ -116,25 +116,29 @@ def assemble(
     ``truth["subspaces"]`` follow the residual stream into its new basis.
     """
     weights, subspaces = dict(weights), dict(truth.get("subspaces", {}))
-    if blur.decoy is not None:
-        config, weights = _with_decoy(config, weights, blur.decoy, rng("planted decoy", blur.seed))
+    if perturbation.decoy is not None:
+        config, weights = _with_decoy(
+            config, weights, perturbation.decoy, rng("planted decoy", perturbation.seed)
+        )
         subspaces = {
             hook: torch.cat([basis, basis.new_zeros(DECOY_WIDTH, basis.shape[1])])
             for hook, basis in subspaces.items()
         }
-    if blur.rotation_seed is not None:
-        turn = random_rotation(config.d_model, blur.rotation_seed)
+    if perturbation.rotation_seed is not None:
+        turn = random_rotation(config.d_model, perturbation.rotation_seed)
         weights = {name: _turned(name, weight, turn) for name, weight in weights.items()}
         subspaces = {hook: turn.T @ basis for hook, basis in subspaces.items()}
-    if blur.noise:
-        generator = rng("planted noise", blur.seed)
-        weights = {name: noised(weight, blur.noise, generator) for name, weight in weights.items()}
+    if perturbation.noise:
+        generator = rng("planted noise", perturbation.seed)
+        weights = {
+            name: noised(weight, perturbation.noise, generator) for name, weight in weights.items()
+        }
     model = HookedTransformer(config)
     model.load_weights({name: weight.float() for name, weight in weights.items()})
     source = {
         "path": f"planted {truth['mechanism']}",
         "format": "planted",
-        "blur": dataclasses.asdict(blur),
+        "perturbation": dataclasses.asdict(perturbation),
     }
     return Planted(
         Subject(model, task, provenance=source, **subject), {**truth, "subspaces": subspaces}

@@ -9,7 +9,7 @@ import torch
 
 from mechint.errors import ParameterError
 from mechint.models.students import STUDENTS
-from mechint.planted.assembly import Blur, Planted, noised, random_rotation
+from mechint.planted.assembly import Perturbation, Planted, noised, random_rotation
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import rng
@@ -27,10 +27,10 @@ def bottleneck(
     """An encoder whose column space holds the first ``features[t]`` features of every task t.
 
     Args:
-        features: one number a task; those of the largest utilities for `width` columns when None
+        features: one number per task; those of the largest utilities for `width` columns when None
             (capacity, Theorem 3).
-        noise, seed: see `Blur`; rotation_seed: of a random basis of the column space; `task` are
-            parameters of the regression mixture.
+        noise, seed: see `Perturbation`; rotation_seed: of a random basis of the column space;
+            `task` are parameters of the regression mixture.
 
     Returns:
         truth: "features" one number a task, "subspaces" {"W_enc": (n, width) orthonormal columns}.
@@ -53,7 +53,7 @@ def bottleneck(
             f"rank={made.rank}, not all 0"
         )
     basis = torch.cat([made.bases[t, :count] for t, count in enumerate(held)]).T
-    blur = Blur(noise, rotation_seed, None, seed)
+    perturbation = Perturbation(noise, rotation_seed, None, seed)
     encoder = (
         basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
     )
@@ -64,7 +64,11 @@ def bottleneck(
     subject = Subject(
         model,
         made,
-        provenance={"path": "planted bottleneck", "format": "planted", "blur": vars(blur)},
+        provenance={
+            "path": "planted bottleneck",
+            "format": "planted",
+            "perturbation": vars(perturbation),
+        },
     )
     return Planted(
         subject, {"mechanism": "bottleneck", "features": held, "subspaces": {"W_enc": basis}}

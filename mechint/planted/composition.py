@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.registry import TASKS
 
 
@@ -33,20 +33,20 @@ def composition(
     """The doubling construction for `k` hidden permutations of `n` points; accuracy 1.0 on every
     hop when noise is 0.
 
-    One head a layer, bidirectional, attention only; the width is k + (log₂k + 4) n.
+    One head per layer, bidirectional, attention only; the width is k + (log₂k + 4) n.
 
     Args:
         n, k: points, and permutations (a power of 2); `task` are further parameters of the
             composition task.
-        noise, rotation_seed, decoy, seed: see `Blur`; `seed` is the blur's, the permutations are
-            drawn by the task's own.
+        noise, rotation_seed, decoy, seed: see `Perturbation`; the permutations are drawn by the
+            task's own seed.
 
     Returns:
         truth: "heads" {"hop 1": (0, 0), "hop 2": (1, 0), …}, "subspaces" {residual stream after
             layer ℓ: hop 2^ℓ}.
 
     Raises:
-        ParameterError: k or a hop that is asked for is no power of 2.
+        ParameterError: k or a hop that is asked for is not a power of 2.
 
     >>> plant = composition(n=3, k=2)
     >>> plant.truth["heads"]
@@ -75,12 +75,7 @@ def composition(
         output_sizes=tuple(output.n_classes for output in made.outputs),
     )
     weights, eye = blank(config), torch.eye(n, dtype=torch.float64)
-    rows, columns = torch.arange(k).repeat_interleave(n), torch.arange(n).repeat(k)
-    permutations = torch.as_tensor(made.tables()["permutations"])
-    weights["embed.W_E"][:, slots["value"]] = eye[columns]  # token i n + v says that σ_i(j) = v
-    weights["pos_embed.W_pos"][:, slots["row"]] = torch.eye(k, dtype=torch.float64)[rows]
-    weights["pos_embed.W_pos"][:, slots["column"]] = eye[columns]
-    weights["pos_embed.W_pos"][:, slots["target"]] = eye[permutations.flatten()]
+    _write_embedding(weights, slots, torch.as_tensor(made.tables()["permutations"]))
     for layer, hop in enumerate(hops):
         step, pointer, copied = (
             (0, "target", "value")
@@ -98,7 +93,18 @@ def composition(
             for layer, hop in enumerate(hops)
         },
     }
-    return assemble(config, weights, made, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
+
+
+def _write_embedding(weights: dict[str, Tensor], slots: Slots, permutations: Tensor) -> None:
+    """Token i n + v says that σ_i(j) = v; position (i, j) knows its row, column and π_i(j)."""
+    k, n = permutations.shape
+    eye = torch.eye(n, dtype=torch.float64)
+    rows, columns = torch.arange(k).repeat_interleave(n), torch.arange(n).repeat(k)
+    weights["embed.W_E"][:, slots["value"]] = eye[columns]
+    weights["pos_embed.W_pos"][:, slots["row"]] = torch.eye(k, dtype=torch.float64)[rows]
+    weights["pos_embed.W_pos"][:, slots["column"]] = eye[columns]
+    weights["pos_embed.W_pos"][:, slots["target"]] = eye[permutations.flatten()]
 
 
 def _write_hop(

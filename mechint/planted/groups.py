@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.planted.modular import MARGIN
 from mechint.registry import TASKS
 
@@ -39,7 +39,7 @@ def group_product(
     Args:
         group: as `FiniteGroup.parse` reads it. irreps: names whose characters together tell the
             identity from all else.
-        noise, rotation_seed, decoy, seed: see `Blur`.
+        noise, rotation_seed, decoy, seed: see `Perturbation`.
 
     Returns:
         truth: "irreps", "heads" {"x": (0, 0), "y": (0, 1)}, "subspaces" of the embedding and of the
@@ -88,7 +88,7 @@ def group_product(
             "blocks.0.hook_resid_post": slots.basis("answer"),
         },
     }
-    return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
 
 
 def _margin(identity: int, matrices: Sequence[Tensor], irreps: Sequence[str]) -> float:

@@ -17,7 +17,7 @@ import torch
 
 from mechint.config import ModelConfig, setting
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary, rng
 
 
@@ -82,6 +82,7 @@ def induction_head(
     length: int = 10,
     n_heads: int = 3,
     *,
+    sharpness: float = SHARP,
     noise: float = 0.0,
     rotation_seed: int | None = None,
     decoy: float | None = None,
@@ -92,9 +93,10 @@ def induction_head(
 
     Args:
         n, length: of the task.
-        n_heads: heads a layer; `seed` draws which one is planted, the others attend at random and
-            write nothing.
-        noise, rotation_seed, decoy, seed: see `Blur`.
+        n_heads: heads per layer; `seed` draws which one is planted, the others attend at random
+            and write nothing.
+        sharpness: attention score by which the planted heads prefer their key; at 3 they are soft.
+        noise, rotation_seed, decoy, seed: see `Perturbation`.
 
     Returns:
         truth: "heads" {"previous token": (0, h), "induction": (1, h)}, "subspaces" of the copied
@@ -122,33 +124,11 @@ def induction_head(
     )
     weights, draw = blank(config), rng("planted heads", seed)
     eye = torch.eye(d_head, dtype=torch.float64)
-    tokens, positions = eye[:n], eye[: task.n_ctx]
     weights["embed.W_E"][:, slots["token"]] = eye[:n, :n]
     weights["pos_embed.W_pos"][:, slots["position"]] = eye[: task.n_ctx, : task.n_ctx]
-    for layer in range(2):
-        for which in (
-            "QK"
-        ):  # the others attend somewhere, moderately; the planted head is written over below
-            idle = (
-                torch.from_numpy(draw.standard_normal((n_heads, slots.width, d_head))) / d_head**0.5
-            )
-            weights[f"blocks.{layer}.attn.W_{which}"] += idle
+    _write_idle_heads(weights, draw)
     first, second = (int(head) for head in draw.integers(0, n_heads, 2))
-
-    layer0, layer1 = "blocks.0.attn", "blocks.1.attn"
-    for at, head in ((layer0, first), (layer1, second)):
-        weights[f"{at}.W_Q"][head] = weights[f"{at}.W_K"][head] = 0
-    weights[f"{layer0}.W_Q"][first, slots["position"]] = SHARP * positions.roll(
-        -1, 1
-    )  # position t asks for t - 1
-    weights[f"{layer0}.W_K"][first, slots["position"]] = positions
-    weights[f"{layer1}.W_Q"][second, slots["token"]] = SHARP * tokens
-    weights[f"{layer1}.W_K"][second, slots["previous"]] = tokens
-    # position 0 has nobody before it and copies itself: no query may take that for a previous token
-    weights[f"{layer1}.W_K"][second, slots["position"].start, :n] = -1.0
-    for at, head, slot in ((layer0, first, "previous"), (layer1, second, "answer")):
-        weights[f"{at}.W_V"][head, slots["token"]] = tokens
-        weights[f"{at}.W_O"][head, :n, slots[slot]] = tokens[:, :n]
+    _write_heads(weights, slots, first, second, sharpness)
     weights["unembed.W_U"][slots["answer"]] = SHARP * eye[:n, :n]
     truth = {
         "mechanism": "induction head",
@@ -158,4 +138,35 @@ def induction_head(
             "blocks.1.hook_resid_post": slots.basis("answer"),
         },
     }
-    return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
+
+
+def _write_idle_heads(weights: dict[str, Tensor], draw: np.random.Generator) -> None:
+    """Every head attends somewhere, moderately, and writes nothing."""
+    for layer in range(2):
+        for which in "QK":
+            weight = weights[f"blocks.{layer}.attn.W_{which}"]  # (head, d_model, d_head)
+            idle = torch.from_numpy(draw.standard_normal(tuple(weight.shape)))
+            weight += idle / weight.shape[-1] ** 0.5
+
+
+def _write_heads(
+    weights: dict[str, Tensor], slots: Slots, first: int, second: int, sharpness: float
+) -> None:
+    """Head `first` of layer 0 copies the token before, head `second` of layer 1 what followed."""
+    layer0, layer1 = "blocks.0.attn", "blocks.1.attn"
+    eye = torch.eye(weights[f"{layer0}.W_Q"].shape[-1], dtype=torch.float64)
+    n = slots["token"].stop - slots["token"].start
+    tokens, positions = eye[:n], eye[: slots["position"].stop - slots["position"].start]
+    for at, head in ((layer0, first), (layer1, second)):
+        weights[f"{at}.W_Q"][head] = weights[f"{at}.W_K"][head] = 0
+    # position t asks for t - 1
+    weights[f"{layer0}.W_Q"][first, slots["position"]] = sharpness * positions.roll(-1, 1)
+    weights[f"{layer0}.W_K"][first, slots["position"]] = positions
+    weights[f"{layer1}.W_Q"][second, slots["token"]] = sharpness * tokens
+    weights[f"{layer1}.W_K"][second, slots["previous"]] = tokens
+    # position 0 has nobody before it and copies itself: no query may take that for a previous token
+    weights[f"{layer1}.W_K"][second, slots["position"].start, :n] = -1.0
+    for at, head, slot in ((layer0, first, "previous"), (layer1, second, "answer")):
+        weights[f"{at}.W_V"][head, slots["token"]] = tokens
+        weights[f"{at}.W_O"][head, :n, slots[slot]] = tokens[:, :n]

@@ -12,7 +12,15 @@ import torch
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank, random_rotation
+from mechint.planted.assembly import (
+    SHARP,
+    Perturbation,
+    Planted,
+    Slots,
+    assemble,
+    blank,
+    random_rotation,
+)
 from mechint.task import FiniteTask, rng
 
 MAX_INPUTS = 4096
@@ -33,7 +41,7 @@ def lookup_table(
 
     Args:
         task: at most 4,096 inputs of few positions, the answer read at the last one.
-        noise, rotation_seed, decoy: see `Blur`; `seed` also draws the embedding.
+        noise, rotation_seed, decoy: see `Perturbation`; `seed` also draws the embedding.
 
     Returns:
         truth: "heads" {"position i": (0, i)}; no frequencies, no subspaces.
@@ -88,4 +96,4 @@ def lookup_table(
         "frequencies": (),
         "subspaces": {},
     }
-    return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.registry import TASKS
 
 PHASES, SHIFTS = 15, 4
@@ -65,7 +65,7 @@ def modular_addition(
         p: modulus, at least 3; odd with `constant_attention`.
         frequencies: different integers from 1 to (p−1)/2 whose greatest common divisor with p is 1
             together: else the answer is not determined.
-        noise, rotation_seed, decoy, seed: see `Blur`.
+        noise, rotation_seed, decoy, seed: see `Perturbation`.
 
     Returns:
         truth: "frequencies" (ascending), "heads" {"a": (0, 0), "b": (0, 1)} or {"sum": (0, 0)},
@@ -120,7 +120,7 @@ def modular_addition(
         },
     }
     task = TASKS["modular-arithmetic"](p=p)
-    return assemble(config, weights, task, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
 
 
 def _checked(p: int, frequencies: Sequence[int], constant_attention: bool) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.planted.assembly import SHARP, Blur, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.registry import TASKS
 from mechint.task import Batch, FiniteTask, rng
 
@@ -40,7 +40,7 @@ def comparison(
         n: values; `task` are further parameters of the comparison task.
         angle: radians, of the order direction in the plane of the first two coordinates before any
             rotation.
-        noise, rotation_seed, decoy, seed: see `Blur`; `seed` also draws the nuisance.
+        noise, rotation_seed, decoy, seed: see `Perturbation`; `seed` also draws the nuisance.
 
     Returns:
         truth: "heads" {"a": (0, 0), "b": (0, 1)}, "direction" (d_model,) unit vector of the order
@@ -92,7 +92,7 @@ def comparison(
             "blocks.0.hook_resid_mid": torch.cat([slots.basis("a"), slots.basis("b")], 1),
         },
     }
-    return assemble(config, weights, made, truth, Blur(noise, rotation_seed, decoy, seed))
+    return assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
 
 
 def _values(task: FiniteTask, data: Batch) -> dict[int, int]:
