@@ -18,7 +18,7 @@ from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes.fourier.spectra import (
     Array,
-    Key,
+    KeyFrequencyRule,
     Spectrum,
     cosine_spectrum,
     cyclic_order,
@@ -162,7 +162,7 @@ def answer_sums(subject: Subject, cycle: Cycle, hook: str = LOGITS) -> Sums:
     )
 
 
-def logit_spectrum(subject: Subject, cycle: Cycle, rule: Key, seed: int) -> Spectrum:
+def logit_spectrum(subject: Subject, cycle: Cycle, rule: KeyFrequencyRule, seed: int) -> Spectrum:
     """The cosines of the logits of one output with the waves in answer - class, and its key
     frequencies.
     """
@@ -171,7 +171,7 @@ def logit_spectrum(subject: Subject, cycle: Cycle, rule: Key, seed: int) -> Spec
 
 
 def residual_spectrum(
-    subject: Subject, cycle: Cycle, hook: str, rule: Key, permutations: int, seed: int
+    subject: Subject, cycle: Cycle, hook: str, rule: KeyFrequencyRule, permutations: int, seed: int
 ) -> Spectrum:
     """Share of the variance of the mean activation per answer at each frequency, against 2/(n - 1)
     and permuted operands.

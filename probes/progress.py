@@ -22,7 +22,7 @@ from mechint.task import FiniteTask, rng
 from probes import answers
 from probes.answers import Cycle
 from probes.fourier import spectra
-from probes.fourier.spectra import Key
+from probes.fourier.spectra import KeyFrequencyRule
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -121,7 +121,7 @@ class Progress(Probe):
         keys = (
             list(self.keys)
             if self.keys is not None
-            else answers.logit_spectrum(subject, cycle, Key(), seed).keys
+            else answers.logit_spectrum(subject, cycle, KeyFrequencyRule(), seed).keys
         )
         measures = measure_progress(subject, cycle, keys, self.keep_bias)
         metrics: dict[str, Any] = {
@@ -167,7 +167,9 @@ class Progress(Probe):
                 )
             }
         logits, exponents, _ = _logits(subject, cycle)
-        cosines = answers.logit_spectrum(subject, cycle, Key(permutations=1), seed).values
+        cosines = answers.logit_spectrum(
+            subject, cycle, KeyFrequencyRule(permutations=1), seed
+        ).values
         generator = rng("progress null", seed)
         drawn = [
             generator.choice(others, len(keys), replace=False).tolist() for _ in range(self.samples)

@@ -4,6 +4,7 @@ its own.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from mechint.subject import Subject
 from mechint.task import rng
 from probes import answers
 from probes.fourier import spectra
-from probes.fourier.spectra import Array, Key, Spectrum
+from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
 
 WIDTH = 64
 """Neurons transformed at a time."""
@@ -34,13 +35,13 @@ class Neurons:
 
 @dataclass
 class _Tally:
-    """Sums over the blocks of neurons seen so far."""
+    """Sums over the blocks of neurons seen so far; mixed (n, n, mixture): random mixtures."""
 
     energy: Array
+    mixed: Array
     total: float = 0.0
     clusters: dict[int, int] = field(default_factory=dict)
     best: dict[int, tuple[float, int, int, Array]] = field(default_factory=dict)
-    sample: list[Array] = field(default_factory=list)
 
 
 def grid_energies(x: Array) -> tuple[Array, Array]:
@@ -86,46 +87,52 @@ def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int,
 def measure(
     subject: Subject,
     order: Array,
-    rule: Key,
+    rule: KeyFrequencyRule,
     *,
     own: float,
-    sample: int,
+    mixtures: int,
     permutations: int,
     seed: int,
 ) -> Neurons:
-    """The neurons' spectrum with its key frequencies, the clusters, and one picture a frequency.
+    """The neurons' spectrum with its key frequencies, the clusters, and one picture per frequency.
 
     Args:
         order: tokens of the cyclic group's elements in the order of their logarithms.
         own: share of a neuron's energy from which on a frequency is its own.
-        sample: neurons, of all layers together, whose permuted spectra make the null; permutations:
-            of the tokens, on both axes alike.
+        mixtures: random linear mixtures of all neurons, whose shares stand for those of the neurons
+            in the null and in what is held against it; permutations: of the tokens, on both axes
+            alike.
     """
-    n, layers = len(order), range(subject.n_layers)
-    tally = _Tally(np.zeros(n // 2))
-    d_mlp = subject.activation("blocks.0.mlp.hook_post", "answer", subject.data[:1]).shape[-1]
-    every = -(-d_mlp * len(layers) // sample)  # evenly over the neurons, which may be sorted
-    for layer in layers:
+    n = len(order)
+    tally = _Tally(np.zeros(n // 2), np.zeros((n, n, mixtures)))
+    for layer in range(subject.n_layers):
         for first, block in blocks_of(subject, layer, order):
             _count(tally, block, layer, first, own)
-            tally.sample.append(block[..., -first % every :: every])
-    sampled = np.concatenate(tally.sample, -1)
-    size = max(float(((sampled - sampled.mean((0, 1))) ** 2).sum()), 1e-24)
+            weights = rng("neuron mixtures", seed, layer, first).standard_normal(
+                (block.shape[-1], mixtures)
+            )
+            tally.mixed += block @ weights
+    level = rule.factor * 2 / max(n - 1, 1)
+    values = tally.energy / max(tally.total, 1e-24)
+    mixed = tally.mixed - tally.mixed.mean((0, 1))
+    size = max(float((mixed**2).sum()), 1e-24)
+    observed = grid_energies(mixed)[0].sum(1) / size  # (F,) of the mixtures, as in the null
 
     def null_without(keys: list[int]) -> Array:
-        rest = spectra.without(spectra.without(sampled, keys), keys, axis=1) if keys else sampled
+        rest = spectra.without(spectra.without(mixed, keys), keys, axis=1) if keys else mixed
         generator = rng("neuron null", seed)
         orders = (generator.permutation(n) for _ in range(permutations))
         return np.array(
             [grid_energies(rest[np.ix_(some, some)])[0].sum(1).max() / size for some in orders]
         )
 
-    values = tally.energy / max(tally.total, 1e-24)
-    spectrum = spectra.step_down(values, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
+    found = spectra.step_down(
+        np.where(values > level, observed, 0.0), level, rule.alpha, null_without
+    )
     return Neurons(
-        spectrum,
+        dataclasses.replace(found, values=values, observed=float(observed.max())),
         dict(sorted(tally.clusters.items())),
-        {k: found[1:] for k, found in sorted(tally.best.items(), key=lambda item: -item[1][0])},
+        {k: best[1:] for k, best in sorted(tally.best.items(), key=lambda item: -item[1][0])},
     )
 
 

@@ -20,7 +20,7 @@ from probes import answers
 from probes.answers import Cycle
 from probes.fourier import neurons, spectra
 from probes.fourier.neurons import Neurons
-from probes.fourier.spectra import Key, Spectrum
+from probes.fourier.spectra import KeyFrequencyRule, Spectrum
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -48,7 +48,7 @@ class Fourier(Probe):
       residual vector per answer exceeds `factor` times the uniform null 2/(n − 1) (capacity source,
       Fourier modes) and the permuted null.
 
-    A frequency is key by `spectra.Key`: above `factor` times a flat spectrum, above the permuted
+    A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above the permuted
     null of all frequencies together at level `alpha`, for the logits also above the cosine `cosine`
     and above `factor` times the lower quartile of all energies; that last level keeps a lookup
     table, whose spectrum is flat, silent. Where every frequency is used alike the logits are those
@@ -81,8 +81,8 @@ class Fourier(Probe):
     neuron_fraction: float = setting(
         0.85, "share of a neuron's energy that makes a frequency its own", low=0, high=1
     )
-    neuron_sample: int = setting(
-        32, "neurons of all layers whose permuted spectra make the null", low=1
+    neuron_mixtures: int = setting(
+        32, "random mixtures of all neurons whose permuted spectra make the null", low=1
     )
     operand_permutations: int = setting(
         99, "permutations of the operands in the null of neurons and residual stream", low=1
@@ -99,8 +99,8 @@ class Fourier(Probe):
         )
 
     @property
-    def rule(self) -> Key:
-        return Key(self.factor, self.cosine, self.alpha, self.permutations)
+    def rule(self) -> KeyFrequencyRule:
+        return KeyFrequencyRule(self.factor, self.cosine, self.alpha, self.permutations)
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -153,7 +153,7 @@ class Fourier(Probe):
         )
 
     # --- the four spectra -------------------------------------------------------------------------
-    def _embedding(self, subject: Subject, rule: Key, seed: int) -> Spectrum | None:
+    def _embedding(self, subject: Subject, rule: KeyFrequencyRule, seed: int) -> Spectrum | None:
         order = answers.value_tokens(subject)
         if order is None:
             return None
@@ -169,7 +169,7 @@ class Fourier(Probe):
             return None
         settings = {
             "own": self.neuron_fraction,
-            "sample": self.neuron_sample,
+            "mixtures": self.neuron_mixtures,
             "permutations": self.operand_permutations,
         }
         return neurons.measure(subject, np.array(order), self.rule, seed=seed, **settings)
@@ -203,7 +203,7 @@ class Fourier(Probe):
             "embedding": (embedding, "tokens in random order"),
             "neurons": (
                 grid and grid.spectrum,
-                "tokens in random order on both axes, a sample of neurons",
+                "tokens in random order on both axes, in random mixtures of all neurons",
             ),
         }
         for part, (spectrum, how) in parts.items():

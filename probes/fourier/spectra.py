@@ -12,6 +12,7 @@ Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,12 +29,13 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Key:
-    """The rule for a key frequency: its numbers stand above three levels at once.
+class KeyFrequencyRule:
+    """When a frequency is called key: its numbers stand above three levels at once.
 
-    factor: times the level of a flat spectrum; cosine: least share of the direction that is asked
-    about (logits only); alpha: family-wise level, over all frequencies, against `permutations`
-    permutations of the elements.
+    factor: times the share that each frequency of a flat spectrum has (shares only); cosine: least
+    cosine with the answer's wave (logits only, which also have to stand out of the other
+    frequencies, see `flat_level`); alpha: family-wise level, over all frequencies, against
+    `permutations` permutations of the elements.
     """
 
     factor: float = 2.0
@@ -55,6 +57,7 @@ class Spectrum:
     keys: list[int]
     threshold: float
     null: Array
+    observed: float | None = None
 
     @property
     def by_frequency(self) -> dict[int, float]:
@@ -62,7 +65,8 @@ class Spectrum:
 
     def test(self, metric: str, how: str) -> Null:
         """The largest value against the largest values of the null."""
-        return Null.sampled(metric, float(self.values.max()), self.null, how)
+        observed = float(self.values.max()) if self.observed is None else self.observed
+        return Null.sampled(metric, observed, self.null, how)
 
 
 def step_down(
@@ -174,7 +178,7 @@ def _signs(n: int) -> Array:
     return np.where(2 * np.arange(1, n // 2 + 1) == n, 1.0, 2.0)
 
 
-def share_spectrum(x: Array, rule: Key, seed: int) -> Spectrum:
+def share_spectrum(x: Array, rule: KeyFrequencyRule, seed: int) -> Spectrum:
     """Share of the energy of the centred x (n, …) per frequency; the null permutes the n elements.
 
     A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n -
@@ -201,7 +205,9 @@ def share_spectrum(x: Array, rule: Key, seed: int) -> Spectrum:
     return step_down(energies(x) / total, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
 
 
-def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed: int) -> Spectrum:
+def cosine_spectrum(
+    sums: Array, counts: Array, squares: float, rule: KeyFrequencyRule, seed: int
+) -> Spectrum:
     """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
 
     Args:
@@ -209,15 +215,14 @@ def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed:
             input, and over inputs.
         counts: (n,) inputs of every answer; squares: Σ L².
 
-    A frequency is key when its cosine exceeds each of: `rule.cosine`; √factor times the lower
-    quartile of all cosines (a memorised table answers with a peak, whose spectrum is flat; a few
-    keys leave most frequencies near zero); what the classes in random order reach at any frequency.
-    Its square is the share of the logits' energy it explains.
+    A frequency is key when its cosine exceeds each of: `rule.cosine`; `flat_level` of all cosines
+    (a memorized table answers with a peak, whose spectrum is flat; a few keys leave most
+    frequencies near zero); what the classes in random order reach at any frequency. Its square is
+    the share of the logits' energy it explains.
     """
     n = len(sums)
     norms = np.sqrt(max(squares, 1e-24) * counts.sum() * n / _signs(n))
     values = wave_sums(offset_profile(sums)) / norms
-    flat = float(np.quantile(np.maximum(values, 0), 0.25, method="lower"))
 
     def null_without(keys: list[int]) -> Array:
         rest = without(sums, keys, axis=1) if keys else sums
@@ -230,7 +235,27 @@ def cosine_spectrum(sums: Array, counts: Array, squares: float, rule: Key, seed:
         )
 
     return step_down(
-        values, max(rule.cosine, np.sqrt(rule.factor) * flat), rule.alpha, null_without
+        values, max(rule.cosine, flat_level(values, rule.alpha)), rule.alpha, null_without
+    )
+
+
+def flat_level(values: Array, alpha: float) -> float:
+    """What the largest of the amplitudes `values` exceeds with probability `alpha` where they are
+    the amplitudes of noise, (F,) -> one amplitude.
+
+    The energies of noise at different frequencies are exponentially distributed (Fisher 1929): of F
+    of them the largest exceeds ln(F/alpha) times their mean with a probability of at most alpha. The
+    mean is estimated from the lower quartile, ln(4/3) times the mean, which up to three quarters of
+    key frequencies do not raise. Negative values count as 0.
+
+    >>> round(flat_level(np.ones(29), 0.002), 2)
+    5.77
+    """
+    quartile = (
+        float(np.quantile(np.maximum(values, 0), 0.25, method="lower")) if len(values) else 0.0
+    )
+    return (
+        quartile * math.sqrt(math.log(len(values) / alpha) / math.log(4 / 3)) if quartile else 0.0
     )
 
 

@@ -83,7 +83,11 @@ def test_cosines_of_logits_are_the_cosines_of_the_whole_tensors() -> None:
     x, y, c = np.ogrid[:p, :p, :p]
     sums = np.array([sum(logits[a, (answer - a) % p] for a in range(p)) for answer in range(p)])
     found = spectra.cosine_spectrum(
-        sums, np.full(p, float(p)), float((logits**2).sum()), spectra.Key(permutations=9), 0
+        sums,
+        np.full(p, float(p)),
+        float((logits**2).sum()),
+        spectra.KeyFrequencyRule(permutations=9),
+        0,
     )
     for k in range(1, 4):
         wave = np.cos(2 * np.pi * k * (x + y - c) / p)

@@ -1,0 +1,153 @@
+"""Gradient symmetricity, distance irrelevance and the circularity of one frequency's embedding.
+
+Zhong et al. 2023, "The Clock and the Pizza", Sec. 4 and App. on metrics. A clock multiplies the two
+operands' waves, so that the gradients at the two embeddings differ, and its logit of the answer
+depends on the sum alone. A pizza adds them first: the gradients are alike, and the logit also
+depends on the distance between the operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.subject import Subject
+from probes.fourier.spectra import Array
+
+
+@dataclass(frozen=True)
+class Triples:
+    """Gradients of a logit at the embeddings of both operands, (triple, d_model) each; one triple is
+    two operands and a class.
+    """
+
+    first: Tensor
+    second: Tensor
+
+    @property
+    def cosines(self) -> Array:
+        """(triple,) cosine of the two gradients; 0 where one of them is zero."""
+        return _cosines(self.first, self.second)
+
+    def mismatched(self, generator: np.random.Generator) -> Array:
+        """(triple,) cosines of the first operand's gradient with the second's of another triple."""
+        order = torch.from_numpy(generator.permutation(len(self.first))).to(self.first.device)
+        return _cosines(self.first, self.second[order])
+
+
+def _cosines(a: Tensor, b: Tensor) -> Array:
+    products = (a * b).sum(-1)
+    norms = (a.norm(dim=-1) * b.norm(dim=-1)).clamp_min(1e-30)
+    return (products / norms).double().cpu().numpy()
+
+
+def gradients(
+    subject: Subject,
+    examples: Int[Array, " triple"],
+    columns: Int[Array, " triple"],
+    operands: tuple[int, int],
+) -> Triples:
+    """The gradients of logit `columns[i]` on example `examples[i]` at the embeddings of the operands,
+    which stand at the positions `operands`.
+
+    The gradient is taken at ``hook_embed``: of the token's embedding alone, not of its position's.
+    """
+    found: list[tuple[Tensor, Tensor]] = []
+    for start in range(0, len(examples), subject.chunk):
+        part = slice(start, start + subject.chunk)
+        data = subject.data[torch.from_numpy(examples[part]).to(subject.device)]
+        leaves: list[Tensor] = []
+        with torch.enable_grad():
+            logits = subject.model.run_with_hooks(
+                data.tokens, fwd_hooks=[("hook_embed", _leaf_into(leaves))]
+            )
+            chosen = torch.from_numpy(columns[part]).to(subject.device)
+            picked = logits[:, subject.read].gather(1, chosen[:, None]).sum()
+            (gradient,) = torch.autograd.grad(picked, leaves)
+        found.append((gradient[:, operands[0]], gradient[:, operands[1]]))
+    return Triples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _leaf_into(leaves: list[Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    def hook(activation: Tensor, hook: Any) -> Tensor:
+        leaves.append(activation.detach().requires_grad_(True))
+        return leaves[-1]
+
+    return hook
+
+
+def operand_positions(subject: Subject) -> tuple[int, int] | None:
+    """The positions whose token is the first and the second operand of a grid of two; None where
+    they have none of their own.
+    """
+    tokens = subject.grid(subject.data.tokens)  # (x, y, pos)
+    varies_x = (tokens != tokens[:1]).any(0).any(0)
+    varies_y = (tokens != tokens[:, :1]).any(0).any(0)
+    first = torch.nonzero(varies_x & ~varies_y).flatten().tolist()
+    second = torch.nonzero(varies_y & ~varies_x).flatten().tolist()
+    return (first[0], second[0]) if len(first) == len(second) == 1 else None
+
+
+def by_sum_and_difference(
+    grid: Float[Array, "n n"], order: Int[Array, " n"]
+) -> Float[Array, "n n"]:
+    """values[d, s] of a grid of two operands, for s the sum and d the difference of the operands'
+    exponents mod n; `order` lists the operands by exponent. For even n a pair (d, s) has none or two
+    grid points, so that sums run over the first operand instead.
+
+    >>> by_sum_and_difference(np.arange(9.0).reshape(3, 3), np.arange(3)).tolist()
+    [[0.0, 4.0, 8.0], [1.0, 5.0, 6.0], [2.0, 3.0, 7.0]]
+    """
+    n = len(order)
+    first, difference = np.meshgrid(np.arange(n), np.arange(n))
+    return grid[order[first], order[(first + difference) % n]]
+
+
+def distance_irrelevance(values: Float[Array, "difference sum"]) -> float:
+    """Standard deviation over the sums for every difference, averaged, over that of all values.
+
+    Near 1 the difference of the operands tells nothing about the value (a clock), near 0 it tells
+    everything (a pizza). 1 where nothing varies.
+
+    >>> distance_irrelevance(np.array([[1.0, 1.0], [3.0, 3.0]]))
+    0.0
+    """
+    spread = float(values.std())
+    return float(values.std(1).mean() / spread) if spread > 1e-12 else 1.0
+
+
+def circularity(rows: Float[Array, "n d_model"], waves: Float[Array, "n_waves n"]) -> float:
+    """How round the ellipse is on which a frequency puts the tokens: 1 a circle, 1/2 a line.
+
+    rows in the order of the frequency's orthonormal cosine and sine, `waves`. With s1, s2 the
+    singular values of waves @ rows it is (s1 + s2)² / (2 (s1² + s2²)), the share of the energy that
+    turns one way.
+
+    >>> round(circularity(np.eye(2), np.eye(2)), 3), round(circularity(np.eye(2), np.eye(2)[:1]), 3)
+    (1.0, 0.5)
+    """
+    singular = np.linalg.svd(waves @ rows, compute_uv=False)
+    energy = float((singular**2).sum())
+    return float(singular.sum() ** 2 / (2 * energy)) if energy > 1e-24 else 0.5
+
+
+def correct_and_wrong(
+    subject: Subject, columns: Int[Array, " class"], exponents: Int[Array, " example"]
+) -> tuple[Array, Array]:
+    """(example,) the logit of the right class and the largest of the wrong ones.
+
+    columns: the logits of the classes, by exponent; exponents: of every example's answer.
+    """
+    logits = (
+        subject.logits()[:, torch.from_numpy(columns).to(subject.device)].double().cpu().numpy()
+    )
+    examples = np.arange(len(logits))
+    correct = logits[examples, exponents].copy()
+    logits[examples, exponents] = -np.inf
+    return correct, logits.max(1)
