@@ -1,8 +1,8 @@
-"""Causal tests by removal: the loss without a part of the embedding, the neurons or the unembedding.
+"""Causal tests by removal: the loss without a part of the embedding, the neurons or W_U.
 
-A spectrum says where a model's energy is, not what the model needs. Here directions over the group's
-elements (frequencies, representations) are projected out of the weights or activations, and the loss
-is taken again, in nats, mean over the outputs, on all of the subject's data.
+A spectrum says where a model's energy is, not what the model needs. Here directions over the
+group's elements (frequencies, representations) are projected out of weights or activations, and
+the loss is taken again, in nats, mean over the outputs, on all of the subject's data.
 
 Cost: one forward per removal from the embedding; a projection and an unembedding per removal from
 the last layer's neurons; a projection per removal from the unembedding.

@@ -23,8 +23,8 @@ from probes.fourier.spectra import Array
 
 @dataclass(frozen=True)
 class Triples:
-    """Gradients of a logit at the embeddings of both operands, (triple, d_model) each; one triple is
-    two operands and a class.
+    """Gradients of a logit at the embeddings of both operands, (triple, d_model) each; one triple
+    is two operands and a class.
     """
 
     first: Tensor
@@ -53,8 +53,8 @@ def gradients(
     columns: Int[Array, " triple"],
     operands: tuple[int, int],
 ) -> Triples:
-    """The gradients of logit `columns[i]` on example `examples[i]` at the embeddings of the operands,
-    which stand at the positions `operands`.
+    """The gradients of logit `columns[i]` on example `examples[i]` at the embeddings of the
+    operands, which stand at the positions `operands`.
 
     The gradient is taken at ``hook_embed``: of the token's embedding alone, not of its position's.
     """
@@ -94,14 +94,12 @@ def operand_positions(subject: Subject) -> tuple[int, int] | None:
     return (first[0], second[0]) if len(first) == len(second) == 1 else None
 
 
-def by_sum_and_difference(
-    grid: Float[Array, "n n"], order: Int[Array, " n"]
-) -> Float[Array, "n n"]:
-    """values[d, s] of a grid of two operands, for s the sum and d the difference of the operands'
-    exponents mod n; `order` lists the operands by exponent. For even n a pair (d, s) has none or two
-    grid points, so that sums run over the first operand instead.
+def by_difference(grid: Float[Array, "n n"], order: Int[Array, " n"]) -> Float[Array, "n n"]:
+    """values[d, x] of a grid of two operands, for x the first and d the difference of the operands'
+    exponents mod n; `order` lists the operands by exponent. For a given difference every first
+    operand is one column, in the order of the first operands.
 
-    >>> by_sum_and_difference(np.arange(9.0).reshape(3, 3), np.arange(3)).tolist()
+    >>> by_difference(np.arange(9.0).reshape(3, 3), np.arange(3)).tolist()
     [[0.0, 4.0, 8.0], [1.0, 5.0, 6.0], [2.0, 3.0, 7.0]]
     """
     n = len(order)

@@ -5,27 +5,24 @@ stream and logits hold.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mechint import figures
 from mechint.config import setting
-from mechint.probe import Need, Probe, unmet_need
-from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import ProbeResult, Table
 from mechint.subject import Subject
 from probes import answers
 from probes.answers import Cycle
-from probes.fourier import neurons, spectra
+from probes.fourier import drawing, neurons, reporting, spectra
 from probes.fourier.neurons import Neurons
+from probes.fourier.removals import removals
 from probes.fourier.spectra import KeyFrequencyRule, Spectrum
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,29 +42,39 @@ class Fourier(Probe):
       classes; `logits.share` is its square, the share of the logits' variance that the frequency
       explains.
     - `residual.modes`: per layer the number of frequencies whose share of the variance of the mean
-      residual vector per answer exceeds `factor` times the uniform null 2/(n − 1) (capacity source,
-      Fourier modes) and the permuted null.
+      residual vector per answer exceeds `factor` times the uniform null 2/(n − 1) and the permuted
+      null.
+    - `embedding.removal`: what a frequency is worth to the model, the rise of the loss in nats on
+      all inputs when it is projected out of the rows of W_E, for every frequency that is key in the
+      embedding or the logits; `embedding.removal_unnamed`: of all other frequencies together;
+      `embedding.removal_harmonics`: of the second harmonics 2k of the logits' key frequencies
+      together, without those that are key themselves. A key frequency of the embedding that is not
+      one of the logits is often such a harmonic, and needed (Zhong et al. 2023, accompanying
+      pizzas). `neurons.removal`: the same out of the last layer's neurons, as functions of the two
+      operands; `unembedding.removal`: out of the columns of W_U.
 
-    A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above the permuted
-    null of all frequencies together at level `alpha`, for the logits also above the cosine `cosine`
-    and above `factor` times the lower quartile of all energies; that last level keeps a lookup
-    table, whose spectrum is flat, silent. Where every frequency is used alike the logits are those
-    of a lookup table, and no frequency is called key. `active` counts ω > μ + kσ over the
-    frequencies, ω the amplitude (square root of the share), k = `active_sigma` (remainders, Sec.
-    4).
+    A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above
+    the permuted null of all frequencies together at level `alpha`; for the logits in place of the
+    first above the cosine `cosine` and above `spectra.flat_level`, which holds where every
+    frequency is present: the logits of a lookup table, or of a model that has not learned.
+    `active` counts ω > μ + kσ over the frequencies, ω the amplitude (square root of the share),
+    k = `active_sigma`.
 
     Several outputs are measured each at their own modulus; metrics are then dictionaries by output.
-    Cost: two forwards over the data a layer, n²(d_model + permutations) and a 2-D transform a
-    neuron; memory: one chunk of activations and blocks of neurons within the subject's limit.
+    Cost: one forward over the data to record, one per removal, n²(d_model + permutations) and a 2-D
+    transform per neuron; memory: one chunk of activations and blocks of neurons within the
+    subject's limit.
     """
 
     name: ClassVar[str] = "fourier"
     source: ClassVar[str] = (
-        "Nanda et al. 2023, Progress measures for grokking, Sec. 4; capacity, Fourier modes; "
-        "remainders, Sec. 4"
+        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, "
+        "Sec. 4; Zhong et al. 2023, The Clock and the Pizza (second harmonics); Mechanistic "
+        "Interpretability on (Multi-task) Irreducible Integer Identifiers, Sec. 4 (active)"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.EMBEDDING)
     quick: ClassVar[bool] = True
+    intervenes: ClassVar[bool] = True
 
     factor: float = setting(
         2.0, "times the level of a flat spectrum that a key frequency or a mode exceeds", low=1
@@ -87,6 +94,11 @@ class Fourier(Probe):
     operand_permutations: int = setting(
         99, "permutations of the operands in the null of neurons and residual stream", low=1
     )
+    least_rise: float = setting(
+        1e-3,
+        "rise of the loss, in nats, above which the finding says that a removal matters",
+        low=0,
+    )
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -97,6 +109,10 @@ class Fourier(Probe):
         return "no cyclic group acts on its tokens or answers" + (
             "; the probe irreps serves other groups" if task.symmetry else ""
         )
+
+    @property
+    def significance(self) -> float:
+        return self.alpha
 
     @property
     def rule(self) -> KeyFrequencyRule:
@@ -123,34 +139,38 @@ class Fourier(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycles = answers.cycles(subject)
+        order = answers.value_tokens(subject)
+        report = Report(self, subject)
+        report.provenance["key_rule"] = dataclasses.asdict(self.rule)
         embedding = self._embedding(subject, self.rule, seed)
         grid = self._neurons(subject, seed)
         logits = {
             cycle.output: answers.logit_spectrum(subject, cycle, self.rule, seed)
             for cycle in cycles
         }
-        residual = {cycle.output: self._residual(subject, cycle, seed) for cycle in cycles}
-        metrics, nulls, tables, shown = self._report(embedding, grid, logits, residual)
         if embedding is not None:
-            shown["embedding"] = _spectrum_figure(
-                embedding, "Token embedding", "share of the embedding's energy (0–1)"
+            reporting.add_shares(
+                report, "embedding", embedding, "tokens in random order", self.active_sigma
             )
         if grid is not None:
-            shown["neurons"] = _spectrum_figure(
-                grid.spectrum, "Neurons over the input grid", "share of the neurons' energy (0–1)"
+            how = "tokens in random order on both axes, in random mixtures of all neurons"
+            reporting.add_shares(report, "neurons", grid.spectrum, how, self.active_sigma)
+            reporting.add_neurons(report, grid)
+        if logits:
+            reporting.add_logits(report, logits)
+            reporting.add_residual(
+                report, {cycle.output: self._residual(subject, cycle, seed) for cycle in cycles}
             )
-            shown["neuron_images"] = _neuron_images(grid)
+        if embedding is not None:
+            reporting.add_embedding_finding(report, embedding)
+            removed = removals(subject, cycles, order or [], embedding, logits)
+            if removed is not None:
+                reporting.add_removals(report, removed, self.least_rise)
         if self.steps and len(subject.series) > 1:
-            tables["steps"] = self._over_steps(subject, cycles, seed)
-            shown["steps"] = _steps_figure(tables["steps"], self.active_sigma)
-        return self.result(
-            metrics=metrics,
-            finding=_finding(embedding, logits),
-            null=nulls,
-            tables=tables,
-            figures=shown,
-            provenance={"key_rule": dataclasses.asdict(self.rule)},
-        )
+            table = self._over_steps(subject, cycles, seed)
+            report.table("steps", table)
+            report.figure("steps", drawing.over_steps(table, self.active_sigma))
+        return report.result()
 
     # --- the four spectra -------------------------------------------------------------------------
     def _embedding(self, subject: Subject, rule: KeyFrequencyRule, seed: int) -> Spectrum | None:
@@ -185,94 +205,6 @@ class Fourier(Probe):
                 subject, cycle, hook, self.rule, self.operand_permutations, seed
             )
             for hook in hooks
-        }
-
-    # --- what is reported -------------------------------------------------------------------------
-    def _report(
-        self,
-        embedding: Spectrum | None,
-        grid: Neurons | None,
-        logits: Mapping[str, Spectrum],
-        residual: Mapping[str, Mapping[str, Spectrum]],
-    ) -> tuple[dict[str, Any], dict[str, Null], dict[str, Table], dict[str, Figure]]:
-        metrics: dict[str, Any] = {}
-        nulls: dict[str, Null] = {}
-        tables: dict[str, Table] = {}
-        shown: dict[str, Figure] = {}
-        parts = {
-            "embedding": (embedding, "tokens in random order"),
-            "neurons": (
-                grid and grid.spectrum,
-                "tokens in random order on both axes, in random mixtures of all neurons",
-            ),
-        }
-        for part, (spectrum, how) in parts.items():
-            if spectrum is not None:
-                metrics |= self._shares(part, spectrum)
-                nulls[f"{part}.largest_share"] = spectrum.test(
-                    f"{part}.largest_share", f"the largest share with {how}"
-                )
-                tables[part] = _table(
-                    spectrum, f"{part}: one row a frequency", {"share": "of the energy, 0–1"}
-                )
-        if grid is not None:
-            metrics["neurons.clusters"] = grid.clusters
-        if logits:
-            metrics |= {
-                "logits.key_frequencies": _one_or_all(
-                    {name: spectrum.keys for name, spectrum in logits.items()}
-                ),
-                "logits.cosine": _one_or_all(
-                    {name: spectrum.by_frequency for name, spectrum in logits.items()}
-                ),
-                "logits.share": _one_or_all(
-                    {
-                        name: {k: value**2 for k, value in spectrum.by_frequency.items()}
-                        for name, spectrum in logits.items()
-                    }
-                ),
-                "logits.threshold": _one_or_all(
-                    {name: spectrum.threshold for name, spectrum in logits.items()}
-                ),
-                "logits.explained": _one_or_all(
-                    {name: explained(spectrum) for name, spectrum in logits.items()}
-                ),
-                "logits.largest_cosine": _one_or_all(
-                    {name: float(spectrum.values.max()) for name, spectrum in logits.items()}
-                ),
-                "residual.modes": _one_or_all(
-                    {
-                        name: {hook: len(found.keys) for hook, found in layers.items()}
-                        for name, layers in residual.items()
-                    }
-                ),
-            }
-            strongest = max(logits, key=lambda name: logits[name].values.max())
-            how = "the largest cosine with the classes in random order" + (
-                f", output {strongest!r}" if len(logits) > 1 else ""
-            )
-            nulls["logits.largest_cosine"] = logits[strongest].test("logits.largest_cosine", how)
-            for name, spectrum in list(logits.items())[:1]:
-                tables["logits"] = _table(
-                    spectrum,
-                    f"logits, {name}: one row a frequency",
-                    {"cosine": "with cos w(answer − class), −1 … 1"},
-                    "cosine",
-                )
-                shown["logits"] = _spectrum_figure(
-                    spectrum, f"Logits, {name}", "cosine with cos w(answer − class) (−1 … 1)"
-                )
-            tables["residual"] = _residual_table(residual)
-            shown["residual"] = _residual_figure(residual)
-        return metrics, nulls, tables, shown
-
-    def _shares(self, part: str, spectrum: Spectrum) -> dict[str, Any]:
-        return {
-            f"{part}.key_frequencies": spectrum.keys,
-            f"{part}.share": spectrum.by_frequency,
-            f"{part}.threshold": spectrum.threshold,
-            f"{part}.largest_share": float(spectrum.values.max()),
-            f"{part}.active": spectra.active(np.sqrt(spectrum.values), self.active_sigma),
         }
 
     def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> Table:
@@ -310,172 +242,3 @@ class Fourier(Probe):
             ),
             {"step": "optimiser steps"},
         )
-
-
-def explained(spectrum: Spectrum) -> float:
-    """Share of the centred logits' variance that the key frequencies' waves explain together, 0–1.
-
-    It is the "trigonometric logit share" of Nanda et al. 2023: the waves are orthogonal, so squared
-    cosines add.
-    """
-    return float(sum(spectrum.values[k - 1] ** 2 for k in spectrum.keys))
-
-
-# --- words and pictures ---------------------------------------------------------------------------
-def _one_or_all(values: dict[str, T]) -> T | dict[str, T]:
-    return next(iter(values.values())) if len(values) == 1 else values
-
-
-def _table(spectrum: Spectrum, caption: str, units: dict[str, str], column: str = "share") -> Table:
-    k = list(range(1, len(spectrum.values) + 1))
-    columns = {
-        "frequency": k,
-        column: spectrum.values.tolist(),
-        "key": [i in spectrum.keys for i in k],
-    }
-    return Table(columns, caption, {"frequency": "cycles over the group", **units})
-
-
-def _spectrum_figure(spectrum: Spectrum, title: str, y_title: str) -> Figure:
-    k = list(range(1, len(spectrum.values) + 1))
-    keys = _listed(spectrum.keys) if spectrum.keys else "none"
-    return figures.bars(
-        k,
-        {"measured": spectrum.values},
-        title=title,
-        x_title="frequency (cycles over the group)",
-        y_title=y_title,
-        levels={"key above": spectrum.threshold},
-        highlight=spectrum.keys,
-        caption=f"Key frequencies, above the dashed line: {keys}.",
-    )
-
-
-def _neuron_images(grid: Neurons) -> Figure:
-    shown = list(grid.strongest.items())[:4]
-    return figures.image_grid(
-        {
-            f"layer {layer}, neuron {neuron}: frequency {k}": image
-            for k, (layer, neuron, image) in shown
-        },
-        title="The strongest neurons over the input grid",
-        x_title="second operand",
-        y_title="first operand",
-        z_title="activation",
-        caption=(
-            "One neuron for each of the strongest frequencies: stripes of one period are a "
-            "frequency, noise is none."
-        ),
-        columns=2,
-    )
-
-
-def _residual_table(residual: Mapping[str, Mapping[str, Spectrum]]) -> Table:
-    rows = [
-        (name, hook, len(found.keys), found.keys)
-        for name, layers in residual.items()
-        for hook, found in layers.items()
-    ]
-    return Table(
-        {
-            "output": [r[0] for r in rows],
-            "hook": [r[1] for r in rows],
-            "modes": [r[2] for r in rows],
-            "frequencies": [r[3] for r in rows],
-        },
-        "one row an output and layer: Fourier modes of the mean residual vector per answer",
-        {"modes": "frequencies above the null"},
-    )
-
-
-def _residual_figure(residual: Mapping[str, Mapping[str, Spectrum]]) -> Figure:
-    shown = dict(list(residual.items())[:8])
-    hooks = list(next(iter(shown.values())))
-    names = [
-        "embedding" if hook.endswith("resid_pre") else f"layer {hook.split('.')[1]}"
-        for hook in hooks
-    ]
-    return figures.bars(
-        names,
-        {name: [len(layers[hook].keys) for hook in hooks] for name, layers in shown.items()},
-        title="Fourier modes in the residual stream, by answer",
-        x_title="after",
-        y_title="modes (frequencies above the null)",
-        caption=(
-            "How many frequencies of the answer the mean residual vector at the read position "
-            "carries, after each layer."
-        ),
-    )
-
-
-def _steps_figure(table: Table, k: float) -> Figure:
-    columns = table.columns
-    return figures.lines(
-        columns["step"],
-        {name: columns[name] for name in list(columns)[1:]},
-        title="Active frequencies over steps",
-        x_title="step (optimiser steps)",
-        y_title="frequencies (number)",
-        markers=True,
-        caption=(
-            f"Active: amplitude above mean + {k:g} standard deviations over the frequencies; key: "
-            "above the null."
-        ),
-    )
-
-
-def _listed(items: Any) -> str:
-    words = [str(item) for item in items]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _finding(embedding: Spectrum | None, logits: Mapping[str, Spectrum]) -> str:
-    """The sentences of the finding, every number from the spectra."""
-    parts = [_logit_words(logits)] if logits else []
-    used = {k for spectrum in logits.values() for k in spectrum.keys} if len(logits) == 1 else None
-    if embedding is None:
-        return " ".join(parts)
-    if not embedding.keys:
-        return " ".join(
-            [
-                *parts,
-                (
-                    "The embedding has no key frequency (largest share "
-                    f"{embedding.values.max():.1%}, threshold {embedding.threshold:.1%})."
-                ),
-            ]
-        )
-    shares = ", ".join(
-        f"{k} ({embedding.values[k - 1]:.1%})"
-        for k in sorted(embedding.keys, key=lambda k: -embedding.values[k - 1])
-    )
-    parts.append(f"The embedding holds its energy at {shares}.")
-    unused = [k for k in embedding.keys if used is not None and k not in used]
-    if unused:
-        held = ", ".join(
-            f"frequency {k} holds {embedding.values[k - 1]:.1%} of the embedding" for k in unused
-        )
-        parts.append(f"The model does not use all of it: {held} and the logits do not use it.")
-    return " ".join(parts)
-
-
-def _logit_words(logits: Mapping[str, Spectrum]) -> str:
-    if len(logits) > 1:
-        keyed = {name: spectrum.keys for name, spectrum in logits.items() if spectrum.keys}
-        listed = "; ".join(f"{name}: {', '.join(map(str, keys))}" for name, keys in keyed.items())
-        return f"{len(keyed)} of {len(logits)} outputs have key frequencies in their logits" + (
-            f" ({listed})." if listed else "."
-        )
-    (spectrum,) = logits.values()
-    p_value = spectrum.test("", "").p_value
-    if not spectrum.keys:
-        return (
-            f"The logits have no key frequency (largest cosine {spectrum.values.max():.3f}, "
-            f"threshold {spectrum.threshold:.3f})."
-        )
-    noun = "frequency" if len(spectrum.keys) == 1 else "frequencies"
-    return (
-        f"The logits use {noun} {_listed(spectrum.keys)}, which explain "
-        f"{explained(spectrum):.1%} of their variance "
-        f"(largest cosine {spectrum.values.max():.2f}, p = {p_value:.2g})."
-    )

@@ -244,7 +244,7 @@ def flat_level(values: Array, alpha: float) -> float:
     the amplitudes of noise, (F,) -> one amplitude.
 
     The energies of noise at different frequencies are exponentially distributed (Fisher 1929): of F
-    of them the largest exceeds ln(F/alpha) times their mean with a probability of at most alpha. The
+    of them the largest exceeds ln(F/alpha) times their mean with probability at most alpha. The
     mean is estimated from the lower quartile, ln(4/3) times the mean, which up to three quarters of
     key frequencies do not raise. Negative values count as 0.
 
@@ -260,8 +260,8 @@ def flat_level(values: Array, alpha: float) -> float:
 
 
 def active(values: Array, k: float) -> list[int]:
-    """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (remainders,
-    Sec. 4).
+    """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (Mechanistic
+    Interpretability on Irreducible Integer Identifiers, Sec. 4).
 
     At most a share 1/(1 + k²) of all frequencies can be active (Cantelli's inequality).
     """

@@ -4,6 +4,8 @@ published checkpoints.
 
 from __future__ import annotations
 
+import copy
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from probes import removal
 from probes.fourier import neurons, spectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -141,7 +144,9 @@ def test_a_lookup_table_and_untrained_weights_are_silent() -> None:
             result.metrics[f"{part}.key_frequencies"] for part in ("embedding", "neurons", "logits")
         ] == [[], [], []]
         assert set(result.metrics["residual.modes"].values()) == {0}
-        assert "no key frequency" in result.finding
+        assert result.status != "found"
+        assert "No frequency of the embedding is key" in result.finding
+        assert result.metrics["embedding.removal"] == {}
 
 
 def test_multiplication_is_read_in_logarithms() -> None:
@@ -255,7 +260,100 @@ def test_published_checkpoints_have_their_published_frequencies(
     assert {k: result.metrics["embedding.share"][k] for k in shares} == pytest.approx(
         shares, abs=0.005
     )
-    if "C113" in name:
-        assert (
-            "frequency 1 holds 6.5% of the embedding and the logits do not use it" in result.finding
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "rises", "harmonics", "rise"),
+    [
+        ("pizza/model_p99zdpze5l.pt", {}, {3: 7.142, 6: 0.0044, 25: 0.031}, [6, 25, 29], 0.105),
+        (
+            "progress-measures/low_precision_mod_addition.pth",
+            {"task": "modular-arithmetic", "p": 113},
+            {23: 9.24, 35: 0.0572},
+            [12, 35, 46],
+            0.0579,
+        ),
+    ],
+)
+def test_second_harmonics_that_no_logit_shows_are_needed_in_published_models(
+    name: str, task: dict, rises: dict[int, float], harmonics: list[int], rise: float
+) -> None:
+    subject = mechint.load(published(name), **task)
+    result = probe.run("fourier", subject, permutations=499, operand_permutations=3)
+    metrics = result.metrics
+    found = {k: metrics["embedding.removal"][k] for k in rises}
+    assert found == pytest.approx(rises, rel=0.02)
+    assert metrics["embedding.harmonics"] == harmonics
+    assert metrics["embedding.removal_harmonics"] == pytest.approx(rise, rel=0.02)
+    assert abs(metrics["embedding.removal_unnamed"]) < 0.1 * rise + 2e-3
+    assert not set(harmonics) & set(metrics["logits.key_frequencies"])
+    assert "do not use" not in result.finding
+    said = [finding for finding in result.findings if "second harmonics" in finding.sentence]
+    assert [finding.status for finding in said] == ["found"] and said[0].causal
+
+
+def test_no_frequency_is_key_in_a_published_model_that_did_not_learn() -> None:
+    subject = mechint.load(published("pizza/model_hpv2jgskwe.pt"))
+    result = probe.run("fourier", subject, permutations=499, operand_permutations=3)
+    assert result.metrics["logits.key_frequencies"] == []
+    assert result.metrics["embedding.key_frequencies"] == []
+    assert result.status == "not found"
+
+
+@given(n=st.integers(5, 60), seed=st.integers(0, 10**6))
+def test_the_flat_level_stands_above_noise(n: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    above = [
+        np.abs(noise).max() > spectra.flat_level(np.abs(noise), 0.002)
+        for noise in generator.standard_normal((200, n, 2)) @ [1, 1j]
+    ]
+    assert np.mean(above) < 0.25  # the quartile of few amplitudes is itself uncertain
+    assert spectra.flat_level(np.ones(n), 0.002) > 4
+
+
+@pytest.mark.parametrize("constant_attention", [False, True])
+def test_a_removal_is_the_loss_of_a_model_with_edited_weights(constant_attention: bool) -> None:
+    subject = planted.modular_addition(
+        11, (2, 5), noise=0.05, rotation_seed=1, constant_attention=constant_attention
+    ).subject
+    metrics = probe.run("fourier", subject).metrics
+    angles = 2 * np.pi * np.arange(11) / 11
+    for k in (2, 5):
+        waves = np.stack([np.cos(k * angles), np.sin(k * angles)]) * np.sqrt(2 / 11)
+        projector = torch.from_numpy(waves.T @ waves).float()
+        for part in ("embedding", "unembedding"):
+            model = copy.deepcopy(subject.model)
+            with torch.no_grad():
+                if part == "embedding":
+                    model.W_E[:11].sub_(projector @ model.W_E[:11])
+                else:
+                    model.W_U.sub_(model.W_U @ projector)
+            loss = Subject(model, subject.task).loss()["answer"]
+            rise = metrics[f"{part}.removal"][k]
+            assert metrics["loss"] + rise == pytest.approx(loss, rel=1e-4, abs=1e-6)
+        # neurons: every function of the operands in the block of this frequency, by least squares
+        hook = "blocks.0.mlp.hook_post"
+        design = np.stack(
+            [np.outer(a, b).ravel() for a in (np.ones(11), *waves) for b in (np.ones(11), *waves)][
+                1:
+            ],
+            1,
         )
+        values = subject.activation(hook, pos=2).numpy()
+        fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
+
+        def without(x: torch.Tensor, hook: object, fitted: np.ndarray = fitted) -> torch.Tensor:
+            x[:, 2] -= torch.from_numpy(fitted).float()
+            return x
+
+        loss = subject.loss(subject.logits(hooks=[(hook, without)]))["answer"]
+        assert metrics["loss"] + metrics["neurons.removal"][k] == pytest.approx(loss, rel=1e-3)
+
+
+def test_removing_all_frequencies_leaves_a_model_at_chance() -> None:
+    subject = planted.modular_addition(11, (2, 5)).subject
+    edited = removal.EmbeddingRemoval.of(subject, range(11))
+    assert edited is not None
+    nothing = edited.loss(np.concatenate([np.full((1, 11), 11**-0.5), *spectra.waves(11)]))
+    assert nothing > math.log(11) - 1e-6
+    assert edited.loss(spectra.waves(11)[:1, 0] * 0) == pytest.approx(subject.loss()["answer"])

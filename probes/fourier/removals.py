@@ -1,0 +1,110 @@
+"""What each frequency is worth: the loss without it, in the embedding, the neurons and W_U."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mechint.subject import Subject
+from probes import removal
+from probes.answers import Cycle
+from probes.fourier import spectra
+from probes.fourier.spectra import Array, Spectrum
+
+
+@dataclass(frozen=True)
+class Removals:
+    """Rises of the loss, in nats, over `loss`.
+
+    embedding: frequency → rise without it in the embedding; unnamed: without all others together;
+    harmonics: the second harmonics of the logits' key frequencies that are not key there, and
+    without them, together; neurons, unembedding: frequency → rise, of the logits' key frequencies,
+    empty where they cannot be told.
+    """
+
+    loss: float
+    embedding: Mapping[int, float]
+    unnamed: float
+    harmonics: tuple[int, ...] = ()
+    without_harmonics: float | None = None
+    neurons: Mapping[int, float] = field(default_factory=dict)
+    unembedding: Mapping[int, float] = field(default_factory=dict)
+
+
+def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
+    """The frequencies 2k mod n, 1 … n//2, of `keys`, without those that are keys themselves.
+
+    >>> second_harmonics(59, [3, 15, 17])
+    [6, 25, 29]
+    """
+    doubled = {min(2 * k % n, -2 * k % n) for k in keys}
+    return sorted(doubled - set(keys) - {0})
+
+
+def removals(
+    subject: Subject,
+    cycles: Sequence[Cycle],
+    order: Sequence[int],
+    embedding: Spectrum,
+    logits: Mapping[str, Spectrum],
+) -> Removals | None:
+    """The losses without the named frequencies; None where the embedding cannot be edited.
+
+    order: tokens of the elements by exponent. The logits' frequencies are the operands' where there
+    is one output of the same modulus; elsewhere the embedding's alone are named.
+    """
+    edited = removal.EmbeddingRemoval.of(subject, order)
+    if edited is None:
+        return None
+    n = len(order)
+    waves = spectra.waves(n)  # (F, 2, n)
+    base = removal.mean_loss(subject, subject.logits(), subject.targets)
+    shared = len(cycles) == 1 and cycles[0].n == n
+    keys = logits[cycles[0].output].keys if shared else []
+    named = sorted({*embedding.keys, *keys})
+    harmonics = second_harmonics(n, keys)
+    unnamed = [k for k in range(1, n // 2 + 1) if k not in named]
+
+    def without(frequencies: Sequence[int]) -> float:
+        if not frequencies:
+            return 0.0
+        return edited.loss(np.concatenate([waves[k - 1] for k in frequencies])) - base
+
+    return Removals(
+        loss=base,
+        embedding={k: without([k]) for k in named},
+        unnamed=without(unnamed),
+        harmonics=tuple(harmonics),
+        without_harmonics=without(harmonics) if harmonics else None,
+        neurons=_rises(_without_in_neurons(subject, order, waves), keys, base),
+        unembedding=_rises(_without_in_classes(subject, cycles, waves), keys, base),
+    )
+
+
+def _rises(
+    loss: Callable[[int], float] | None, keys: Sequence[int], base: float
+) -> dict[int, float]:
+    return {} if loss is None else {k: loss(k) - base for k in keys}
+
+
+def _without_in_neurons(
+    subject: Subject, order: Sequence[int], waves: Array
+) -> Callable[[int], float] | None:
+    grid = getattr(subject.task, "grid", ())
+    if len(grid) != 2 or max(order) >= min(grid):
+        return None
+    edited = removal.NeuronRemoval.of(subject)
+    return edited and (lambda k: edited.loss(waves[k - 1], np.array(order)))
+
+
+def _without_in_classes(
+    subject: Subject, cycles: Sequence[Cycle], waves: Array
+) -> Callable[[int], float] | None:
+    if len(cycles) != 1 or cycles[0].n != waves.shape[-1]:
+        return None
+    assert subject.task is not None
+    start = subject.task.output_slices[cycles[0].output].start
+    columns = [start + c for c in cycles[0].classes]
+    return lambda k: removal.loss_without_classes(subject, waves[k - 1], columns)

@@ -1,0 +1,249 @@
+"""What the Fourier probe writes into its report: metrics with their nulls, tables, sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from mechint.probe import Report
+from mechint.results import Table
+from probes.fourier import drawing, spectra
+from probes.fourier.neurons import Neurons
+from probes.fourier.removals import Removals
+from probes.fourier.spectra import Spectrum
+
+T = TypeVar("T")
+
+LISTED = 8
+"""At most so many frequencies are spelled out in a sentence."""
+
+
+# --- spectra --------------------------------------------------------------------------------------
+def add_shares(report: Report, part: str, spectrum: Spectrum, how: str, sigma: float) -> None:
+    """Shares of the energy of `part`, "embedding" or "neurons", and its key frequencies."""
+    report.metric(f"{part}.key_frequencies", spectrum.keys)
+    report.metric(f"{part}.share", spectrum.by_frequency, unit="share of the energy, 0–1")
+    report.metric(f"{part}.threshold", spectrum.threshold)
+    name = f"{part}.largest_share"
+    null = spectrum.test(name, f"the largest share with {how}")
+    report.metric(name, float(spectrum.values.max()), null=null)
+    report.metric(f"{part}.active", spectra.active(np.sqrt(spectrum.values), sigma))
+    units = {"share": "of the energy, 0–1"}
+    report.table(part, _table(spectrum, f"{part}: one row per frequency", units))
+    title = {"embedding": "Token embedding", "neurons": "Neurons over the input grid"}[part]
+    y_title = f"share of the {part}'s energy (0–1)".replace("neurons's", "neurons'")
+    report.figure(part, drawing.spectrum(spectrum, title, y_title))
+
+
+def add_neurons(report: Report, grid: Neurons) -> None:
+    """How many neurons each frequency has, and pictures of the strongest."""
+    report.metric("neurons.clusters", grid.clusters, unit="neurons")
+    report.figure("neuron_images", drawing.neuron_images(grid))
+
+
+def add_logits(report: Report, logits: Mapping[str, Spectrum]) -> None:
+    """Cosines of the logits with the waves of the answer, by output, and the sentence on them."""
+    of = {
+        "key_frequencies": lambda spectrum: spectrum.keys,
+        "cosine": lambda spectrum: spectrum.by_frequency,
+        "share": lambda spectrum: {k: v**2 for k, v in spectrum.by_frequency.items()},
+        "threshold": lambda spectrum: spectrum.threshold,
+        "explained": explained,
+        "largest_cosine": lambda spectrum: float(spectrum.values.max()),
+    }
+    strongest = max(logits, key=lambda name: logits[name].values.max())
+    how = "the largest cosine with the classes in random order" + (
+        f", output {strongest!r}" if len(logits) > 1 else ""
+    )
+    for name, value in of.items():
+        values = one_or_all({output: value(spectrum) for output, spectrum in logits.items()})
+        report.metric(f"logits.{name}", values)
+    name = "logits.largest_cosine"
+    report.nulls[name] = logits[strongest].test(name, how)
+    output, first = next(iter(logits.items()))
+    units = {"cosine": "with cos w(answer − class), −1 … 1"}
+    report.table(
+        "logits", _table(first, f"logits, {output}: one row per frequency", units, "cosine")
+    )
+    y_title = "cosine with cos w(answer − class) (−1 … 1)"
+    report.figure("logits", drawing.spectrum(first, f"Logits, {output}", y_title))
+    sentence, otherwise = _logit_sentences(logits)
+    holds = any(spectrum.keys for spectrum in logits.values())
+    report.finding(sentence, otherwise=otherwise, holds=holds, null=name)
+
+
+def add_residual(report: Report, residual: Mapping[str, Mapping[str, Spectrum]]) -> None:
+    """Fourier modes of the mean residual vector of each answer, by output and layer."""
+    modes = {
+        name: {hook: len(found.keys) for hook, found in layers.items()}
+        for name, layers in residual.items()
+    }
+    report.metric("residual.modes", one_or_all(modes), unit="frequencies above the null")
+    rows = [
+        (name, hook, len(found.keys), found.keys)
+        for name, layers in residual.items()
+        for hook, found in layers.items()
+    ]
+    columns = {
+        name: [row[i] for row in rows]
+        for i, name in enumerate(("output", "hook", "modes", "frequencies"))
+    }
+    caption = "one row per output and layer: Fourier modes of the mean residual vector per answer"
+    report.table("residual", columns, caption, {"modes": "frequencies above the null"})
+    report.figure("residual", drawing.residual(residual))
+
+
+def explained(spectrum: Spectrum) -> float:
+    """Share of the centred logits' variance that the key frequencies' waves explain together, 0–1.
+
+    It is the "trigonometric logit share" of Nanda et al. 2023: the waves are orthogonal, so squared
+    cosines add.
+    """
+    return float(sum(spectrum.values[k - 1] ** 2 for k in spectrum.keys))
+
+
+# --- removals -------------------------------------------------------------------------------------
+def add_removals(report: Report, removed: Removals, least: float) -> None:
+    """The rises of the loss, as a table, and what they say about each named frequency."""
+    report.metric("loss", removed.loss, unit="nats")
+    report.metric("embedding.removal", removed.embedding, unit="nats")
+    report.metric("embedding.removal_unnamed", removed.unnamed, unit="nats")
+    if removed.without_harmonics is not None:
+        report.metric("embedding.harmonics", list(removed.harmonics))
+        report.metric("embedding.removal_harmonics", removed.without_harmonics, unit="nats")
+    for part in ("neurons", "unembedding"):
+        if rises := getattr(removed, part):
+            report.metric(f"{part}.removal", rises, unit="nats")
+    table = _removal_table(removed)
+    report.table("removal", table)
+    report.figure("removal", drawing.removal(table, removed.loss))
+    if removed.embedding:
+        _add_removal_finding(report, removed, least)
+    if removed.without_harmonics is not None:
+        _add_harmonics_finding(report, removed, least)
+
+
+def _removal_table(removed: Removals) -> Table:
+    rows: list[tuple[str, str, float]] = [
+        (part, str(k), rise)
+        for part in ("embedding", "neurons", "unembedding")
+        for k, rise in getattr(removed, part).items()
+    ]
+    if removed.without_harmonics is not None:
+        words = f"second harmonics {listed(removed.harmonics)}"
+        rows.append(("embedding", words, removed.without_harmonics))
+    rows.append(("embedding", "all unnamed", removed.unnamed))
+    return Table(
+        {
+            "part": [row[0] for row in rows],
+            "removed": [row[1] for row in rows],
+            "rise": [row[2] for row in rows],
+        },
+        f"one row per removal: how much the loss of {removed.loss:.3g} nats rises without it",
+        {"rise": "nats"},
+    )
+
+
+def _add_removal_finding(report: Report, removed: Removals, least: float) -> None:
+    ordered = sorted(removed.embedding, key=lambda k: -removed.embedding[k])
+    shown = [f"{k} by {removed.embedding[k]:.2g}" for k in ordered[:LISTED]]
+    if len(ordered) > LISTED:
+        rest = ordered[LISTED:]
+        shown.append(f"{len(rest)} others by at most {removed.embedding[rest[0]]:.2g}")
+    report.finding(
+        f"Projected out of the embedding, frequencies raise the loss of {removed.loss:.2g} nats: "
+        f"{', '.join(shown)}; all unnamed ones together by {removed.unnamed:.2g}.",
+        otherwise=(
+            f"Projecting frequencies {listed(ordered[:LISTED])} out of the embedding, one at a "
+            f"time, raises the loss of {removed.loss:.2g} nats by at most "
+            f"{removed.embedding[ordered[0]]:.2g}."
+        ),
+        null="embedding.largest_share",
+        effect=removed.embedding[ordered[0]],
+        least=least,
+        causal=True,
+    )
+
+
+def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> None:
+    rise, harmonics = removed.without_harmonics, listed(removed.harmonics)
+    assert rise is not None
+    report.finding(
+        f"The second harmonics {harmonics} of the logits' key frequencies are not key in the "
+        f"logits; without them in the embedding the loss is {rise:.2g} nats higher.",
+        otherwise=(
+            f"Projecting the second harmonics {harmonics} of the logits' key frequencies out of "
+            f"the embedding changes the loss by {rise:+.2g} nats."
+        ),
+        null="embedding.largest_share",
+        effect=rise,
+        least=least,
+        causal=True,
+    )
+
+
+# --- words ----------------------------------------------------------------------------------------
+def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
+    """At which frequencies the embedding's energy stands."""
+    ordered = sorted(spectrum.keys, key=lambda k: -spectrum.values[k - 1])
+    shares = [f"{k} ({spectrum.values[k - 1]:.1%})" for k in ordered]
+    report.finding(
+        f"The embedding holds its energy at frequencies {', '.join(shares)}.",
+        otherwise=(
+            f"No frequency of the embedding is key: the largest share is "
+            f"{spectrum.values.max():.1%}, where a key exceeds {spectrum.threshold:.1%}."
+        ),
+        holds=bool(spectrum.keys),
+        null="embedding.largest_share",
+        at_chance=True,
+    )
+
+
+def _logit_sentences(logits: Mapping[str, Spectrum]) -> tuple[str, str]:
+    if len(logits) > 1:
+        keyed = {name: spectrum.keys for name, spectrum in logits.items() if spectrum.keys}
+        shown = "; ".join(f"{name}: {', '.join(map(str, keys))}" for name, keys in keyed.items())
+        return (
+            f"{len(keyed)} of {len(logits)} outputs have key frequencies in their logits "
+            f"({shown}).",
+            f"None of the {len(logits)} outputs has a key frequency in its logits.",
+        )
+    (spectrum,) = logits.values()
+    largest = spectrum.values.max()
+    one = len(spectrum.keys) == 1
+    return (
+        f"The logits have key {'frequency' if one else 'frequencies'} "
+        f"{listed(spectrum.keys)}, which {'explains' if one else 'explain'} "
+        f"{explained(spectrum):.1%} of their variance, largest cosine {largest:.2f}.",
+        f"No frequency of the logits is key: the largest cosine is {largest:.3f}, where a key "
+        f"exceeds {spectrum.threshold:.3f}.",
+    )
+
+
+def one_or_all(values: dict[str, T]) -> T | dict[str, T]:
+    """The one value there is, or all of them by output."""
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+def listed(items: Iterable[object]) -> str:
+    """Words with commas and "and".
+
+    >>> listed([3, 15, 17])
+    '3, 15 and 17'
+    """
+    words = [str(item) for item in items]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _table(
+    spectrum: Spectrum, caption: str, units: Mapping[str, str], column: str = "share"
+) -> Table:
+    k: Sequence[int] = list(spectrum.by_frequency)
+    columns = {
+        "frequency": k,
+        column: spectrum.values.tolist(),
+        "key": [i in spectrum.keys for i in k],
+    }
+    return Table(columns, caption, {"frequency": "cycles over the group", **units})
