@@ -7,7 +7,8 @@ bounded memory.
 
 All hooks of one request share one forward per chunk. An activation is kept under the name that was
 asked for, whatever the hook point calls itself (the hook points of a TransformerLens bridge go by
-other names). No hook is left behind.
+other names). No hook is left behind. What is asked at one position of each example alone is
+computed there alone, on models that can (`mechint.models.at_positions`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.models.at_positions import forward_at, supports
 from mechint.models.protocol import Hooks
 from mechint.models.untouched import plain_arithmetic
 
@@ -149,6 +151,27 @@ class Recorder:
     def _forward(
         self, tokens: Tensor, wanted: Mapping[str, Positions], part: slice
     ) -> dict[str, Tensor]:
+        where = _shared(wanted, part)
+        hooked = [name for name in wanted if name != LOGITS]
+        if where is not None and supports(self.model, hooked):
+            logits, found = forward_at(self.model, tokens, where, hooked)
+            found[LOGITS] = logits
+        else:
+            found = self._hooked_forward(tokens, wanted, part)
+        for name in wanted:
+            if name not in found:
+                raise ParameterError(
+                    f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
+                )
+            masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
+            if name != LOGITS and not masked and not bool(torch.isfinite(found[name]).all()):
+                raise MechintError(f"activation {name} is not finite")
+        return {name: found[name] for name in wanted}
+
+    def _hooked_forward(
+        self, tokens: Tensor, wanted: Mapping[str, Positions], part: slice
+    ) -> dict[str, Tensor]:
+        """Every position of every example, from which what is wanted is taken."""
         found: dict[str, Tensor] = {}
 
         def keep(name: str, tensor: Tensor, hook: Any) -> None:
@@ -160,15 +183,19 @@ class Recorder:
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
         if LOGITS in wanted:
             found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
-        for name in wanted:
-            if name not in found:
-                raise ParameterError(
-                    f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
-                )
-            masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
-            if name != LOGITS and not masked and not bool(torch.isfinite(found[name]).all()):
-                raise MechintError(f"activation {name} is not finite")
-        return {name: found[name] for name in wanted}
+        return found
+
+
+def _shared(wanted: Mapping[str, Positions], part: slice) -> int | Tensor | None:
+    """The one position of each example at which all is wanted; None where there is none."""
+    where = list(wanted.values())
+    first = where[0] if where else None
+    if isinstance(first, int):
+        return first if all(other is first or other == first for other in where) else None
+    if first is None or first.dim() != 1:
+        return None
+    same = (isinstance(other, Tensor) and torch.equal(other, first) for other in where)
+    return first[part] if all(same) else None
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from mechint.models.at_positions import forward_at, supports
 from mechint.subject import Subject
 from mechint.task import IGNORE
 from probes.fourier.spectra import Array
+from probes.operands import embedded
 
 
 def mean_loss(
@@ -46,7 +48,7 @@ class EmbeddingRemoval:
     """The subject without some directions of its embedding.
 
     operands: the tokens of the group's elements, in the order of the directions' columns; several
-    lists where the operands have embeddings of their own.
+    lists where the operands have different tokens.
     """
 
     subject: Subject
@@ -54,49 +56,70 @@ class EmbeddingRemoval:
 
     @classmethod
     def of(cls, subject: Subject, *operands: Sequence[int]) -> EmbeddingRemoval | None:
-        """None where the model has no token embedding that can be edited."""
-        embedding = getattr(subject.model, "W_E", None)
-        if embedding is None or not (supports(subject.model) or _hooked(subject)):
+        """None where the model's embedding of the operands cannot be edited."""
+        if not (supports(subject.model) or "hook_embed" in subject.model.hook_dict):
             return None
         return cls(subject, tuple(dict.fromkeys(tuple(tokens) for tokens in operands)))
 
     def loss(self, directions: Float[Array, "direction element"]) -> float:
-        """The loss with the orthonormal `directions` projected out of the rows of W_E."""
-        return mean_loss(self.subject, self._logits(self._change(directions)), self.subject.targets)
+        """The loss with the orthonormal `directions` projected out of the operands' embedding."""
+        basis = torch.from_numpy(directions).to(self.subject.device, torch.float64)
+        fast = supports(self.subject.model) and self.subject.answer != "all"
+        logits = self._with_edited_weights(basis) if fast else self._with_hook(basis)
+        return mean_loss(self.subject, logits, self.subject.targets)
 
-    def _change(self, directions: Array) -> Tensor:
-        """(d_vocab, d_model) what is added to W_E."""
-        weights = self.subject.model.W_E.detach()
-        basis = torch.from_numpy(directions).to(weights.device, torch.float64)
-        change = torch.zeros_like(weights, dtype=torch.float64)
-        for tokens in self.operands:
-            rows = weights[list(tokens)].double()  # (element, d_model)
-            change[list(tokens)] = -basis.T @ (basis @ rows)
-        return change.to(weights.dtype)
-
-    def _logits(self, change: Tensor) -> Tensor:
+    def _with_edited_weights(self, basis: Tensor) -> Tensor:
         subject = self.subject
-        edited = {"embed.W_E": subject.model.W_E.detach() + change}
-        fast = supports(subject.model)
+        weights = subject.model.W_E.detach().clone()
+        for tokens in self.operands:
+            weights[list(tokens)] -= _within(basis, weights[list(tokens)])
+        where = subject.answer_positions
+        return torch.cat(
+            [
+                forward_at(
+                    subject.model,
+                    subject.data[part].tokens,
+                    where[part].clamp(min=0),
+                    weights={"embed.W_E": weights},
+                )[0]
+                for part in _slices(subject)
+            ]
+        )
+
+    def _with_hook(self, basis: Tensor) -> Tensor:
+        subject = self.subject
+        tables = {tokens: self._embedded[tokens] for tokens in self.operands}
         parts = []
         for part in _slices(subject):
             data = subject.data[part]
-            if fast:
-                parts.append(
-                    forward_at(subject.model, data.tokens, subject.read, weights=edited)[0]
-                )
-            else:
-                hook = partial(_add_to_embedding, change[data.tokens])
-                parts.append(subject.logits(data, hooks=[("hook_embed", hook)]))
+
+            def remove(activation: Tensor, hook: Any, seen: Tensor = data.tokens) -> Tensor:
+                activation = activation.clone()
+                for tokens, table in tables.items():
+                    slot = _slots(tokens, seen)  # (example, pos)
+                    for position, rows in table.items():
+                        change = torch.cat([_within(basis, rows), torch.zeros_like(rows[:1])])
+                        activation[:, position] -= change[slot[:, position]]
+                return activation
+
+            parts.append(subject.logits(data, hooks=[("hook_embed", remove)]))
         return torch.cat(parts)
 
+    @cached_property
+    def _embedded(self) -> dict[tuple[int, ...], dict[int, Tensor]]:
+        return {tokens: embedded(self.subject, tokens) for tokens in self.operands}
 
-def _hooked(subject: Subject) -> bool:
-    return "hook_embed" in subject.model.hook_dict
+
+def _within(basis: Tensor, rows: Tensor) -> Tensor:
+    """The part of rows (element, d_model) in the span of basis (direction, element)."""
+    return (basis.T @ (basis @ rows.double())).to(rows.dtype)
 
 
-def _add_to_embedding(change: Tensor, activation: Tensor, hook: Any) -> Tensor:
-    return activation + change.to(activation.dtype)
+def _slots(tokens: Sequence[int], seen: Tensor) -> Tensor:
+    """Which of `tokens` each token seen is; -1 where it is none."""
+    slots = torch.full((max(int(seen.max()), *tokens) + 1,), -1, device=seen.device)
+    slots[list(tokens)] = torch.arange(len(tokens), device=seen.device)
+    return slots[seen]
 
 
 def _slices(subject: Subject) -> Iterator[slice]:
@@ -109,27 +132,27 @@ def _slices(subject: Subject) -> Iterator[slice]:
 class NeuronRemoval:
     """The subject without functions of the two operands that the last layer's neurons compute.
 
-    Taking a function of the inputs out of every neuron takes it out of what the MLP writes, so that
-    only its output and the final residual stream at the answer are needed, (example, d_model).
+    neurons: their activations at the answer, (example, d_mlp). Where the model allows it, only the
+    MLP's output and the final residual stream at the answer are needed, (example, d_model) each:
+    taking a function of the inputs out of every neuron takes it out of what the MLP writes.
     """
 
     subject: Subject
-    written: Tensor
-    residual: Tensor
+    hook: str
+    activation: Tensor
+    residual: Tensor | None
 
     @classmethod
     def of(cls, subject: Subject) -> NeuronRemoval | None:
-        """None where the final residual stream cannot be unembedded alone, or there is no MLP."""
-        last = subject.n_layers - 1
-        names = [f"blocks.{last}.hook_mlp_out", f"blocks.{last}.hook_resid_post"]
-        if not supports(subject.model, names):
+        """None where the model has no neurons."""
+        last = f"blocks.{subject.n_layers - 1}"
+        post, written = f"{last}.mlp.hook_post", f"{last}.hook_mlp_out"
+        if post not in subject.model.hook_dict or subject.answer == "all":
             return None
-        parts: dict[str, list[Tensor]] = {name: [] for name in names}
-        for part in _slices(subject):
-            tokens = subject.data[part].tokens
-            for name, value in forward_at(subject.model, tokens, subject.read, names)[1].items():
-                parts[name].append(value)
-        return cls(subject, *(torch.cat(parts[name]) for name in names))
+        if supports(subject.model, [written]):
+            found = subject.activations([written, f"{last}.hook_resid_post"], at="answer")
+            return cls(subject, written, *found.values())
+        return cls(subject, post, subject.activation(post, at="answer"), None)
 
     def loss(self, waves: Float[Array, "wave element"], order: Int[Array, " element"]) -> float:
         """The loss without all products of two of the orthonormal `waves` (the constant is added to
@@ -137,20 +160,39 @@ class NeuronRemoval:
 
         order: tokens of the elements in the order of the waves' columns.
         """
-        subject, n = self.subject, len(order)
+        subject, removed = self.subject, self._removed(waves, order)
+        if self.residual is not None:
+            model = subject.model
+            with torch.no_grad():
+                logits = forward.unembed(model.weights(), model.config, self.residual - removed)
+        else:
+            logits = torch.cat([self._hooked(removed, part) for part in _slices(subject)])
+        return mean_loss(subject, logits, subject.targets)
+
+    def _removed(self, waves: Array, order: Array) -> Tensor:
+        """(example, width) the part of the activation in the products of waves."""
+        n = len(order)
         constant = torch.full((1, n), n**-0.5, dtype=torch.float64)
         basis = torch.cat([constant, torch.from_numpy(waves)])[:, torch.from_numpy(order.argsort())]
-        basis = basis.to(self.written.device)
-        grid = subject.grid(self.written)[:n, :n].double()  # (x, y, d_model)
-        parts = torch.einsum("ix,jy,xyd->ijd", basis, basis, grid)
+        basis = basis.to(self.activation.device)
+        grid = self.subject.grid(self.activation)
+        parts = einsum(basis, basis, grid[:n, :n].double(), "i x, j y, x y d -> i j d")
         parts[0, 0] = 0
-        removed = torch.einsum("ix,jy,ijd->xyd", basis, basis, parts).to(self.residual.dtype)
-        edited = subject.grid(self.residual).clone()
-        edited[:n, :n] -= removed
-        with torch.no_grad():
-            model = subject.model
-            logits = forward.unembed(model.weights(), model.config, edited.flatten(0, 1))
-        return mean_loss(subject, logits, subject.targets)
+        removed = torch.zeros_like(grid)
+        removed[:n, :n] = einsum(basis, basis, parts, "i x, j y, i j d -> x y d").to(grid.dtype)
+        return removed.flatten(0, 1)
+
+    def _hooked(self, removed: Tensor, part: slice) -> Tensor:
+        subject = self.subject
+        where = subject.answer_positions[part]
+
+        def subtract(activation: Tensor, hook: Any) -> Tensor:
+            activation = activation.clone()
+            examples = torch.arange(len(activation), device=activation.device)
+            activation[examples, where] -= removed[part]
+            return activation
+
+        return subject.logits(subject.data[part], hooks=[(self.hook, subtract)])
 
 
 def loss_without_classes(

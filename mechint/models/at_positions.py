@@ -24,6 +24,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models import forward
 from mechint.models.forward import Gather, Layout, no_hook
+from mechint.models.untouched import plain_arithmetic
 
 BEFORE_ATTENTION = "hook_resid_pre"
 AFTER_ATTENTION = (
@@ -86,6 +87,7 @@ def forward_at(
     True
     """
     config: ModelConfig = model.config
+    model._check(tokens)
     parameters = {name: value.detach() for name, value in model.weights().items()}
     parameters |= weights or {}
     if isinstance(positions, int):
@@ -99,7 +101,7 @@ def forward_at(
             found[name] = tensor if index is None else tensor[index]
         return tensor
 
-    with torch.no_grad():
+    with plain_arithmetic(tokens.device), torch.no_grad():
         logits = forward.forward(parameters, config, rows.layout, keep if wanted else no_hook)
     return logits, found
 

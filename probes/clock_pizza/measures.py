@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.interventions import select_positions
 from mechint.subject import Subject
 from probes.fourier.spectra import Array
 
@@ -59,6 +60,7 @@ def gradients(
     The gradient is taken at ``hook_embed``: of the token's embedding alone, not of its position's.
     """
     found: list[tuple[Tensor, Tensor]] = []
+    where = subject.answer_positions[torch.from_numpy(examples).to(subject.device)]
     for start in range(0, len(examples), subject.chunk):
         part = slice(start, start + subject.chunk)
         data = subject.data[torch.from_numpy(examples[part]).to(subject.device)]
@@ -68,7 +70,7 @@ def gradients(
                 data.tokens, fwd_hooks=[("hook_embed", _leaf_into(leaves))]
             )
             chosen = torch.from_numpy(columns[part]).to(subject.device)
-            picked = logits[:, subject.read].gather(1, chosen[:, None]).sum()
+            picked = select_positions(logits, where[part]).gather(1, chosen[:, None]).sum()
             (gradient,) = torch.autograd.grad(picked, leaves)
         found.append((gradient[:, operands[0]], gradient[:, operands[1]]))
     return Triples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
@@ -80,18 +82,6 @@ def _leaf_into(leaves: list[Tensor]) -> Callable[[Tensor, Any], Tensor]:
         return leaves[-1]
 
     return hook
-
-
-def operand_positions(subject: Subject) -> tuple[int, int] | None:
-    """The positions whose token is the first and the second operand of a grid of two; None where
-    they have none of their own.
-    """
-    tokens = subject.grid(subject.data.tokens)  # (x, y, pos)
-    varies_x = (tokens != tokens[:1]).any(0).any(0)
-    varies_y = (tokens != tokens[:, :1]).any(0).any(0)
-    first = torch.nonzero(varies_x & ~varies_y).flatten().tolist()
-    second = torch.nonzero(varies_y & ~varies_x).flatten().tolist()
-    return (first[0], second[0]) if len(first) == len(second) == 1 else None
 
 
 def by_difference(grid: Float[Array, "n n"], order: Int[Array, " n"]) -> Float[Array, "n n"]:

@@ -20,6 +20,7 @@ from probes.fourier import drawing, neurons, reporting, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import removals
 from probes.fourier.spectra import KeyFrequencyRule, Spectrum
+from probes.operands import embedding_rows
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -177,7 +178,7 @@ class Fourier(Probe):
         order = answers.value_tokens(subject)
         if order is None:
             return None
-        weights = subject.model.W_E.detach()[order].double().cpu().numpy()
+        weights = embedding_rows(subject, order).cpu().numpy()
         return spectra.share_spectrum(weights, rule, seed)
 
     def _neurons(self, subject: Subject, seed: int) -> Neurons | None:

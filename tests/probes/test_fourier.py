@@ -18,6 +18,7 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
+from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
@@ -339,7 +340,7 @@ def test_a_removal_is_the_loss_of_a_model_with_edited_weights(constant_attention
             ],
             1,
         )
-        values = subject.activation(hook, pos=2).numpy()
+        values = subject.activation(hook, at=2).numpy()
         fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
 
         def without(x: torch.Tensor, hook: object, fitted: np.ndarray = fitted) -> torch.Tensor:
@@ -357,3 +358,41 @@ def test_removing_all_frequencies_leaves_a_model_at_chance() -> None:
     nothing = edited.loss(np.concatenate([np.full((1, 11), 11**-0.5), *spectra.waves(11)]))
     assert nothing > math.log(11) - 1e-6
     assert edited.loss(spectra.waves(11)[:1, 0] * 0) == pytest.approx(subject.loss()["answer"])
+
+
+def test_removals_through_hooks_equal_those_through_weights() -> None:
+    subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
+    rules = {"permutations": 99, "operand_permutations": 3}
+    by_weights = probe.run("fourier", subject, **rules).metrics
+    handle = subject.model.register_forward_pre_hook(lambda *_: None)  # no short cut is taken
+    by_hooks = probe.run("fourier", subject.with_data(subject.data), **rules).metrics
+    handle.remove()
+    for name in ("embedding.removal", "neurons.removal", "unembedding.removal"):
+        assert by_hooks[name] == pytest.approx(by_weights[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("join", ["concat", "add", "each"])
+def test_networks_of_two_operands_are_analyzed_with_both_their_embeddings(join: str) -> None:
+    p, k = 13, 2
+    config = PairNetworkConfig(
+        d_vocab=p, d_vocab_out=p, d_embed=6, widths=(40,), join=join, n_ctx=3
+    )
+    model = PairNetwork(config, seed=3)
+    angles = 2 * np.pi * np.arange(p) / p
+    waves = np.stack([np.cos(k * angles), np.sin(k * angles)]) * np.sqrt(2 / p)
+    with torch.no_grad():
+        for table in (model.embed.W_E, model.embed_y.W_E):
+            table.mul_(0.1).add_(torch.from_numpy(waves.T @ np.eye(2, 6)).float())
+    subject = Subject(model, TASKS["modular-arithmetic"](p=p))
+    metrics = probe.run("fourier", subject, permutations=499, operand_permutations=3).metrics
+    rows = torch.cat([model.embed.W_E, model.embed_y.W_E], 1).detach().numpy()
+    shares = brute_energies(rows - rows.mean(0)) / ((rows - rows.mean(0)) ** 2).sum()
+    assert list(metrics["embedding.share"].values()) == pytest.approx(shares.tolist(), abs=1e-6)
+    assert metrics["embedding.key_frequencies"] == [k]
+    edited = copy.deepcopy(model)
+    projector = torch.from_numpy(waves.T @ waves).float()
+    with torch.no_grad():
+        for table in (edited.embed.W_E, edited.embed_y.W_E):
+            table.sub_(projector @ table)
+    loss = Subject(edited, subject.task).loss()["answer"]
+    assert metrics["loss"] + metrics["embedding.removal"][k] == pytest.approx(loss, rel=1e-5)

@@ -1,0 +1,65 @@
+"""Where the two operands of a grid stand in an example, and how the model embeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.subject import Subject
+
+
+def operand_positions(subject: Subject) -> tuple[int, int] | None:
+    """The positions whose token is the first and the second operand of a grid of two; None where
+    they have none of their own.
+    """
+    tokens = subject.grid(subject.data.tokens)  # (x, y, pos)
+    varies_x = (tokens != tokens[:1]).any(0).any(0)
+    varies_y = (tokens != tokens[:, :1]).any(0).any(0)
+    first = torch.nonzero(varies_x & ~varies_y).flatten().tolist()
+    second = torch.nonzero(varies_y & ~varies_x).flatten().tolist()
+    return (first[0], second[0]) if len(first) == len(second) == 1 else None
+
+
+def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
+    """Tokens of the first and of the second operand, in the order of the grid."""
+    tokens = subject.grid(subject.data.tokens)
+    return tokens[:, 0, 0].tolist(), tokens[0, :, 1].tolist()
+
+
+def embedded(subject: Subject, tokens: Sequence[int]) -> dict[int, Float[Tensor, "token d_model"]]:
+    """Position → what ``hook_embed`` is there for each of `tokens`, of the positions at which all
+    of them occur; whatever tables the model embeds them with.
+
+    Cost: one forward over as many examples as there are tokens and positions.
+    """
+    data = subject.data.tokens
+    wanted = torch.tensor(list(tokens), device=data.device)
+    examples = {t: where for t in range(data.shape[1]) if (where := _first(data[:, t], wanted))}
+    if not examples:
+        return {}
+    together = sorted({i for where in examples.values() for i in where})
+    row = {example: i for i, example in enumerate(together)}
+    found = subject.activation("hook_embed", data=subject.data[torch.tensor(together)])
+    return {
+        t: found[[row[i] for i in where], t] for t, where in examples.items() if t < found.shape[1]
+    }
+
+
+def _first(column: Int[Tensor, " example"], tokens: Int[Tensor, " token"]) -> list[int]:
+    """The first example that has each of `tokens` in `column`; empty where one has none."""
+    hits = column[None] == tokens[:, None]  # (token, example)
+    return hits.int().argmax(1).tolist() if bool(hits.any(1).all()) else []
+
+
+def embedding_rows(subject: Subject, tokens: Sequence[int]) -> Float[Tensor, "token d_embed"]:
+    """How the model embeds `tokens`, float64: the rows of W_E, and beside them the rows of the
+    second operand's table where it has its own.
+    """
+    rows = subject.model.W_E.detach()[list(tokens)].double()
+    second = getattr(subject.model, "embed_y", None)
+    if second is None:
+        return rows
+    return torch.cat([rows, second.W_E.detach()[list(tokens)].double()], 1)
