@@ -10,6 +10,7 @@ never saw; over a shuffled table it cannot.
 import os
 
 import tasks
+from mechint.groups.representations import representations
 from mechint.training import spec, train_many
 
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: seconds; full: all permutations of five points
@@ -21,7 +22,11 @@ task = tasks.make("groups", **PARAMETERS)
 control = task.control("shuffled")
 group = task.symmetry.group
 print("one prompt:", task.text(task.inputs()[40]))
-print(group.order, "elements; irreducible representations", [irrep.name for irrep in group.irreps])
+print(
+    group.order,
+    "elements; irreducible representations",
+    [irrep.name for irrep in representations(group).irreps],
+)
 
 # %% Train both, as one ensemble
 learned, shuffled = train_many([spec(one, MODEL, TRAIN) for one in (task, control)])

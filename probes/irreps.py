@@ -15,6 +15,7 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import DataError
 from mechint.groups.finite import FiniteGroup
+from mechint.groups.representations import representations
 from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
@@ -138,7 +139,7 @@ class Irreps(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         group, products, source = self._group(subject)
         logits = self._logits(subject, group, products, seed)
-        names = [irrep.name for irrep in group.irreps]
+        names = [irrep.name for irrep in representations(group).irreps]
         left, right = operand_tokens(subject)
         weights = subject.model.W_E.detach().double().cpu().numpy()
         embedding = self._shares(group, weights[left], seed)
@@ -178,13 +179,14 @@ class Irreps(Probe):
 
     def _logits(self, subject: Subject, group: FiniteGroup, products: Array, seed: int) -> Spectrum:
         """Cosines of the logits with the characters of all representations but the trivial one."""
-        n = group.order
+        n, irreps = group.order, representations(group).irreps
+        basis = representations(group).fourier_basis
         sums, squares = _sums_by_product(subject, products)
         quotient = group.table[:, group.inverses]  # [a, c] = a c⁻¹
-        characters = group.characters[1:]
+        characters = representations(group).characters[1:]
         norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
         values = _character_sums(sums, quotient, characters) / norms
-        dimensions = np.array([len(irrep.rows) for irrep in group.irreps[1:]])
+        dimensions = np.array([len(irrep.rows) for irrep in irreps[1:]])
         memorised = np.sqrt(dimensions / max(n - 1, 1))
         flat = (
             float(np.quantile(np.maximum(values / memorised, 0), 0.25, method="lower"))
@@ -196,8 +198,8 @@ class Irreps(Probe):
         levels = np.maximum(self.cosine, np.sqrt(self.factor) * flat * memorised)
 
         def null_without(keys: list[int]) -> Array:
-            rows = [row for k in keys for row in group.irreps[k].rows]
-            rest = sums - (sums @ group.fourier_basis[rows].T) @ group.fourier_basis[rows]
+            rows = [row for k in keys for row in irreps[k].rows]
+            rest = sums - (sums @ basis[rows].T) @ basis[rows]
             generator = rng("irreps null", seed)
             permuted = (rest[:, generator.permutation(n)] for _ in range(self.permutations))
             return np.array(
@@ -217,28 +219,41 @@ class Irreps(Probe):
         flat spectrum's.
         """
         x = x - x.mean(0)
-        flat = np.array([len(irrep.rows) for irrep in group.irreps[1:]]) / max(group.order - 1, 1)
+        flat = np.array([len(irrep.rows) for irrep in representations(group).irreps[1:]]) / max(
+            group.order - 1, 1
+        )
         total = max(float((x**2).sum()), 1e-24)
 
         def excess(values: Array) -> Array:
             return (
-                np.array([(values[list(irrep.rows)] ** 2).sum() for irrep in group.irreps[1:]])
+                np.array(
+                    [
+                        (values[list(irrep.rows)] ** 2).sum()
+                        for irrep in representations(group).irreps[1:]
+                    ]
+                )
                 / total
                 / flat
             )
 
         def null_without(keys: list[int]) -> Array:
-            rows = [row for k in keys for row in group.irreps[k].rows]
-            rest = x - group.fourier_basis[rows].T @ (group.fourier_basis[rows] @ x)
+            rows = [row for k in keys for row in representations(group).irreps[k].rows]
+            rest = x - representations(group).fourier_basis[rows].T @ (
+                representations(group).fourier_basis[rows] @ x
+            )
             generator = rng("irreps share null", seed)
             return np.array(
                 [
-                    excess(group.fourier_basis @ rest[generator.permutation(len(x))]).max(initial=0)
+                    excess(
+                        representations(group).fourier_basis @ rest[generator.permutation(len(x))]
+                    ).max(initial=0)
                     for _ in range(min(self.permutations, 199))
                 ]
             )
 
-        return step_down(excess(group.fourier_basis @ x), self.factor, self.alpha, null_without)
+        return step_down(
+            excess(representations(group).fourier_basis @ x), self.factor, self.alpha, null_without
+        )
 
 
 # --- the measures ---------------------------------------------------------------------------------
@@ -260,7 +275,10 @@ def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
 
 def _shares(group: FiniteGroup, x: Array) -> dict[str, float]:
     return {
-        irrep.name: float(share) for irrep, share in zip(group.irreps, group.energy(x), strict=True)
+        irrep.name: float(share)
+        for irrep, share in zip(
+            representations(group).irreps, representations(group).energy(x), strict=True
+        )
     }
 
 
@@ -349,11 +367,11 @@ def _named(spectrum: Spectrum, names: list[str]) -> list[str]:
 
 
 def _table(group: FiniteGroup, metrics: Mapping[str, Any]) -> Table:
-    names = [irrep.name for irrep in group.irreps]
+    names = [irrep.name for irrep in representations(group).irreps]
     columns: dict[str, list[Any]] = {
         "irrep": names,
-        "degree": [irrep.degree for irrep in group.irreps],
-        "kind": [irrep.kind for irrep in group.irreps],
+        "degree": [irrep.degree for irrep in representations(group).irreps],
+        "kind": [irrep.kind for irrep in representations(group).irreps],
     }
     columns["logits cosine"] = [metrics["logits.cosine"].get(name) for name in names]
     columns |= {

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
+from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
 from tasks.two_operands import TwoOperandTask
@@ -56,7 +57,7 @@ class Groups(TwoOperandTask):
         """The group itself; made on construction, where the number of pairs is checked, so that
         what is no group is refused at once.
         """
-        return FiniteGroup.parse(self.group) if self.table is None else FiniteGroup(self.table)
+        return named.parse(self.group) if self.table is None else FiniteGroup(self.table)
 
     @property
     def n_values(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError
+from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
 from mechint.task import Output, Symmetry
 from tasks.two_operands import TwoOperandTask
@@ -121,9 +122,9 @@ class ModularArithmetic(TwoOperandTask):
             ):  # a table that is no group's has no symmetry, and is welcome all the same
                 return None
         if self.operation != "multiply":
-            return Symmetry(FiniteGroup.cyclic(self.p), tuple(range(self.p)))
+            return Symmetry(named.cyclic(self.p), tuple(range(self.p)))
         powers = _powers_of_primitive_root(self.p)
-        return Symmetry(FiniteGroup.cyclic(self.p - 1), powers) if powers else None
+        return Symmetry(named.cyclic(self.p - 1), powers) if powers else None
 
     def tables(self) -> dict[str, Any]:
         given = {} if self.table is None else {"answers": [list(row) for row in self.table]}

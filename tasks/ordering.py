@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.groups.finite import FiniteGroup
+from mechint.groups import named
 from mechint.task import Output, Symmetry, rng
 from tasks.two_operands import TwoOperandTask
 
@@ -120,8 +120,8 @@ class HiddenAddition(HiddenOrder):
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        return (Output("answer", self.n, FiniteGroup.cyclic(self.n)),)
+        return (Output("answer", self.n, named.cyclic(self.n)),)
 
     @property
     def symmetry(self) -> Symmetry:
-        return Symmetry(FiniteGroup.cyclic(self.n), tuple(self.ranks.argsort().tolist()))
+        return Symmetry(named.cyclic(self.n), tuple(self.ranks.argsort().tolist()))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.groups.finite import FiniteGroup
+from mechint.groups import named
 from mechint.task import Control, Output, Symmetry
 from tasks.two_operands import TwoOperandTask
 
@@ -91,7 +91,7 @@ class Remainders(TwoOperandTask):
     def outputs(self) -> tuple[Output, ...]:
         if self.target == "divisibility":
             return tuple(Output(f"divisible by {q}", 2, names=("no", "yes")) for q in self.primes)
-        return tuple(Output(f"mod {q}", q, FiniteGroup.cyclic(q)) for q in self.primes)
+        return tuple(Output(f"mod {q}", q, named.cyclic(q)) for q in self.primes)
 
     def _answers(self) -> Tensor:
         digits = torch.arange(self.p)
@@ -108,7 +108,7 @@ class Remainders(TwoOperandTask):
 
     @property
     def symmetry(self) -> Symmetry:
-        return Symmetry(FiniteGroup.cyclic(self.p), tuple(range(self.p)))
+        return Symmetry(named.cyclic(self.p), tuple(range(self.p)))
 
     @property
     def controls(self) -> tuple[Control, ...]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mechint import planted
 from mechint.errors import ParameterError
+from mechint.groups.representations import representations
 from mechint.registry import TASKS
 
 
@@ -116,12 +117,12 @@ def test_group_product_is_right_and_its_logits_are_characters(
 ) -> None:
     known = TASKS["groups"](group=group).symmetry.group
     if irreps is None:  # a direct product needs what is faithful on both factors: take all
-        irreps = tuple(irrep.name for irrep in known.irreps[1:])
+        irreps = tuple(irrep.name for irrep in representations(known).irreps[1:])
     plant = planted.group_product(group, irreps)
     assert everywhere(plant) == 1.0
     logits = plant.subject.grid(plant.subject.logits()).double().numpy()
-    names = [irrep.name for irrep in known.irreps]
-    character = sum(known.characters[names.index(name)] for name in irreps)
+    names = [irrep.name for irrep in representations(known).irreps]
+    character = sum(representations(known).characters[names.index(name)] for name in irreps)
     expected = character[known.table[known.table][:, :, known.inverses]]
     assert np.corrcoef(logits.ravel(), expected.ravel())[0, 1] > 0.99
     with pytest.raises(ParameterError, match="add a faithful one"):

@@ -10,40 +10,92 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from mechint.groups.finite import FiniteGroup
+from mechint.errors import DataError
+from mechint.groups.finite import FiniteGroup
+from mechint.groups.irreps import Array, Irrep, name_characters, order_characters
 
-Array = NDArray[np.float64]
 
+@dataclass(frozen=True, eq=False)
+class Representations:
+    """What the functions on a group are made of.
 
-@dataclass(frozen=True)
-class Irrep:
-    """One real irreducible representation, with its rows of the group's Fourier basis.
+    irreps: the real irreducible representations, the trivial one first; `Irrep` says how they are
+    named and ordered. fourier_basis (n, n): orthonormal rows, grouped by irrep
+    (``irreps[i].rows``); a cyclic group has the constant, then cosine and sine of every frequency,
+    and even n ends with the alternating row. characters (n_irreps, n): traces of the real
+    irreducible representations, twice the real part where the kind is not real.
 
-    degree: dimension over the complex numbers; kind: "real", "complex" or "quaternionic"
-    (Frobenius–Schur indicator 1, 0, -1). A cyclic group's irreps are named by their frequency, "0",
-    "1", …, with respect to its first generator. Elsewhere "trivial" comes first; "sign" is the only
-    other irrep of degree one, where there is just one; in a group of m! elements "standard" is the
-    faithful irrep of degree m - 1 in which m(m-1)/2 involutions act as reflections (trace m - 3):
-    this makes the group the symmetric group and them its transpositions. All others are called by
-    degree and letter, "5a", "5b", in the order of their values on elements of each order; only
-    those that no such value tells apart depend on the order in which the elements are listed.
+    >>> from mechint.groups.named import symmetric
+    >>> [irrep.name for irrep in representations(symmetric(4)).irreps]
+    ['trivial', 'sign', '2a', 'standard', 'standard⊗sign']
     """
 
-    name: str
-    degree: int
-    kind: str
-    rows: tuple[int, ...]
+    group: FiniteGroup
+    irreps: tuple[Irrep, ...]
+    fourier_basis: Float[np.ndarray, "n n"]
+    characters: Float[np.ndarray, "n_irreps n"]
 
     @property
-    def dimension(self) -> int:
-        """Dimension over the real numbers: of the matrices."""
-        return self.degree if self.kind == "real" else 2 * self.degree
+    def names(self) -> list[str]:
+        return [irrep.name for irrep in self.irreps]
+
+    def irrep(self, name: str) -> Irrep:
+        """The irrep called `name`; DataError names those there are."""
+        found = next((irrep for irrep in self.irreps if irrep.name == name), None)
+        if found is None:
+            raise DataError(
+                f"group of order {self.group.order}: no irrep {name!r} (irreps: "
+                f"{', '.join(self.names)})"
+            )
+        return found
+
+    def matrices(self, name: str) -> Float[np.ndarray, "n d d"]:
+        """(n, d, d) orthogonal matrices ρ(g) of the irrep `name`, d its real dimension; ρ(g)ρ(h) =
+        ρ(gh).
+
+        Right convolution by a symmetric random function commutes with the left translations; on the
+        irrep's block each of its eigenspaces is one copy of the representation.
+        """
+        group, irrep = self.group, self.irrep(name)
+        weights = np.random.default_rng(0).standard_normal(group.order)
+        weights = weights + weights[group.inverses]
+        block = self.fourier_basis[list(irrep.rows)]
+        operator = block @ weights[group.table[group.inverses]] @ block.T
+        copy = block.T @ np.linalg.eigh(operator)[1][:, : irrep.dimension]  # (n, d)
+        copy = _orthonormal(copy @ copy.T, irrep.dimension).T
+        translated = copy[group.table[group.inverses]]  # [g, x] = copy at g⁻¹x
+        return np.einsum("xi,gxj->gij", copy, translated, optimize=True)
+
+    def energy(self, x: ArrayLike, axis: int = 0) -> Float[np.ndarray, " n_irreps"]:
+        """Share of the squared norm of `x` in each irrep, (n_irreps,), summed over the other axes;
+        zeros for x = 0.
+
+        >>> from mechint.groups.named import cyclic
+        >>> representations(cyclic(4)).energy([1.0, -1.0, 1.0, -1.0]).round(12).tolist()
+        [0.0, 0.0, 1.0]
+        """
+        values = np.moveaxis(np.asarray(x, dtype=np.float64), axis, 0)
+        values = values.reshape(self.group.order, -1)
+        squares = ((self.fourier_basis @ values) ** 2).sum(1)
+        shares = np.array([squares[list(irrep.rows)].sum() for irrep in self.irreps])
+        return shares / squares.sum() if squares.any() else shares
+
+
+def representations(group: FiniteGroup) -> Representations:
+    """The representations of `group`, computed once per table and action."""
+    return _representations(group, None if group.action is None else group.action.tobytes())
+
+
+@lru_cache(maxsize=64)
+def _representations(group: FiniteGroup, action: bytes | None) -> Representations:
+    """`action` is part of the key: groups of one table are equal, names can differ."""
+    return Representations(group, *decompose(group))
 
 
 def decompose(group: FiniteGroup) -> tuple[tuple[Irrep, ...], Array, Array]:
@@ -52,38 +104,23 @@ def decompose(group: FiniteGroup) -> tuple[tuple[Irrep, ...], Array, Array]:
         return _decompose_cyclic(group)
     irreps: list[Irrep] = []
     blocks, real_characters = [], []
-    characters, kinds = _ordered(group, *_paired(group, _characters(group)))
+    characters, kinds, tied = order_characters(group, *_paired(group, _characters(group)))
     quotients = group.table[:, group.inverses]  # [x, y] = x y⁻¹
-    names = _names(group, characters, kinds)
+    names = name_characters(group, characters, kinds)
     start = 0
-    for name, character, kind in zip(names, characters, kinds, strict=True):
+    for name, character, kind, arbitrary in zip(names, characters, kinds, tied, strict=True):
         degree = round(character[group.identity].real)
         conjugates = 2 if kind == "complex" else 1
         block = _orthonormal(
             (conjugates * degree / group.order) * character.real[quotients], conjugates * degree**2
         )
-        irreps.append(Irrep(name, degree, kind, tuple(range(start, start + len(block)))))
+        rows = tuple(range(start, start + len(block)))
+        irreps.append(Irrep(name, degree, kind, rows, arbitrary and name[0].isdigit()))
         blocks.append(block)
         real_characters.append(character.real * (1 if kind == "real" else 2))
         start += len(block)
     assert start == group.order, f"the irreps fill {start} of {group.order} dimensions"
     return tuple(irreps), np.concatenate(blocks), np.array(real_characters)
-
-
-def irrep_matrices(group: FiniteGroup, irrep: Irrep) -> Array:
-    """(n, d, d) orthogonal matrices of `irrep`.
-
-    Right convolution by a symmetric random function commutes with the left translations; on the
-    irrep's block each of its eigenspaces is one copy of the representation.
-    """
-    weights = np.random.default_rng(0).standard_normal(group.order)
-    weights = weights + weights[group.inverses]
-    block = group.fourier_basis[list(irrep.rows)]
-    operator = block @ weights[group.table[group.inverses]] @ block.T
-    copy = block.T @ np.linalg.eigh(operator)[1][:, : irrep.dimension]  # (n, d)
-    copy = _orthonormal(copy @ copy.T, irrep.dimension).T
-    translated = copy[group.table[group.inverses]]  # [g, x] = copy at g⁻¹x
-    return np.einsum("xi,gxj->gij", copy, translated, optimize=True)
 
 
 def _decompose_cyclic(group: FiniteGroup) -> tuple[tuple[Irrep, ...], Array, Array]:
@@ -148,29 +185,6 @@ def _paired(
     return np.array(kept), kinds
 
 
-def _ordered(
-    group: FiniteGroup, characters: NDArray[np.complex128], kinds: list[str]
-) -> tuple[NDArray[np.complex128], list[str]]:
-    """By degree (the trivial one first), then by the values on elements of each order: no matter
-    how elements are listed.
-    """
-
-    def key(index: int) -> tuple:
-        values = np.round(characters[index], 6) + 0.0
-        # the real parts alone: which of two conjugates was kept must not matter
-        invariant = sorted(zip(group.element_orders.tolist(), (-values.real).tolist(), strict=True))
-        return (
-            round(values[group.identity].real),
-            not np.allclose(values, 1),
-            kinds[index],
-            invariant,
-            (-values.real).tolist(),
-        )
-
-    order = sorted(range(len(characters)), key=key)
-    return characters[order], [kinds[index] for index in order]
-
-
 def _orthonormal(projector: Array, rank: int) -> Array:
     """(rank, n) orthonormal rows spanning the image of `projector`, by pivoted Gram–Schmidt.
 
@@ -186,46 +200,3 @@ def _orthonormal(projector: Array, rank: int) -> Array:
         rows.append(row / np.linalg.norm(row))
         residual = residual - np.outer(rows[-1], rows[-1])
     return np.array(rows)
-
-
-def _names(group: FiniteGroup, characters: NDArray[np.complex128], kinds: list[str]) -> list[str]:
-    """Names of the characters in their order, as `Irrep` explains."""
-    real, degrees = characters.real, np.round(characters[:, group.identity].real).astype(int)
-    names: dict[int, str] = {0: "trivial"}
-    linear = [index for index in range(1, len(degrees)) if degrees[index] == 1]
-    if len(linear) == 1 and kinds[linear[0]] == "real":
-        names[linear[0]] = "sign"
-        standard = next(
-            (index for index in range(1, len(degrees)) if _is_standard(group, real[index])), None
-        )
-        if standard is not None:
-            twisted = real[standard] * real[linear[0]]
-            for index in range(1, len(degrees)):
-                if np.allclose(real[index], twisted, atol=1e-6):
-                    names[index] = "standard⊗sign"
-            names[standard] = "standard"
-    for degree in sorted(set(degrees.tolist())):
-        for letter, index in enumerate(
-            index
-            for index in range(len(degrees))
-            if degrees[index] == degree and index not in names
-        ):
-            names[index] = f"{degree}{_letters(letter)}"
-    return [names[index] for index in range(len(degrees))]
-
-
-def _is_standard(group: FiniteGroup, character: Array) -> bool:
-    """Whether the group is a symmetric group and this its standard character, fixed points minus
-    one.
-    """
-    points = next(m for m in range(1, 32) if math.factorial(m) >= group.order)
-    if math.factorial(points) != group.order or round(character[group.identity]) != points - 1:
-        return False
-    faithful = (np.abs(character - (points - 1)) < 1e-6).sum() == 1
-    reflections = (group.element_orders == 2) & (np.abs(character - (points - 3)) < 1e-6)
-    return bool(faithful and reflections.sum() == points * (points - 1) // 2)
-
-
-def _letters(index: int) -> str:
-    """a … z, aa, ab, …"""
-    return (_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)

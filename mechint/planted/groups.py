@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
+from mechint.groups.representations import representations
 from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
 from mechint.planted.modular import MARGIN
 from mechint.registry import TASKS
@@ -37,8 +38,8 @@ def group_product(
     """x·y in `group` by the representations `irreps`; accuracy 1.0 when noise is 0.
 
     Args:
-        group: as `FiniteGroup.parse` reads it. irreps: names whose characters together tell the
-            identity from all else.
+        group: as ``mechint.groups.named.parse`` reads it. irreps: names whose characters together
+            tell the identity from all else.
         noise, rotation_seed, decoy, seed: see `Perturbation`.
 
     Returns:
@@ -53,7 +54,10 @@ def group_product(
     """
     task = TASKS["groups"](group=group)
     known = task.symmetry.group
-    matrices = [torch.from_numpy(np.ascontiguousarray(known.matrices(name))) for name in irreps]
+    matrices = [
+        torch.from_numpy(np.ascontiguousarray(representations(known).matrices(name)))
+        for name in irreps
+    ]
     margin = _margin(known.identity, matrices, irreps)
     table = torch.cat([rho.flatten(1) for rho in matrices], 1)  # (n, width)
     width, products = table.shape[1], sum(rho.shape[1] ** 3 for rho in matrices)

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
 from mechint.task import rng
 
@@ -93,7 +94,7 @@ def integers(n: int, addition: Ints | None = None) -> Algebra:
     }
     if addition is not None:
         operations["ADD"] = folded("%", addition)
-    return Algebra(n, operations, FiniteGroup.cyclic(n), suffix=f"_{n}")
+    return Algebra(n, operations, named.cyclic(n), suffix=f"_{n}")
 
 
 def _median(n: int, x: Ints, valid: Mask) -> Ints:
@@ -165,7 +166,7 @@ def permutation_blocks() -> Algebra:
     multiplies both blocks; OP_TOP and OP_BOTTOM multiply one and leave the other as it is in the
     first operand.
     """
-    group = FiniteGroup.permutation_blocks()
+    group = named.permutation_blocks()
     element = np.arange(36)
     top, bottom = np.divmod(element[:, None], 6)
     tables = {

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechint.errors import DataError, ParameterError
+from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
+from mechint.groups.representations import representations
 
 QUATERNIONS = {
     "1": np.eye(2),
@@ -63,16 +65,17 @@ GROUPS = [
 
 @pytest.mark.parametrize("spec", [*GROUPS, "Q8"])
 def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> None:
-    group = quaternion_group() if spec == "Q8" else FiniteGroup.parse(spec)
-    basis = group.fourier_basis
+    group = quaternion_group() if spec == "Q8" else named.parse(spec)
+    known = representations(group)
+    basis, irreps = known.fourier_basis, known.irreps
     np.testing.assert_allclose(basis @ basis.T, np.eye(group.order), atol=1e-10)
     assert (
-        sum(irrep.degree**2 * (2 if irrep.kind == "complex" else 1) for irrep in group.irreps)
+        sum(irrep.degree**2 * (2 if irrep.kind == "complex" else 1) for irrep in irreps)
         == group.order
     )
-    assert [row for irrep in group.irreps for row in irrep.rows] == list(range(group.order))
-    for index, irrep in enumerate(group.irreps):
-        rho = group.matrices(irrep.name)
+    assert [row for irrep in irreps for row in irrep.rows] == list(range(group.order))
+    for index, irrep in enumerate(irreps):
+        rho = known.matrices(irrep.name)
         assert rho.shape == (group.order, irrep.dimension, irrep.dimension)
         np.testing.assert_allclose(
             np.einsum("gij,hjk->ghik", rho, rho), rho[group.table], atol=1e-9
@@ -83,11 +86,11 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
             atol=1e-9,
         )
         np.testing.assert_allclose(
-            np.trace(rho, axis1=1, axis2=2), group.characters[index], atol=1e-9
+            np.trace(rho, axis1=1, axis2=2), known.characters[index], atol=1e-9
         )
         # the matrices' entries, as functions on the group, lie in the irrep's rows and nowhere else
-        shares = group.energy(rho.reshape(group.order, -1))
-        np.testing.assert_allclose(shares, np.eye(len(group.irreps))[index], atol=1e-9)
+        shares = known.energy(rho.reshape(group.order, -1))
+        np.testing.assert_allclose(shares, np.eye(len(irreps))[index], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +107,15 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
 def test_degrees_are_those_of_the_character_tables(
     spec: str, degrees: list[int], kinds: set[str]
 ) -> None:
-    group = quaternion_group() if spec == "Q8" else FiniteGroup.parse(spec)
-    assert [irrep.degree for irrep in group.irreps] == degrees
-    assert {irrep.kind for irrep in group.irreps} == kinds
+    group = quaternion_group() if spec == "Q8" else named.parse(spec)
+    assert [irrep.degree for irrep in representations(group).irreps] == degrees
+    assert {irrep.kind for irrep in representations(group).irreps} == kinds
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
 @pytest.mark.parametrize("seed", [None, 0, 1])
 def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | None) -> None:
-    group = FiniteGroup.symmetric(n)
+    group = named.symmetric(n)
     order = (
         np.arange(group.order)
         if seed is None
@@ -122,42 +125,106 @@ def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | No
     permutations = list(itertools.permutations(range(n)))
     fixed = np.array([sum(i == image for i, image in enumerate(p)) for p in permutations]) - 1
     sign = np.array([round(np.linalg.det(np.eye(n)[list(p)])) for p in permutations])
-    names = [irrep.name for irrep in shown.irreps]
+    names = [irrep.name for irrep in representations(shown).irreps]
     expected = {"trivial": np.ones(len(fixed)), "sign": sign, "standard": fixed} | (
         {} if n == 3 else {"standard⊗sign": fixed * sign}
     )
     for name, character in expected.items():
-        np.testing.assert_allclose(shown.characters[names.index(name)][order], character, atol=1e-8)
+        np.testing.assert_allclose(
+            representations(shown).characters[names.index(name)][order], character, atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("spec", ["S4", "A5", "D7", "D4", "S3xC4"])
 def test_names_do_not_depend_on_the_order_of_elements(spec: str) -> None:
-    group = FiniteGroup.parse(spec)
-    describe = [(irrep.name, irrep.degree, irrep.kind) for irrep in group.irreps]
+    group = named.parse(spec)
+    describe = [(irrep.name, irrep.degree, irrep.kind) for irrep in representations(group).irreps]
     assert [
-        (irrep.name, irrep.degree, irrep.kind) for irrep in relabelled(group, 3).irreps
+        (irrep.name, irrep.degree, irrep.kind)
+        for irrep in representations(relabelled(group, 3)).irreps
     ] == describe
+
+
+def conjugated_by_outer(group: FiniteGroup) -> FiniteGroup:
+    """S6 listed as an outer automorphism of it sends the listing: the same table, other points."""
+    # six total splits of six points into three pairs (synthemes into totals): S6 permutes them
+    points = range(6)
+    synthemes = {
+        frozenset((frozenset(p[:2]), frozenset(p[2:4]), frozenset(p[4:])))
+        for p in itertools.permutations(points)
+    }
+    duads = {frozenset(pair) for pair in itertools.combinations(points, 2)}
+    totals = [
+        frozenset(five)
+        for five in itertools.combinations(sorted(synthemes, key=repr), 5)
+        if set().union(*five) == duads
+    ]
+    assert len(totals) == 6
+    assert group.action is not None
+    images = np.array(
+        [
+            [
+                totals.index(
+                    frozenset(
+                        frozenset(frozenset(int(row[x]) for x in pair) for pair in syntheme)
+                        for syntheme in total
+                    )
+                )
+                for total in totals
+            ]
+            for row in group.action
+        ]
+    )
+    return FiniteGroup.trusted(group.table, action=images)
+
+
+def test_the_table_of_s6_alone_names_no_standard_irrep() -> None:
+    """An outer automorphism exchanges transpositions with products of three of them."""
+    group = named.symmetric(6)
+    alone = representations(relabelled(group, 0))
+    degrees = sorted(irrep.degree for irrep in alone.irreps)
+    assert degrees == [1, 1, 5, 5, 5, 5, 9, 9, 10, 10, 16]
+    assert not {"standard", "standard⊗sign"} & set(alone.names)
+    assert all(irrep.arbitrary == (irrep.degree in (5, 10)) for irrep in alone.irreps)
+    outer = conjugated_by_outer(group)
+    assert group == outer  # one table
+    assert group.action is not None and outer.action is not None
+    characters = []
+    for known in (group, outer):
+        shown = representations(known)
+        assert not any(irrep.arbitrary for irrep in shown.irreps)
+        standard = shown.characters[shown.names.index("standard")]
+        fixed = (known.action == np.arange(6)).sum(1)  # type: ignore[operator]
+        np.testing.assert_allclose(standard, fixed - 1, atol=1e-8)
+        characters.append(standard)
+    assert not np.allclose(*characters)
+
+
+def test_a_letter_that_only_the_listing_decides_says_so() -> None:
+    by_name = {irrep.name: irrep for irrep in representations(named.parse("A5")).irreps}
+    assert by_name["3a"].arbitrary and by_name["3b"].arbitrary  # the golden ratio and its conjugate
+    assert not by_name["4a"].arbitrary and not by_name["trivial"].arbitrary
 
 
 @given(st.integers(1, 40))
 def test_a_cyclic_group_has_cosines_and_sines_named_by_frequency(n: int) -> None:
-    group = FiniteGroup.cyclic(n)
+    group = named.cyclic(n)
     t = np.arange(n)
-    for irrep in group.irreps:
+    for irrep in representations(group).irreps:
         wave = np.cos(2 * np.pi * int(irrep.name) * t / n)
-        rows = group.fourier_basis[list(irrep.rows)]
+        rows = representations(group).fourier_basis[list(irrep.rows)]
         np.testing.assert_allclose(rows[0], wave / np.linalg.norm(wave), atol=1e-12)
         assert len(irrep.rows) == (1 if int(irrep.name) in (0, n / 2) else 2)
     x = np.random.default_rng(n).standard_normal((n, 3))
     power = (np.abs(np.fft.rfft(x, axis=0)) ** 2).sum(1)
     power[1 : (n + 1) // 2] *= 2
-    np.testing.assert_allclose(group.energy(x), power / power.sum(), atol=1e-12)
+    np.testing.assert_allclose(representations(group).energy(x), power / power.sum(), atol=1e-12)
 
 
 @settings(max_examples=10)
 @given(st.sampled_from(["C6", "D5", "S4", "A4"]), st.integers(0, 1000))
 def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
-    group = relabelled(FiniteGroup.parse(spec), seed)
+    group = relabelled(named.parse(spec), seed)
     e = group.identity
     assert all(group.table[e, g] == group.table[g, e] == g for g in range(group.order))
     assert all(group.table[g, h] == e for g, h in enumerate(group.inverses))
@@ -178,13 +245,13 @@ def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
 
 
 def test_products_are_compositions() -> None:
-    s4 = FiniteGroup.symmetric(4)
+    s4 = named.symmetric(4)
     permutations = list(itertools.permutations(range(4)))
     for a, b in itertools.product(range(24), repeat=2):
         assert permutations[s4.table[a, b]] == tuple(
             permutations[a][permutations[b][x]] for x in range(4)
         )
-    blocks = FiniteGroup.permutation_blocks()
+    blocks = named.permutation_blocks()
     matrices = [
         np.kron(np.diag([1, 0]), np.eye(3)[list(p)]) + np.kron(np.diag([0, 1]), np.eye(3)[list(q)])
         for p, q in itertools.product(itertools.permutations(range(3)), repeat=2)
@@ -195,10 +262,10 @@ def test_products_are_compositions() -> None:
 
 
 def test_equal_tables_are_equal_groups() -> None:
-    assert FiniteGroup([[0, 1], [1, 0]]) == FiniteGroup.cyclic(2) == FiniteGroup.symmetric(2)
-    assert len({FiniteGroup.cyclic(3), FiniteGroup.alternating(3), FiniteGroup.cyclic(4)}) == 2
+    assert FiniteGroup([[0, 1], [1, 0]]) == named.cyclic(2) == named.symmetric(2)
+    assert len({named.cyclic(3), named.alternating(3), named.cyclic(4)}) == 2
     with pytest.raises(ValueError, match="read-only"):
-        FiniteGroup.cyclic(3).table[0, 0] = 1
+        named.cyclic(3).table[0, 0] = 1
 
 
 @pytest.mark.parametrize(
@@ -225,4 +292,4 @@ def test_a_table_that_is_no_group_is_refused(table: list[list[float]], said: str
 @pytest.mark.parametrize("spec", ["Q8", "S9", "C0", "", "S3x", "C1000xC1000", "s5"])
 def test_a_name_that_is_no_group_is_refused(spec: str) -> None:
     with pytest.raises(ParameterError):
-        FiniteGroup.parse(spec)
+        named.parse(spec)

@@ -15,6 +15,7 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
+from mechint.groups.representations import representations
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
@@ -39,7 +40,7 @@ def test_cosines_and_shares_are_sums_over_the_group() -> None:
     group, logits = task.finite_group, subject.grid(subject.logits()).double().numpy()
     logits = logits - logits.mean(2, keepdims=True)
     logits = logits - logits.mean((0, 1))
-    matrices = {name: group.matrices(name) for name in ("sign", "standard")}
+    matrices = {name: representations(group).matrices(name) for name in ("sign", "standard")}
     hidden = subject.grid(subject.activation("blocks.0.mlp.hook_post", at=2)).double().numpy()
     hidden = hidden - hidden.mean((0, 1))
     for name, rho in matrices.items():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.errors import DataError, MechintError, ParameterError
-from mechint.groups.finite import FiniteGroup
+from mechint.groups import named
 from mechint.task import IGNORE
 
 BY_HAND = {
@@ -71,7 +71,7 @@ def test_multiplication_by_another_modulus_has_no_cyclic_symmetry(p: int) -> Non
 
 
 def test_a_table_of_the_callers_has_the_symmetry_of_its_group_or_none() -> None:
-    klein = FiniteGroup.parse("C2xC2")
+    klein = named.parse("C2xC2")
     task = tasks.make("modular-arithmetic", p=4, table=tuple(map(tuple, klein.table.tolist())))
     assert task.symmetry.group == klein == task.outputs[0].group
     maximum = tasks.make("modular-arithmetic", p=3, table=((0, 1, 2), (1, 1, 2), (2, 2, 2)))
