@@ -13,9 +13,10 @@ caption) out.
 caption that says what to see, and axis titles with units in brackets. Equal input gives equal JSON.
 """
 
-from mechint.figures.curves import bars, histogram, lines, scatter
+from mechint.figures.curves import bars, lines
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
+from mechint.figures.points import histogram, scatter
 from mechint.figures.theme import COLORS, figure
 from mechint.figures.training import training_curve
 

@@ -1,0 +1,186 @@
+"""Points and distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mechint.figures.marks import has_names
+from mechint.figures.theme import (
+    COLORS,
+    CYCLIC,
+    DIVERGING,
+    SEQUENTIAL,
+    axis,
+    colors,
+    faint,
+    figure,
+    numbers,
+)
+from mechint.results import Figure
+
+
+def scatter(
+    x: Any,
+    y: Any,
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: str,
+    color: Any = None,
+    color_title: str = "",
+    groups: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    labels: bool = False,
+    diverging: bool = False,
+    cyclic: bool = False,
+    equal: bool = False,
+    x_log: bool = False,
+    y_log: bool = False,
+    height: int = 460,
+) -> Figure:
+    """Points.
+
+    Args:
+        x, y: coordinates (n,).
+        color: numbers (n,), shown by a color scale named `color_title`: sequential, `diverging` or
+            `cyclic` (residues, phases).
+        groups: name of each point's class (n,), shown by color and legend, in place of `color`.
+        text: shown on hover (n,), and beside the points with `labels`.
+        equal: one unit is as long on both axes.
+    """
+    x, y = numbers(x), numbers(y)
+    mode = "markers+text" if labels else "markers"
+    data: list[dict[str, Any]] = []
+    if groups is not None:
+        kinds = list(dict.fromkeys(groups))
+        for color, kind in zip(colors(len(kinds)), kinds, strict=True):
+            members = [i for i, group in enumerate(groups) if group == kind]
+            trace = {
+                "name": str(kind),
+                "x": [x[i] for i in members],
+                "y": [y[i] for i in members],
+                "marker": {"color": color, "size": 8, "opacity": 0.85},
+            }
+            data.append(
+                trace | ({"text": [str(text[i]) for i in members]} if text is not None else {})
+            )
+    else:
+        marker: dict[str, Any] = {"size": 8, "opacity": 0.85, "color": COLORS[0]}
+        if color is not None:
+            scale = CYCLIC if cyclic else DIVERGING if diverging else SEQUENTIAL
+            bar = {
+                "title": {"text": color_title, "side": "right"},
+                "thickness": 12,
+                "outlinewidth": 0,
+            }
+            marker |= {
+                "color": numbers(color),
+                "colorscale": scale,
+                "showscale": True,
+                "colorbar": bar,
+            } | ({"cmid": 0} if diverging else {})
+        data.append(
+            {"x": x, "y": y, "marker": marker}
+            | ({"text": [str(item) for item in text]} if text is not None else {})
+        )
+    data = [
+        {"type": "scatter", "mode": mode, "textposition": "top center", "textfont": {"size": 10}}
+        | trace
+        for trace in data
+    ]
+    return figure(
+        data,
+        title,
+        caption,
+        height=height,
+        xaxis=axis(x_title, log=x_log, labels=has_names(x)),
+        yaxis=axis(
+            y_title,
+            log=y_log,
+            labels=has_names(y),
+            **({"scaleanchor": "x", "scaleratio": 1} if equal else {}),
+        ),
+        hovermode="closest",
+    )
+
+
+def histogram(
+    series: Mapping[str, Any],
+    *,
+    title: str,
+    x_title: str,
+    caption: str,
+    bins: int = 40,
+    y_title: str = "density (1 / unit of x)",
+    marks: Mapping[str, float] | None = None,
+    height: int = 380,
+) -> Figure:
+    """Densities of samples, one step curve each over common bins; `marks`: label → x of a vertical
+    line (the observed value).
+
+    The samples themselves are not stored, so the figure stays small.
+    """
+    samples = {
+        name: np.asarray(numbers(values, 9), dtype=np.float64).ravel()
+        for name, values in series.items()
+    }
+    pool = np.concatenate(
+        [*samples.values(), np.asarray(list((marks or {}).values()), dtype=np.float64)]
+    )
+    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=bins)
+    data: list[dict[str, Any]] = []
+    for color, (name, values) in zip(colors(len(samples)), samples.items(), strict=True):
+        density, _ = np.histogram(values[np.isfinite(values)], bins=edges, density=True)
+        line = {"color": color, "width": 1.5, "shape": "hv"}
+        y = numbers([*density, 0.0])
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": numbers(edges),
+                "y": y,
+                "line": line,
+                "fill": "tozeroy",
+                "fillcolor": faint(color, 0.2),
+            }
+        )
+    shapes, notes = [], []
+    for name, value in (marks or {}).items():
+        at = numbers(float(value))
+        shapes.append(
+            {
+                "type": "line",
+                "yref": "paper",
+                "x0": at,
+                "x1": at,
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": COLORS[1], "width": 1.5, "dash": "dash"},
+            }
+        )
+        notes.append(
+            {
+                "yref": "paper",
+                "x": at,
+                "y": 1,
+                "yanchor": "bottom",
+                "text": name,
+                "showarrow": False,
+                "font": {"size": 11, "color": COLORS[1]},
+            }
+        )
+    return figure(
+        data,
+        title,
+        caption,
+        height=height,
+        xaxis=axis(x_title),
+        yaxis=axis(y_title, rangemode="tozero"),
+        shapes=shapes,
+        annotations=notes,
+    )
