@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from mechint.claim import Claim
+from mechint.figures.figure import Figure
 from mechint.jsonable import decode_array, encode_array, to_jsonable
 from mechint.null import Null
 
@@ -80,24 +81,6 @@ class Table:
         import pandas as pd
 
         return pd.DataFrame(dict(self.columns))
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A Plotly figure as its JSON dictionary; `caption` says what to see in it."""
-
-    spec: Mapping[str, Any]
-    caption: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Specification and caption as JSON values."""
-        return {"spec": to_jsonable(self.spec), "caption": self.caption}
-
-    def show(self) -> Any:
-        """The plotly Figure, for notebooks."""
-        import plotly.graph_objects as go
-
-        return go.Figure(self.spec)
 
 
 @dataclass(frozen=True, repr=False)

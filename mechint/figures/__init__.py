@@ -14,6 +14,7 @@ caption that says what to see, and axis titles with units in brackets. Equal inp
 """
 
 from mechint.figures.curves import bars, lines
+from mechint.figures.figure import Figure
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.points import histogram, scatter
@@ -22,6 +23,7 @@ from mechint.figures.training import training_curve
 
 __all__ = [
     "COLORS",
+    "Figure",
     "arcs",
     "bars",
     "figure",

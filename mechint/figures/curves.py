@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mechint.figures.figure import Figure
 from mechint.figures.marks import has_names, marked_levels
 from mechint.figures.theme import (
     COLORS,
@@ -14,7 +15,6 @@ from mechint.figures.theme import (
     figure,
     numbers,
 )
-from mechint.results import Figure
 
 
 def lines(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mechint.figures.figure import Figure
 from mechint.figures.theme import axis, colors, faint, figure, level, numbers
-from mechint.results import Figure
 
 
 def fits(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mechint.figures.figure import Figure
 from mechint.figures.marks import has_names
 from mechint.figures.theme import (
     COLORS,
@@ -19,7 +20,6 @@ from mechint.figures.theme import (
     figure,
     numbers,
 )
-from mechint.results import Figure
 
 
 def scatter(

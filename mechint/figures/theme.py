@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.results import Figure
+from mechint.figures.figure import Figure
 
 # Okabe & Ito (2008), the order changed so that the first three differ most in lightness too
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")

@@ -1,0 +1,283 @@
+"""A figure drawn by Matplotlib: the same panels, axes and marks, in the widths of journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mechint.figures.export import PIXELS_PER_INCH, color
+from mechint.figures.figure import Figure
+from mechint.figures.theme import INK
+from mechint.jsonable import to_jsonable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
+LEFT, RIGHT, BOTTOM, TOP = 0.62, 0.15, 0.48, 0.42
+"""Inches between the edges of the drawing and its panels."""
+BAR = 0.6
+"""Inches that a scale of colors takes right of the panels that share it."""
+
+
+def draw(figure: Figure, width: float, height: float | None) -> Drawing:
+    """The figure as a Matplotlib figure of `width` by `height` inches."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Drawing
+
+    spec = to_jsonable(figure.spec)
+    layout, data = spec.get("layout", {}), spec.get("data", [])
+    tall = height or max(1.6, width * float(layout.get("height", 380)) / (PIXELS_PER_INCH * 7.2))
+    with rc_context({"font.size": 8, "axes.linewidth": 0.6, "axes.edgecolor": INK}):
+        drawing = Drawing(figsize=(width, tall))
+        title = (layout.get("title") or {}).get("text", "")
+        drawing.suptitle(title, x=0.02, ha="left", fontsize=9, fontweight="bold")
+        panels: dict[tuple[str, str], Axes] = {}
+        for trace in data:
+            key = (trace.get("xaxis", "x"), trace.get("yaxis", "y"))
+            if key not in panels:
+                panels[key] = _panel(drawing, layout, *key)
+        for index, (key, axes) in enumerate(panels.items()):
+            traces = [t for t in data if (t.get("xaxis", "x"), t.get("yaxis", "y")) == key]
+            _fill(axes, traces, layout)
+            _finish(axes, traces, layout, key, legend=index == 0)
+        _color_bar(drawing, layout, list(panels.values()))
+        _notes(drawing, layout, list(panels.values()))
+    return drawing
+
+
+def _axis(layout: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The layout of axis "x", "y2", … by Plotly's name of it ("xaxis", "yaxis2", …)."""
+    return layout.get(f"{name[0]}axis{name[1:]}") or {}
+
+
+def _frame(drawing: Drawing, layout: Mapping[str, Any]) -> tuple[float, float, float, float]:
+    """Left, bottom, width and height of all panels together, as shares of the drawing."""
+    width, height = drawing.get_size_inches()
+    right = RIGHT + (BAR if "coloraxis" in layout else 0)
+    inches = LEFT, BOTTOM, max(width - LEFT - right, 0.2), max(height - BOTTOM - TOP, 0.2)
+    return inches[0] / width, inches[1] / height, inches[2] / width, inches[3] / height
+
+
+def _panel(drawing: Drawing, layout: Mapping[str, Any], x: str, y: str) -> Axes:
+    """Axes at the place that the domains of the two axes name."""
+    across = _axis(layout, x).get("domain") or [0, 1]
+    up = _axis(layout, y).get("domain") or [0, 1]
+    left, bottom, width, height = _frame(drawing, layout)
+    size = (across[1] - across[0]) * width, (up[1] - up[0]) * height
+    return drawing.add_axes((left + across[0] * width, bottom + up[0] * height, *size))
+
+
+def _fill(axes: Axes, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> None:
+    bars = [trace for trace in traces if trace.get("type") == "bar"]
+    floor: dict[Any, float] = {}
+    for trace in traces:
+        kind = trace.get("type", "scatter")
+        if kind == "heatmap":
+            _matrix(axes, trace, layout)
+        elif kind == "bar":
+            _bar(axes, trace, bars, layout, floor)
+        else:
+            _curve(axes, trace)
+
+
+def _values(values: Any) -> Any:
+    """Axis values: names as they are, numbers with gaps as NaN."""
+    held = list(values or [])
+    if any(isinstance(value, str) for value in held):
+        return [str(value) for value in held]
+    return np.array([np.nan if value is None else value for value in held], dtype=np.float64)
+
+
+def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
+    x, y = _values(trace.get("x")), _values(trace.get("y"))
+    line, marker = trace.get("line") or {}, trace.get("marker") or {}
+    mode = trace.get("mode", "lines")
+    stroke = color(line.get("color") or _one(marker.get("color")))
+    if trace.get("fill") == "toself":
+        axes.fill(x, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+        return
+    label = trace.get("name") if trace.get("showlegend", True) else None
+    if trace.get("fill") == "tozeroy":
+        axes.fill_between(x, 0, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+    if "lines" in mode:
+        style = DASHES.get(line.get("dash", ""), "-")
+        width = float(line.get("width", 2)) * 0.7
+        axes.plot(x, y, color=stroke, linestyle=style, linewidth=width, label=label)
+        label = None
+    if "markers" in mode:
+        shades = marker.get("color")
+        many = isinstance(shades, list)
+        size = float(_one(marker.get("size")) or 6)
+        axes.scatter(
+            x,
+            y,
+            s=size**2 * 0.35,
+            c=_values(shades) if many else [color(shades, stroke)],
+            cmap="viridis" if many else None,
+            label=label,
+            linewidths=0,
+        )
+    if "text" in mode:
+        for place, text in enumerate(trace.get("text") or []):
+            axes.annotate(str(text), (x[place], y[place]), fontsize=6, ha="center", va="bottom")
+
+
+def _one(value: Any) -> Any:
+    """A setting of all points alike; None where each has its own."""
+    return None if isinstance(value, list) else value
+
+
+def _bar(
+    axes: Axes,
+    trace: Mapping[str, Any],
+    bars: Sequence[Mapping[str, Any]],
+    layout: Mapping[str, Any],
+    floor: dict[Any, float],
+) -> None:
+    """One group of bars, beside the others or on top of them."""
+    x, y = list(trace.get("x") or []), np.nan_to_num(_values(trace.get("y")))
+    names = any(isinstance(value, str) for value in x)
+    places = np.arange(len(x), dtype=np.float64) if names else np.asarray(x, dtype=np.float64)
+    gaps = np.diff(np.sort(places))
+    room = 0.8 * (float(gaps.min()) if len(gaps) else 1.0)
+    stacked = layout.get("barmode") == "stack"
+    width = room if stacked else room / len(bars)
+    shift = 0.0 if stacked else (bars.index(trace) - (len(bars) - 1) / 2) * width
+    below = np.array([floor.get(place, 0.0) if stacked else 0.0 for place in places])
+    shades = (trace.get("marker") or {}).get("color")
+    fill = [color(one) for one in shades] if isinstance(shades, list) else color(shades)
+    spread = (trace.get("error_y") or {}).get("array")
+    axes.bar(
+        places + shift,
+        y,
+        width,
+        bottom=below,
+        color=fill,
+        label=trace.get("name"),
+        yerr=_values(spread) if spread else None,
+        error_kw={"linewidth": 0.7},
+    )
+    floor.update(
+        {place: float(base + top) for place, base, top in zip(places, below, y, strict=True)}
+    )
+    if names:
+        axes.set_xticks(places, [str(value) for value in x], rotation=40 if len(x) > 8 else 0)
+
+
+def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> None:
+    z = np.array(
+        [[np.nan if value is None else value for value in row] for row in trace["z"]],
+        dtype=np.float64,
+    )
+    shared = layout.get("coloraxis") or {}
+    low, high = trace.get("zmin", shared.get("cmin")), trace.get("zmax", shared.get("cmax"))
+    scale = trace.get("colorscale", shared.get("colorscale"))
+    shown = axes.imshow(
+        z,
+        origin="upper",
+        aspect="auto",
+        interpolation="nearest",
+        vmin=low,
+        vmax=high,
+        cmap="viridis" if isinstance(scale, str) or scale is None else _diverging(scale),
+    )
+    for values, set_ticks in ((trace.get("x"), axes.set_xticks), (trace.get("y"), axes.set_yticks)):
+        if values:
+            step = max(1, len(values) // 12)
+            set_ticks(range(0, len(values), step), [str(v) for v in values[::step]])
+    for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
+        if not values:
+            side.get_major_locator().set_params(integer=True)
+    if trace.get("showscale", "coloraxis" not in trace):
+        axes.figure.colorbar(shown, ax=axes, fraction=0.045, pad=0.02)
+
+
+def _diverging(stops: Sequence[Sequence[Any]]) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("scale", [(at, color(shade)) for at, shade in stops])
+
+
+def _finish(
+    axes: Axes,
+    traces: Sequence[Mapping[str, Any]],
+    layout: Mapping[str, Any],
+    key: tuple[str, str],
+    *,
+    legend: bool,
+) -> None:
+    """Titles, scales and ranges of the axes, levels and bands, the legend."""
+    x, y = (_axis(layout, name) for name in key)
+    axes.set_xlabel((x.get("title") or {}).get("text", ""))
+    axes.set_ylabel((y.get("title") or {}).get("text", ""))
+    if (_axis(layout, key[0]).get("domain") or [0])[0] > 0 and not axes.get_ylabel():
+        axes.set_yticklabels([])  # a panel right of another that names its rows
+    matrix = any(trace.get("type") == "heatmap" for trace in traces)
+    for style, scale, limits in (
+        (x, axes.set_xscale, axes.set_xlim),
+        (y, axes.set_yscale, axes.set_ylim),
+    ):
+        if style.get("type") == "log":
+            scale("log")
+        if style.get("range") and style.get("type") != "log" and not matrix:
+            limits(*style["range"])
+    axes.tick_params(length=2.5, width=0.6, color=INK)
+    axes.spines[["top", "right"]].set_visible(matrix)
+    for shape in layout.get("shapes") or []:
+        _shape(axes, shape, key)
+    if legend and layout.get("showlegend") and not matrix:
+        axes.legend(fontsize=6.5, frameon=False)
+
+
+def _shape(axes: Axes, shape: Mapping[str, Any], key: tuple[str, str]) -> None:
+    """A level across the panel, a line up it, or a band."""
+    line = shape.get("line") or {}
+    style = {
+        "color": color(line.get("color"), INK),
+        "linewidth": 0.8,
+        "linestyle": DASHES.get(line.get("dash", ""), "-"),
+    }
+    if shape.get("yref", "y") not in (key[1], "paper"):
+        return
+    if shape.get("type") == "rect":
+        shade = color(shape.get("fillcolor"), "#dddddd")
+        axes.axhspan(shape["y0"], shape["y1"], facecolor=shade, linewidth=0, zorder=0)
+    elif shape.get("xref") == "paper" and shape.get("y0") == shape.get("y1"):
+        axes.axhline(shape["y0"], **style)
+    elif shape.get("yref") == "paper" and shape.get("x0") == shape.get("x1"):
+        axes.axvline(shape["x0"], **style)
+    else:
+        axes.plot([shape["x0"], shape["x1"]], [shape["y0"], shape["y1"]], **style)
+
+
+def _color_bar(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
+    """The one scale of panels that share it."""
+    shared = layout.get("coloraxis")
+    images = [image for axes in panels for image in axes.get_images()]
+    if not shared or not images:
+        return
+    left, bottom, width, height = _frame(drawing, layout)
+    inch = 1 / drawing.get_size_inches()[0]
+    place = drawing.add_axes((left + width + 0.1 * inch, bottom, 0.1 * inch, height))
+    bar = drawing.colorbar(images[0], cax=place)
+    bar.set_label(((shared.get("colorbar") or {}).get("title") or {}).get("text", ""))
+
+
+def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
+    """Names of panels and of levels."""
+    left, bottom, width, height = _frame(drawing, layout)
+    for note in layout.get("annotations") or []:
+        text, x, y = str(note.get("text", "")), note.get("x"), note.get("y")
+        if x is None or y is None:
+            continue
+        if note.get("xref") == "paper" and note.get("yref") == "paper":
+            place = left + x * width, bottom + y * height
+            drawing.text(*place, text, ha=note.get("xanchor", "center"), va="bottom", fontsize=7)
+        elif note.get("xref") == "paper" and panels:
+            axes = panels[0]
+            at = 10**y if axes.get_yscale() == "log" else y
+            axes.text(1.0, at, text, transform=axes.get_yaxis_transform(), ha="right", fontsize=6.5)

@@ -1,0 +1,113 @@
+"""A figure as a file: drawn by Matplotlib for a paper, as a page that opens offline, or as numbers.
+
+Kinds of traces that the builders of `mechint.figures` make are drawn: lines, points, areas, bars
+and matrices, in panels, with named levels and bands.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.errors import ParameterError
+from mechint.figures.figure import Figure
+from mechint.files import write_bytes, write_text
+from mechint.jsonable import to_jsonable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+PIXELS_PER_INCH = 130
+"""How many pixels of a page stand for an inch of a drawing."""
+
+
+def save(figure: Figure, path: Path, width: float = 5.5, height: float | None = None) -> Path:
+    """Write `figure` to `path`, in the form that its ending names; see `Figure.save`."""
+    writers: dict[str, Callable[[], None]] = {
+        ".csv": lambda: write_text(path, numbers_of(figure)),
+        ".json": lambda: write_text(path, json.dumps(to_jsonable(figure.spec))),
+        ".html": lambda: write_text(path, page(figure)),
+    }
+    for ending in (".svg", ".pdf", ".png"):
+        writers[ending] = lambda: write_bytes(path, drawn(figure, path.suffix[1:], width, height))
+    if path.suffix not in writers:
+        raise ParameterError(
+            f"{path}: ending {path.suffix!r}: expected one of {', '.join(sorted(writers))}"
+        )
+    if not 1 <= width <= 40 or (height is not None and not 1 <= height <= 40):
+        raise ParameterError(f"{path}: width={width}, height={height}: expected 1 to 40 inches")
+    writers[path.suffix]()
+    return path
+
+
+def drawn(figure: Figure, form: str, width: float, height: float | None) -> bytes:
+    """The bytes of a drawing: "svg", "pdf" or "png" (300 dots per inch); equal each time."""
+    import matplotlib
+
+    from mechint.figures.drawing import draw
+
+    drawing: Drawing = draw(figure, width, height)
+    stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
+    with matplotlib.rc_context({"svg.hashsalt": "mechint", "svg.fonttype": "none"}):
+        held = io.BytesIO()
+        drawing.savefig(held, format=form, dpi=300, metadata=stamp)
+    return held.getvalue()
+
+
+def page(figure: Figure) -> str:
+    """The figure as one HTML file that opens offline."""
+    return figure.show().to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+
+
+def numbers_of(figure: Figure) -> str:
+    """The figure's numbers as CSV: one row per point, with the trace it belongs to.
+
+    >>> figure = Figure({"data": [{"name": "a", "x": [1, 2], "y": [0.5, None]}]}, "")
+    >>> numbers_of(figure).split()
+    ['trace,x,y,z', 'a,1,0.5,', 'a,2,,']
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["trace", "x", "y", "z"])
+    for index, trace in enumerate(to_jsonable(figure.spec).get("data", [])):
+        name = trace.get("name") or f"trace {index}"
+        if "z" in trace:
+            rows.writerows(_cells(name, trace))
+            continue
+        x, y = trace.get("x") or [], trace.get("y") or []
+        for place in range(max(len(x), len(y))):
+            rows.writerow([name, _item(x, place), _item(y, place), ""])
+    return text.getvalue()
+
+
+def _cells(name: str, trace: Mapping[str, Any]) -> list[list[Any]]:
+    """One row per cell of a matrix; columns and rows without names are counted from 0."""
+    return [
+        [name, _item(trace.get("x"), column, column), _item(trace.get("y"), row, row), value]
+        for row, values in enumerate(trace["z"])
+        for column, value in enumerate(values)
+    ]
+
+
+def _item(values: Any, place: int, otherwise: Any = "") -> Any:
+    return values[place] if values and place < len(values) else otherwise
+
+
+def color(value: Any, otherwise: str = "#0072B2") -> Any:
+    """A color of Plotly as Matplotlib takes it.
+
+    >>> color("rgba(255,0,0,0.5)"), color("#D55E00"), color(None)
+    ((1.0, 0.0, 0.0, 0.5), '#D55E00', '#0072B2')
+    """
+    if not isinstance(value, str):
+        return otherwise
+    match = re.fullmatch(r"rgba?\(([^)]*)\)", value.replace(" ", ""))
+    if match is None:
+        return value
+    red, green, blue, *alpha = (float(part) for part in match[1].split(","))
+    return (red / 255, green / 255, blue / 255, alpha[0] if alpha else 1.0)

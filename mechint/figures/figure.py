@@ -1,0 +1,51 @@
+"""Figure: a Plotly specification with its caption, which shows itself and saves itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mechint.jsonable import to_jsonable
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A Plotly figure as its JSON dictionary; `caption` says what to see in it."""
+
+    spec: Mapping[str, Any]
+    caption: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Specification and caption as JSON values."""
+        return {"spec": to_jsonable(self.spec), "caption": self.caption}
+
+    def show(self) -> Any:
+        """The plotly Figure, for notebooks."""
+        import plotly.graph_objects as go
+
+        return go.Figure(self.spec)
+
+    def save(self, path: str | Path, *, width: float = 5.5, height: float | None = None) -> Path:
+        """Write the figure to `path`, without a browser or a network.
+
+        Args:
+            path: its ending says how: ``.svg``, ``.pdf`` or ``.png`` for a paper, ``.html`` for a
+                page that opens offline, ``.csv`` for the numbers, ``.json`` for the specification.
+            width, height: of the drawing in inches; 5.5 is the text of a one-column journal, 3.25
+                one of two columns. The height follows from the figure's own when None.
+
+        Raises:
+            ParameterError: another ending, or a size out of range.
+            RunError: `path` cannot be written.
+        """
+        from mechint.figures.export import save
+
+        return save(self, Path(path), width, height)
+
+    def _repr_html_(self) -> str:
+        """The figure in a notebook: interactive, with the caption below it."""
+        drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
+        return f"{drawn}<p>{html.escape(self.caption)}</p>"

@@ -1,0 +1,102 @@
+"""Figures as files: what is drawn is what the specification holds, in every form, without a
+browser.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mechint import figures
+from mechint.errors import ParameterError, RunError
+from mechint.figures.drawing import draw
+from mechint.figures.export import numbers_of
+
+NAMES = {"title": "Title", "x_title": "step", "y_title": "loss (nats)", "caption": "C"}
+MATRIX = np.arange(12.0).reshape(3, 4)
+FIGURES = {
+    "lines": figures.lines(
+        [1, 10, 100],
+        {"train": [3.0, 2.0, float("nan")], "test": [3.0, 2.5, 2.0]},
+        bands={"test": ([2.5, 2.0, 1.5], [3.5, 3.0, 2.5])},
+        levels={"chance": 2.2},
+        x_log=True,
+        **NAMES,
+    ),
+    "bars": figures.bars(["a", "b", "c"], {"s": [1.0, 2.0, 3.0]}, highlight=["b"], **NAMES),
+    "points": figures.scatter([1, 2], [3, 4], color=[0.0, 1.0], color_title="c", **NAMES),
+    "matrix": figures.heatmap(MATRIX, z_title="z", **NAMES),
+    "panels": figures.image_grid({"a": MATRIX, "b": -MATRIX}, z_title="z", **NAMES, diverging=True),
+    "training": figures.training_curve(
+        [{"step": s, "test.accuracy": s / 9, "test.loss": 1 / (s + 1)} for s in range(10)],
+        chance=0.2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("ending", ["svg", "pdf", "png", "html", "csv", "json"])
+def test_every_figure_saves_itself_the_same_each_time(
+    name: str, ending: str, tmp_path: Path
+) -> None:
+    figure = FIGURES[name]
+    assert figure is not None
+    first = figure.save(tmp_path / f"a.{ending}").read_bytes()
+    assert first == figure.save(tmp_path / f"b.{ending}").read_bytes()
+    start = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}.get(ending, b"")
+    assert first.startswith(start) and len(first) > 20
+    if ending == "svg":
+        texts = [node.text for node in ElementTree.fromstring(first.decode()).iter() if node.text]
+        title = figure.spec["layout"]["title"]["text"]
+        assert any(title in text for text in texts)
+
+
+def test_lines_hold_the_numbers_of_the_figure() -> None:
+    (axes,) = draw(FIGURES["lines"], 5.5, None).axes
+    drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+    assert np.allclose(drawn["train"], [3.0, 2.0, np.nan], equal_nan=True)
+    assert np.allclose(drawn["test"], [3.0, 2.5, 2.0])
+    assert any(np.allclose(line.get_ydata(), 2.2) for line in axes.get_lines())
+    assert axes.get_xscale() == "log" and axes.get_xlabel() == "step"
+    assert axes.get_ylabel() == "loss (nats)"
+
+
+def test_bars_and_matrices_hold_the_numbers_of_the_figure() -> None:
+    (axes,) = draw(FIGURES["bars"], 5.5, None).axes
+    assert [bar.get_height() for bar in axes.patches] == [1.0, 2.0, 3.0]
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 2, "one is highlighted"
+    panels = draw(FIGURES["panels"], 5.5, None).axes
+    images = [image for axes in panels for image in axes.get_images()]
+    assert np.allclose(images[0].get_array(), MATRIX)
+    assert np.allclose(images[1].get_array(), -MATRIX)
+    low, high = images[0].get_clim()
+    assert (low, high) == images[1].get_clim() and low == -high
+
+
+def test_width_is_the_journal_s() -> None:
+    for width in (3.25, 5.5):
+        assert draw(FIGURES["lines"], width, 2.0).get_size_inches().tolist() == [width, 2.0]
+
+
+def test_csv_holds_every_point_and_cell() -> None:
+    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["matrix"]))))
+    assert [float(row["z"]) for row in rows] == MATRIX.flatten().tolist()
+    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["points"]))))
+    assert [(float(row["x"]), float(row["y"])) for row in rows] == [(1, 3), (2, 4)]
+
+
+def test_endings_and_sizes_are_checked(tmp_path: Path) -> None:
+    figure = FIGURES["lines"]
+    with pytest.raises(ParameterError, match=r"ending '.gif': expected one of .csv, .html"):
+        figure.save(tmp_path / "x.gif")
+    with pytest.raises(ParameterError, match="width=900"):
+        figure.save(tmp_path / "x.svg", width=900)
+    (tmp_path / "d.svg").mkdir()
+    with pytest.raises(RunError, match="it is a directory"):
+        figure.save(tmp_path / "d.svg")
+    assert not (tmp_path / "x.gif").exists()
