@@ -25,7 +25,7 @@ from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das.probe import Site, fit, interchange_accuracy
+from probes.das import SwapSite, fit, interchange_accuracy
 
 STEPS, BATCH, LR, HOOK = 100, 256, 0.02, "blocks.1.hook_resid_pre"
 TARGET = 4.0
@@ -124,7 +124,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     def ours() -> None:
         assert subject.task is not None
         found["subspace"], _ = fit(
-            Site(subject, train, HOOK, 0),
+            SwapSite(subject, train, HOOK, 0),
             subject.task,
             1,
             steps=STEPS,
@@ -144,7 +144,7 @@ def rows(bench: Bench) -> Iterator[Row]:
             .mean()
         )
     iia = float(
-        interchange_accuracy(subject, Site(subject, test, HOOK, 0), found["subspace"])
+        interchange_accuracy(subject, SwapSite(subject, test, HOOK, 0), found["subspace"])
         .double()
         .mean()
     )

@@ -66,6 +66,13 @@ def choose_variable(task: Task, name: str | None) -> Variable:
     return next(iter(task.variables.values())) if name is None else find_variable(task, name)
 
 
+def asked_answer(subject: Subject) -> int | None:
+    """The `answer` of `draw` that the subject is asked about; None where it says no more than the
+    last one.
+    """
+    return None if subject.answer in (-1, "all") else int(subject.answer)
+
+
 def draw(
     subject: Subject,
     variable: Variable,

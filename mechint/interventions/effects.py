@@ -7,20 +7,32 @@ and its hooks are as before afterwards, after an error too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.resume import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
+from mechint.models.protocol import Hooks
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
     from mechint.task import Batch
+
+
+class _Hooked(nn.Module):
+    """A model whose forward takes hooks, so that its weights can be replaced for one call."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, hooks: Hooks) -> Tensor:
+        return self.model.run_with_hooks(tokens, fwd_hooks=hooks)
 
 
 def logits_under(
@@ -56,14 +68,12 @@ def logits_under(
     parts = []
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
-        positions, _ = asked(data[rows])
+        positions, _ = asked(subject, data[rows])
         chosen = [one.of_examples(rows, len(data)) for one in filled]
-        with torch.no_grad(), subject.model.hooks(fwd_hooks=hooks_of(chosen, positions)):
-            logits = functional_call(
-                subject.model,
-                {name: value.to(known[name]) for name, value in (weights or {}).items()},
-                (data.tokens[rows],),
-            )
+        edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
+        with torch.no_grad():
+            arguments = (data.tokens[rows], hooks_of(chosen, positions))
+            logits = functional_call(_Hooked(subject.model), edited, arguments)
         parts.append(select_positions(logits, positions))
     return torch.cat(parts)
 
@@ -79,7 +89,7 @@ def loss_under(
     `logits_under`.
     """
     logits = logits_under(subject, interventions, weights=weights, data=data)
-    _, targets = asked(subject.data if data is None else data.to(subject.device))
+    _, targets = asked(subject, subject.data if data is None else data.to(subject.device))
     return subject.loss(logits, targets)
 
 
@@ -101,7 +111,7 @@ def fill_means(
     sums: dict[int, Tensor] = {}
     for start in range(0, len(data), subject.chunk):
         part = data[start : start + subject.chunk]
-        positions, _ = asked(part)
+        positions, _ = asked(subject, part)
 
         def collect(index: int, one: Intervention, positions: Tensor = positions):
             def keep(activation: Tensor, hook: object) -> None:

@@ -26,7 +26,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions.resume import (
-    depth_of,
     detached_weights,
     resume,
     resumes,
@@ -36,6 +35,7 @@ from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
 from mechint.models import forward
 from mechint.models.forward import no_hook
+from mechint.models.protocol import describe
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class RecordedForward:
         until: int | None = None,
     ) -> None:
         self.model, self.tokens, self.answer_positions = model, tokens, answer_positions
-        self.memory, self.resumes, self.depth = memory, resumes(model), depth_of(model)
+        self.memory, self.resumes, self.shape = memory, resumes(model), describe(model)
+        self.depth = self.shape.n_layers
         self.activations: dict[str, Tensor] = {}
         self._residual: dict[ResidSite, Tensor] = {}
         with torch.no_grad():
@@ -204,7 +205,7 @@ class RecordedForward:
 
     @property
     def _d_model(self) -> int:
-        return self.model.cfg.d_model
+        return self.shape.d_model or 1
 
     def _edit(self, intervention: Intervention) -> _Edit:
         site = intervention.site
@@ -245,9 +246,9 @@ class RecordedForward:
 
     def _stack(self, site: ResidSite) -> int:
         """How many edits of `site` fit one forward."""
-        cfg, (examples, positions) = self.model.cfg, self.tokens.shape
+        shape, (examples, positions) = self.shape, self.tokens.shape
         rows = examples if self._only_answers(site) else examples * positions
-        width = 6 * cfg.d_model + 2 * (cfg.d_mlp or 0) + cfg.n_heads * positions
+        width = 6 * self._d_model + 2 * (shape.d_mlp or 0) + (shape.n_heads or 0) * positions
         per_edit = 4 * (rows * width + examples * self.logits.shape[-1])
         if not self.resumes:  # all logits, and nothing is dropped on the way
             per_edit = 4 * rows * (width + self.logits.shape[-1])

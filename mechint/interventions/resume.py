@@ -9,23 +9,29 @@ equal to a hooked forward from the tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.activations import select_positions
 from mechint.config import ModelConfig
-from mechint.interventions.sites import ResidSite, select_positions
+from mechint.interventions.sites import ResidSite
 from mechint.models import forward
 from mechint.models.forward import no_hook
+from mechint.models.protocol import Capability, capabilities, describe
 from mechint.task import Batch
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
 
 Parameters = Mapping[str, Tensor]
 
 
 def resumes(model: Any) -> bool:
     """Whether forwards of `model` can be computed from a site on."""
-    return isinstance(getattr(model, "config", None), ModelConfig)
+    return Capability.RESUME in capabilities(model)
 
 
 def detached_weights(model: Any) -> dict[str, Tensor]:
@@ -35,13 +41,16 @@ def detached_weights(model: Any) -> dict[str, Tensor]:
 
 def depth_of(model: Any) -> int:
     """Blocks passed through, repeated passes counted."""
-    return getattr(model.cfg, "depth", None) or model.cfg.n_layers
+    return describe(model).n_layers
 
 
 def asked(
-    data: Batch, answer: int = -1
+    subject: Subject, data: Batch
 ) -> tuple[Int[Tensor, " example"], Int[Tensor, "example output"]]:
-    """Position and targets of one answer per example; position 0 and IGNORE where it has none."""
+    """Position and targets of the answer that `subject` is asked about in each example of `data`,
+    the last one where it is asked about all; position 0 and IGNORE where an example has none.
+    """
+    answer = -1 if subject.answer == "all" else subject.answer
     positions, targets = data.answers.at(answer)
     return positions.clamp_min(0), targets
 
@@ -110,9 +119,40 @@ def resume_functional(
     if site <= ResidSite.pre(last):
         layout = forward.dense(x[..., 0].detach().long())
         x = forward.blocks(p, config, x, layout, start=site.layer, stop=last)
-        x = forward.attend(p, config, last, x, None, no_hook, no_hook)
+        rows = attend_at(p, config, last, x, answer_positions)
         site = ResidSite.mid(last)
-    rows = select_positions(x, answer_positions)
+    else:
+        rows = select_positions(x, answer_positions)
     if site.after_attention:
         rows = forward.feed_forward(p, config, last, rows, no_hook, no_hook)
     return forward.unembed(p, config, rows)
+
+
+def attend_at(
+    p: Parameters,
+    config: ModelConfig,
+    block: int,
+    x: Float[Tensor, "example pos d_model"],
+    positions: Int[Tensor, " example"],
+) -> Float[Tensor, "example d_model"]:
+    """The residual stream after the attention of `block` at one position per example, which alone
+    asks.
+    """
+    n, n_ctx = x.shape[:2]
+    keys = torch.arange(n * n_ctx, device=x.device).view(n, n_ctx)
+    asking = keys[torch.arange(n, device=x.device), positions]  # (example,)
+    mask = None
+    if config.attention_dir == "causal":
+        later = torch.arange(n_ctx, device=x.device) > positions[:, None]
+        mask = x.new_zeros(later.shape).masked_fill(later, -torch.inf)[:, None]
+    gather = forward.Gather(
+        keys=keys,
+        queries=torch.arange(n, device=x.device)[:, None],
+        query_rows=asking,
+        out=None,
+        residual=asking,
+        mask=mask,
+        table=False,
+        in_order=True,
+    )
+    return forward.attend(p, config, block, x.flatten(0, 1), gather, no_hook, no_hook)

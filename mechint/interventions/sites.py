@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mechint.activations import select_positions
 from mechint.errors import ParameterError
 
 Position = int | Literal["answer"] | None
@@ -232,11 +233,3 @@ class Site:
                 index[1] = answer_positions[:, None]
         view[tuple(index)] = part  # type: ignore[index]
         return result
-
-
-def select_positions(x: Tensor, positions: Tensor) -> Tensor:
-    """x (example, pos, …) at one position per example, positions (example,) -> (example, …)."""
-    first = int(positions[0]) if len(positions) else 0
-    if bool((positions == first).all()):  # a slice, whose gradient needs no scatter
-        return x[:, first]
-    return x[torch.arange(len(x), device=x.device), positions]

@@ -83,7 +83,7 @@ def neuron_importance(subject: Subject, data: Batch) -> Float[Tensor, "layer neu
     names = [f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)]
     sums: dict[str, Tensor] = {}
     for part in chunks(subject, data):
-        positions, targets = asked(part)
+        positions, targets = asked(subject, part)
 
         def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
             return answer_scores(task, select_positions(logits, positions), targets)[
@@ -114,7 +114,7 @@ def components(
             if kind == "direction":
                 result += _directions(subject, data, layer, directions)
             elif kind == "head":
-                heads = subject.model.cfg.n_heads
+                heads = subject.model_description.n_heads or 0
                 result += [Ablated(Site.head(layer, head)) for head in range(heads)]
             elif (site := Site.of(kind, layer)).hook in hooks:
                 result.append(Ablated(site))
@@ -124,7 +124,9 @@ def components(
 def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
     """The first `n` principal components of the residual stream before a block, at the answer."""
     data = data[: subject.chunk]
-    recorded = RecordedForward(subject.model, data.tokens, asked(data)[0], memory=subject.memory)
+    recorded = RecordedForward(
+        subject.model, data.tokens, asked(subject, data)[0], memory=subject.memory
+    )
     rows = select_positions(recorded.residual(ResidSite.pre(layer)), recorded.answer_positions)
     axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:n]
     site = Site.resid_pre(layer)
@@ -143,7 +145,7 @@ def ablations(
         filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
         means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
     for part in chunks(subject, data):
-        positions, _ = asked(part)
+        positions, _ = asked(subject, part)
         recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
         order = torch.from_numpy(rng("resample", seed).permutation(len(part))).to(subject.device)
         if not all(bool(torch.isfinite(value).all()) for value in recorded.activations.values()):
@@ -168,7 +170,7 @@ def scores(
     assert subject.task is not None
     plain, changed = [], []
     for part, recorded, chosen in ablations(subject, data, ablated, mode, seed):
-        _, targets = asked(part)
+        _, targets = asked(subject, part)
         plain.append(answer_scores(subject.task, recorded.logits, targets))
         changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()

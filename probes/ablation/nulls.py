@@ -52,9 +52,9 @@ def rotated(
     assert subject.task is not None
     chosen = total.topk(min(STRONGEST, len(ablated))).indices.tolist()
     strongest = [ablated[index] for index in chosen]
-    generator, width = torch.Generator().manual_seed(seed), subject.model.cfg.d_model
+    generator, width = torch.Generator().manual_seed(seed), subject.model_description.d_model
     (part, recorded, interventions), *_ = ablations(subject, data, strongest, mode, seed)
-    _, targets = asked(part)
+    _, targets = asked(subject, part)
     plain = answer_scores(subject.task, recorded.logits, targets)[..., 1].nanmean()
     written = [recorded.written(one) for one in interventions]
     samples: list[float] = []
@@ -83,7 +83,7 @@ def random_neurons(
     seed: int,
 ) -> Null:
     """The loss increase when as many random neurons of the layer are ablated together."""
-    generator, width = rng("neurons", seed), subject.model.cfg.d_mlp
+    generator, width = rng("neurons", seed), subject.model_description.d_mlp
     sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
     groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
     base, ablated = scores(subject, sample(data, examples, seed), groups, mode, seed)

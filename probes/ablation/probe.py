@@ -56,7 +56,7 @@ class Ablation(Probe):
 
     name: ClassVar[str] = "ablation"
     source: ClassVar[str] = "Nanda et al. 2023, Sec. 4; Chan et al. 2022 (resampling ablation)"
-    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS, Need.RESIDUAL)
     intervenes: ClassVar[bool] = True
 
     components: tuple[str, ...] = setting(
@@ -82,8 +82,6 @@ class Ablation(Probe):
                 raise UnknownNameError.of("ablation component", kind, KINDS)
 
     def unmet(self, subject: Subject) -> str | None:
-        if not hasattr(subject.model, "blocks"):
-            return "the model has no layers of a transformer"
         if self.components or (self.neurons and not unmet_need(Need.MLP, subject)):
             return None
         return "nothing is left to ablate"

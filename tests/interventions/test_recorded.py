@@ -133,6 +133,7 @@ class Foreign:
 
     def __init__(self, model: HookedTransformer) -> None:
         self.run_with_hooks, self.cfg = model.run_with_hooks, model.cfg
+        self.hook_dict = model.hook_dict
 
 
 def test_output_groups_that_left_early_keep_their_answer() -> None:

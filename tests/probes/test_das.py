@@ -5,6 +5,7 @@ three baselines.
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from contextlib import redirect_stdout
 from types import SimpleNamespace
@@ -19,19 +20,20 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
-from mechint.interventions import select_positions
+from mechint.interventions import RecordedForward, ResidSite, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das.probe import (
+from probes.das import (
     DAS,
-    Site,
+    SwapSite,
     fit,
     interchange,
     interchange_accuracy,
     random_subspace,
     swap,
 )
+from probes.das.controls import input_share, reader_split
 
 SMALL: dict[str, Any] = {
     "steps": 60,
@@ -49,6 +51,7 @@ SITES = [
     "blocks.0.hook_attn_out",
 ]
 SITES += ["blocks.1.mlp.hook_post", "blocks.1.hook_resid_post", "blocks.0.ln1.hook_normalized"]
+SITES += ["blocks.1.hook_resid_pre", "blocks.1.hook_attn_out", "blocks.1.attn.hook_z"]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,8 @@ def deep() -> Subject:
 
 
 def test_planted_order_direction_is_found(plant: planted.Planted) -> None:
-    result = DAS(**SMALL, hook="hook_embed", variable="rank of a", pos=0).run(plant.subject, seed=0)
+    settings = {**SMALL, "steps": 120, "dimensions": (1,)}
+    result = DAS(**settings, hook="hook_embed", variable="rank of a", pos=0).run(plant.subject)
     assert result.metrics["found"]
     assert result.metrics["iia"] >= 0.95
     assert result.metrics["iia_random"] <= 0.6
@@ -93,7 +97,7 @@ def test_planted_order_direction_is_found(plant: planted.Planted) -> None:
 
 
 def test_equal_seeds_give_equal_bits(plant: planted.Planted) -> None:
-    probe = DAS(**{**SMALL, "steps": 10, "null_samples": 5})
+    probe = DAS(**{**SMALL, "steps": 10, "null_samples": 99})
     first, again = (probe.run(plant.subject, seed=4) for _ in range(2))
     assert first.to_json() == again.to_json()
     assert not np.array_equal(
@@ -150,7 +154,7 @@ def test_interchange_equals_pyvenes_own(deep: Subject, hook: str) -> None:
     assert torch.allclose(ours, theirs.logits[:, -1], atol=1e-5)
     iia = float((theirs.logits[:, -1].argmax(-1) == pairs.labels[:, 0]).double().mean())
     assert float(
-        interchange_accuracy(deep, Site(deep, pairs, hook, pos), subspace).double().mean()
+        interchange_accuracy(deep, SwapSite(deep, pairs, hook, pos), subspace).double().mean()
     ) == pytest.approx(iia)
 
 
@@ -158,7 +162,7 @@ def test_interchange_equals_pyvenes_own(deep: Subject, hook: str) -> None:
 @pytest.mark.parametrize("pos", [0, 1, None])
 def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int | None) -> None:
     pairs = draw(deep, choose_variable(deep.task, "rank of b"), 16, 1, only_correct=False)
-    site = Site(deep, pairs, hook, pos)
+    site = SwapSite(deep, pairs, hook, pos)
     subspace = random_subspace(site.width, 3, torch.Generator().manual_seed(0)).float()
     with torch.no_grad():
         ours = site.logits(swap(subspace, site.base, site.source), torch.arange(16))
@@ -183,7 +187,7 @@ def test_every_site_equals_a_hooked_forward(deep: Subject, hook: str, pos: int |
 def test_whole_width_is_the_full_swap(deep: Subject) -> None:
     assert deep.task is not None
     pairs = draw(deep, choose_variable(deep.task, "rank of a"), 32, 0, only_correct=False)
-    site = Site(deep, pairs, "blocks.0.hook_resid_pre", 0)
+    site = SwapSite(deep, pairs, "blocks.0.hook_resid_pre", 0)
     subspace, losses = fit(site, deep.task, 8, steps=2, batch_size=8, lr=0.01, seed=0)
     assert len(losses) == 2
     full = interchange_accuracy(deep, site, None)
@@ -250,7 +254,7 @@ def test_other_models_are_declined(deep: Subject) -> None:
             super().__init__()
             self.blocks, self.hook_dict, self.weight = (), {}, nn.Parameter(torch.zeros(1))
 
-    with pytest.raises(NotApplicableError, match="cannot resume"):
+    with pytest.raises(NotApplicableError, match="no residual stream"):
         DAS().run(Subject(Foreign(), deep.task))
 
 
@@ -269,3 +273,152 @@ def test_model_and_random_state_are_left_as_they_were(deep: Subject) -> None:
     )
     assert all(parameter.requires_grad for parameter in deep.model.parameters())
     assert not any(module._forward_hooks for module in deep.model.modules())
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+@pytest.mark.parametrize("pos", [0, 1, None])
+def test_one_row_is_differentiable_as_a_whole_forward(direction: str, pos: int | None) -> None:
+    """The gradient of the search, where only the readers of a row are computed again."""
+    task = TASKS["comparison"](n=12)
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 2}
+    config = ModelConfig(
+        n_layers=2, d_model=8, n_heads=2, attention_dir=direction, init_mode="d_model", **shape
+    )
+    subject = Subject(HookedTransformer(config, seed=1).double(), task)
+    pairs = draw(subject, choose_variable(task, "rank of a"), 16, 1, only_correct=False)
+    site = SwapSite(subject, pairs, "blocks.1.hook_resid_pre", pos)
+    assert site.path == "one row"
+    rows = torch.arange(4, 12)
+    gradients = []
+    for path in ("one row", "residual stream"):
+        if path == "residual stream":
+            recorded = RecordedForward(subject.model, pairs.base, pairs.reads)
+            site.stream, site.path = recorded.residual(ResidSite.pre(1)), path
+        replaced = site.source[rows].clone().requires_grad_()
+        logits = site.logits(replaced, rows)
+        gradients.append(torch.autograd.grad(logits.square().sum(), replaced)[0])
+    assert torch.allclose(*gradients, atol=1e-10)
+    assert gradients[0].abs().max() > 1e-6
+
+
+def test_the_search_reaches_what_pyvenes_rotation_reaches(plant: planted.Planted) -> None:
+    """The same loop over pyvene's trainable rotation: another parametrization, the same
+    subspace.
+    """
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        import pyvene
+    subject = plant.subject
+    pairs = draw(subject, choose_variable(subject.task, "rank of a"), 512, 0)
+    train, test = (SwapSite(subject, part, "hook_embed", 0) for part in (pairs[:384], pairs[384:]))
+    ours, _ = fit(train, subject.task, 1, steps=150, batch_size=128, lr=0.02, seed=0)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        rotation = pyvene.LowRankRotatedSpaceIntervention(
+            embed_dim=train.width, low_rank_dimension=1
+        ).to(train.base)
+        optimizer = torch.optim.Adam(rotation.parameters(), lr=0.02)
+        for _ in range(150):
+            rows = torch.randint(384, (128,))
+            logits = train.logits(rotation(train.base[rows], train.source[rows]), rows)
+            loss = nn.functional.cross_entropy(logits, train.pairs.labels[rows, 0])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        theirs = rotation.rotate_layer.weight.detach()
+    mine, other = (float(interchange_accuracy(subject, test, one).mean()) for one in (ours, theirs))
+    assert mine >= other - 0.03
+    assert float((ours.T @ theirs).abs()) > 0.95
+
+
+def test_inputs_that_are_carried_are_not_the_variable() -> None:
+    """Before the MLP the answer's position holds both operands, and the MLP computes their sum: a
+    subspace that swaps the operands swaps the sum, and holds no sum.
+    """
+    subject = planted.modular_addition(13, (1, 2, 5), noise=0.01, seed=1).subject
+    settings: dict[str, Any] = {
+        **SMALL,
+        "steps": 200,
+        "pairs": 1024,
+        "variable": "answer",
+        "dimensions": (12,),
+    }
+    before = DAS(**settings, hook="blocks.0.hook_resid_mid").run(subject)
+    assert before.metrics["iia"] > 0.9
+    assert before.metrics["input_share"] > 0.8
+    assert before.status == "not found"
+    assert "carries the inputs that answer is computed from" in before.finding
+    settings["dimensions"] = (6,)
+    after = DAS(**settings, hook="blocks.0.hook_resid_post").run(subject)
+    assert after.metrics["input_share"] < 0.2
+    assert after.status == "found", after.finding
+
+
+def test_input_share_by_hand() -> None:
+    values = torch.tensor([0, 0, 1, 1])
+    x = torch.tensor([[1.0, 5.0], [1.0, -5.0], [3.0, 5.0], [3.0, -5.0]])
+    axis = torch.eye(2)
+    assert input_share(x, values, axis[:, :1]) == 0.0
+    # within: 4 · 25 / 2 degrees of freedom; among all: 4 · 25 / 3
+    assert input_share(x, values, axis[:, 1:]) == pytest.approx(1.5)
+    assert math.isnan(input_share(x, torch.arange(4), axis))
+
+
+def test_a_failed_full_swap_is_said(plant: planted.Planted) -> None:
+    """The second operand is not at the first position."""
+    result = DAS(**SMALL, hook="hook_embed", variable="rank of b", pos=0).run(plant.subject)
+    assert result.status == "not found"
+    assert "Even the swap of the whole activation does not give the answers" in result.finding
+
+
+def test_too_few_null_samples_abstain(plant: planted.Planted) -> None:
+    settings = {**SMALL, "null_samples": 50}
+    result = DAS(**settings, hook="hook_embed", dimensions=(1,)).run(plant.subject)
+    assert result.status == "abstains"
+    assert "50 null samples of iia give no p below 0.02" in result.finding
+
+
+def test_the_search_says_where_the_variable_is(plant: planted.Planted) -> None:
+    result = DAS(**{**SMALL, "steps": 120}, variable="rank of a").run(plant.subject)
+    assert result.status == "found", result.finding
+    assert result.metrics["hook"] == "blocks.0.hook_resid_pre"
+    assert result.metrics["pos"] == 0
+    assert result.metrics["dimension"] == 1
+    assert "blocks.0.hook_resid_pre @ 0" in result.metrics["held_at"]
+
+
+def test_two_variables_share_a_basis(plant: planted.Planted) -> None:
+    """At the answer after attention, both ranks stand side by side."""
+    result = DAS(
+        **{**SMALL, "steps": 120},
+        hook="blocks.0.hook_resid_mid",
+        pos=1,
+        dimensions=(1,),
+        variable="rank of a",
+        jointly=("rank of b",),
+    ).run(plant.subject)
+    basis = result.arrays["joint_basis"]
+    assert basis.T @ basis == pytest.approx(np.eye(2), abs=1e-5)
+    assert set(result.metrics["iia_jointly"]) == {"rank of a", "rank of b"}
+    assert all(value > 0.8 for value in result.metrics["iia_jointly"].values())
+
+
+def test_directions_that_nothing_reads_are_split_off(deep: Subject) -> None:
+    """A subspace half in neurons whose output weights are zero."""
+    model = HookedTransformer(deep.model.config)
+    model.load_state_dict(deep.model.state_dict())
+    with torch.no_grad():
+        model.blocks[1].mlp.W_out[3] = 0
+    subject = Subject(model, deep.task)
+    pairs = draw(subject, choose_variable(deep.task, "rank of a"), 32, 0, only_correct=False)
+    site = SwapSite(subject, pairs, "blocks.1.mlp.hook_post", None)
+    u = torch.linalg.svd(model.blocks[1].mlp.W_out.detach())[0]
+    subspace = (u[:, :1] * 0.6).clone()
+    subspace[3] += 0.8
+    split = reader_split(subject, site, subspace)
+    assert split is not None
+    assert split.null_share == pytest.approx(0.64, abs=1e-5)
+    alone = interchange_accuracy(subject, site, u[:, :1])
+    assert split.row_accuracy == pytest.approx(float(alone.double().mean()))
+    nothing = (deep.model(pairs.base)[:, -1].argmax(-1) == pairs.labels[:, 0]).double().mean()
+    assert split.null_accuracy == pytest.approx(float(nothing))

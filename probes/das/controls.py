@@ -1,0 +1,216 @@
+"""What a found subspace is held against: random directions of the same norm, directions that need
+no search, arbitrary labels, inputs that share the value, and what reads the site.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.interventions import ResidSite
+from mechint.results import Null
+from mechint.task import Variable
+from probes.das.fit import random_subspace
+from probes.das.swap import SwapSite, answers_under, interchange_accuracy, mean, swap
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+
+# --- random directions ----------------------------------------------------------------------------
+def random_accuracies(
+    subject: Subject, site: SwapSite, dimension: int, n: int, seed: int
+) -> list[float]:
+    """Interchange accuracy of `n` random subspaces."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [random_subspace(site.width, dimension, generator).to(site.base) for _ in range(n)]
+    return [mean(interchange_accuracy(subject, site, subspace)) for subspace in drawn]
+
+
+def norm_matched_accuracies(
+    subject: Subject, site: SwapSite, subspace: Tensor, n: int, seed: int
+) -> list[float]:
+    """Interchange accuracy of `n` random subspaces whose change of every activation is scaled to
+    the norm of the found subspace's.
+    """
+    generator = torch.Generator().manual_seed(seed + 1)
+    size = ((site.source - site.base) @ subspace).norm(dim=1, keepdim=True)
+    result = []
+    for _ in range(n):
+        drawn = random_subspace(site.width, subspace.shape[1], generator).to(site.base)
+        change = swap(drawn, site.base, site.source) - site.base
+        scaled = change * size / change.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        result.append(mean(answers_under(subject, site, site.base + scaled, site.pairs.labels)))
+    return result
+
+
+# --- directions that need no search ---------------------------------------------------------------
+def mean_difference_subspace(
+    site: SwapSite, values: Int[Tensor, " pair"], dimension: int
+) -> Float[Tensor, "width k"]:
+    """The first principal directions of the mean activations per value of the bases; of two values,
+    the difference of their means.
+    """
+    present, index = values.unique(return_inverse=True)
+    sums = torch.zeros(len(present), site.width, dtype=torch.float64, device=values.device)
+    sums.index_add_(0, index, site.base.double())
+    means = sums / index.bincount().unsqueeze(1)
+    return _leading(means - means.mean(0), dimension).to(site.base)
+
+
+def linear_probe_subspace(
+    site: SwapSite, values: Int[Tensor, " pair"], dimension: int
+) -> Float[Tensor, "width k"]:
+    """The first principal directions of a ridge regression's weights onto the one-hot values."""
+    x = site.base.double() - site.base.double().mean(0)
+    one_hot = torch.nn.functional.one_hot(values.unique(return_inverse=True)[1]).double()
+    gram = x.T @ x
+    penalty = 1e-3 * gram.trace() / len(gram) + 1e-12
+    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    weights = torch.linalg.solve(gram + penalty * eye, x.T @ (one_hot - one_hot.mean(0)))
+    return _leading(weights.T, dimension).to(site.base)
+
+
+def _leading(rows: Tensor, dimension: int) -> Tensor:
+    """(width, dimension) the leading right singular directions of rows (n, width), filled up with
+    arbitrary ones where there are fewer.
+    """
+    axes = torch.linalg.svd(rows, full_matrices=True)[2]
+    return axes[:dimension].T
+
+
+# --- the variable, or the inputs it is computed from? ---------------------------------------------
+def input_share(
+    activations: Float[Tensor, "example width"],
+    values: Int[Tensor, " example"],
+    subspace: Float[Tensor, "width k"],
+) -> float:
+    """Variance of the coordinates among inputs that share the variable's value, over their variance
+    among all: 0 where the coordinates are a function of the variable, 1 where they say nothing of
+    it beyond what other inputs with the same value do.
+
+    NaN where no two inputs share a value, or the coordinates do not vary.
+    """
+    z = activations.double() @ subspace.double()
+    index = values.unique(return_inverse=True)[1]
+    counts = index.bincount()
+    free = len(z) - int((counts > 0).sum())
+    total = float((z - z.mean(0)).square().sum()) / max(len(z) - 1, 1)
+    if free < 1 or total <= 1e-20:
+        return math.nan
+    sums = torch.zeros(len(counts), z.shape[1], dtype=z.dtype, device=z.device)
+    means = sums.index_add_(0, index, z) / counts.clamp_min(1).unsqueeze(1)
+    return float((z - means[index]).square().sum()) / free / total
+
+
+def kept_answers(
+    subject: Subject,
+    site: SwapSite,
+    subspace: Float[Tensor, "width k"],
+    base_values: Int[Tensor, " pair"],
+    source_values: Int[Tensor, " pair"],
+    seed: int,
+) -> float:
+    """Share of bases that keep their answer when the subspace is taken from another input with the
+    same value; NaN where there is none.
+    """
+    generator = np.random.default_rng(seed)
+    members: dict[int, list[int]] = {}
+    for index, value in enumerate(source_values.tolist()):
+        members.setdefault(value, []).append(index)
+    partner = [members.get(value, []) for value in base_values.tolist()]
+    has = torch.tensor([bool(one) for one in partner], device=site.base.device)
+    if not bool(has.any()):
+        return math.nan
+    chosen = torch.tensor(
+        [one[generator.integers(len(one))] if one else 0 for one in partner],
+        device=site.base.device,
+    )
+    replaced = swap(subspace, site.base, site.source[chosen])
+    kept = answers_under(subject, site, replaced, site.pairs.answers)
+    return mean(kept[has])
+
+
+def arbitrary_labels(site: SwapSite, variable: Variable, seed: int) -> Int[Tensor, "pair output"]:
+    """The labels of the pairs when every value of the variable is taken for another one, the same
+    for all pairs: a search that fits these fits anything.
+    """
+    order = np.random.default_rng(seed).permutation(variable.n_values)
+    renamed = np.empty_like(order)
+    renamed[order] = np.roll(order, 1)  # no value keeps its own
+    values = variable.value_of(site.pairs.source).cpu()
+    labels = variable.label(
+        site.pairs.base.cpu(), torch.from_numpy(renamed)[values.clamp(0, variable.n_values - 1)]
+    )
+    rows = torch.arange(len(labels))
+    return labels[rows, site.pairs.reads.cpu()].to(site.base.device)
+
+
+# --- what reads the site --------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ReaderSplit:
+    """A subspace split by what reads the site (Makelov et al. 2023).
+
+    null_share: share of the basis's squared norm in the null space of all weights that read the
+    site: directions that change nothing unless something else does. row_accuracy, null_accuracy:
+    interchange accuracy of the parts in the row space and in the null space alone.
+    """
+
+    null_share: float
+    row_accuracy: float
+    null_accuracy: float
+
+
+def reader_split(subject: Subject, site: SwapSite, subspace: Tensor) -> ReaderSplit | None:
+    """How much of the subspace no reader sees; None where the readers are not linear maps we know.
+
+    Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,
+    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows.
+    """
+    weights = readers(site)
+    if weights is None:
+        return None
+    u, s, _ = torch.linalg.svd(weights.double(), full_matrices=False)
+    row_space = u[:, s > 1e-6 * s[0]].to(subspace)  # (width, rank)
+    inside = row_space @ (row_space.T @ subspace)
+    outside = subspace - inside
+    share = float(outside.square().sum() / subspace.square().sum())
+    parts = []
+    for part in (inside, outside):
+        basis, sizes, _ = torch.linalg.svd(part, full_matrices=False)
+        basis = basis[:, sizes > 1e-3]
+        parts.append(mean(interchange_accuracy(subject, site, basis)))
+    return ReaderSplit(share, *parts)
+
+
+def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
+    """The weights that read the site, side by side."""
+    if site.path in ("hooks", "inside a layer"):
+        return None
+    if site.writes is not None:
+        return site.writes
+    p, config = site.p, site.config
+    found = [p["unembed.W_U"]]
+    for layer in range(config.depth):
+        block = f"blocks.{layer % config.n_layers}"
+        if site.start <= ResidSite.pre(layer):
+            found += [p[f"{block}.attn.W_{letter}"].movedim(0, 1).flatten(1) for letter in "QKV"]
+        if site.start <= ResidSite.mid(layer) and not config.attn_only:
+            found.append(p[f"{block}.mlp.W_in"])
+    return torch.cat(found, 1)
+
+
+def difference(metric: str, observed: float, control: float, n: int, how: str) -> Null:
+    """Two shares of the same `n` pairs against each other, as if they were independent (which is
+    on the safe side); a normal approximation.
+    """
+    share = (observed + control) / 2
+    std = math.sqrt(max(2 * share * (1 - share), 1 / n) / n)
+    p_value = 0.5 * math.erfc((observed - control) / std / math.sqrt(2))
+    return Null(metric, observed - control, 0.0, std, p_value, how)

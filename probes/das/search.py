@@ -1,0 +1,152 @@
+"""Where a variable is looked for, and what every site gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mechint.counterfactuals import Pairs
+from mechint.errors import ParameterError
+from mechint.task import Variable
+from probes.das.controls import input_share, random_accuracies
+from probes.das.fit import fit
+from probes.das.swap import SwapSite, interchange_accuracy, mean
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+Place = tuple[str, int | None]
+"""A hook and a position, None for that of the answer."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How one subspace is searched for."""
+
+    steps: int
+    batch_size: int
+    lr: float
+    seed: int
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One subspace of the search and what its interchange does; accuracies on held-out pairs but
+    `trained`.
+
+    correct (pair, output); input_share: of `controls.input_share`.
+    """
+
+    place: Place
+    dimension: int
+    subspace: Tensor
+    losses: list[float]
+    trained: float
+    correct: Tensor
+    full_swap: float
+    random: float
+    input_share: float
+
+    @property
+    def iia(self) -> float:
+        return mean(self.correct)
+
+    @property
+    def hook(self) -> str:
+        return self.place[0]
+
+    @property
+    def where(self) -> str:
+        return f"{self.hook} @ {'answer' if self.place[1] is None else self.place[1]}"
+
+    def verdict(self, threshold: float, most_input: float) -> str:
+        """holds, carries its inputs, or no."""
+        if self.iia < threshold:
+            return "no"
+        return "carries its inputs" if self.input_share > most_input else "holds"
+
+
+def default_places(subject: Subject, variable: Variable, pos: int | None) -> list[Place]:
+    """The residual stream before every block at the variable's own positions, and after every layer
+    at the answer.
+    """
+    hooks, depth = subject.model.hook_dict, subject.n_layers
+    own = variable.positions if pos is None else (pos,)
+    places: list[Place] = []
+    for layer in range(depth):
+        places += [(f"blocks.{layer}.hook_resid_pre", one) for one in own[:4]]
+        for name in ("hook_resid_mid", "hook_resid_post"):
+            if pos is None and f"blocks.{layer}.{name}" in hooks:
+                places.append((f"blocks.{layer}.{name}", None))
+    return places
+
+
+def cells(
+    subject: Subject,
+    variable: Variable,
+    train: Pairs,
+    test: Pairs,
+    places: Sequence[Place],
+    dimensions: Sequence[int],
+    fitting: Fitting,
+    *,
+    stop_below: float | None = None,
+) -> Iterator[Cell]:
+    """The subspace of every dimension at every place, the largest dimension first.
+
+    stop_below: smaller dimensions of a place are left out once the accuracy on the training pairs
+    is below this: they hold no more than a larger one.
+    """
+    assert subject.task is not None
+    for place in places:
+        on_train, on_test = (SwapSite(subject, part, *place) for part in (train, test))
+        full_swap = mean(interchange_accuracy(subject, on_test, None))
+        sizes = sorted({one for one in dimensions if one <= on_test.width}, reverse=True)
+        if not sizes:
+            raise ParameterError(
+                f"das: dimension {min(dimensions)} is above the width {on_test.width} of {place[0]}"
+            )
+        found = torch.cat([on_train.base, on_train.source])
+        values = torch.cat([variable.value_of(tokens) for tokens in (train.base, train.source)])
+        for dimension in sizes:
+            subspace, losses = fit(on_train, subject.task, dimension, **fitting.options())
+            trained, correct = (
+                interchange_accuracy(subject, site, subspace) for site in (on_train, on_test)
+            )
+            random = random_accuracies(subject, on_test, dimension, 5, fitting.seed)
+            yield Cell(
+                place,
+                dimension,
+                subspace,
+                losses,
+                mean(trained),
+                correct,
+                full_swap,
+                sum(random) / len(random),
+                input_share(found, values, subspace),
+            )
+            if stop_below is not None and mean(trained) < stop_below:
+                break
+
+
+def best_cell(found: Sequence[Cell], threshold: float, most_input: float) -> Cell:
+    """The smallest subspace that holds the variable on the training pairs, the one of highest
+    accuracy among equals; where none does, one that carries its inputs; else the most accurate.
+    """
+    holding = [one for one in found if one.trained >= threshold]
+    own = [one for one in holding if not one.input_share > most_input]
+    if own or holding:
+        return min(own or holding, key=lambda one: (one.dimension, -one.trained))
+    return max(found, key=lambda one: one.trained)

@@ -1,0 +1,243 @@
+"""Interchange at one site: what does not depend on the subspace is computed once and kept."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.counterfactuals import Pairs
+from mechint.errors import MechintError, ParameterError
+from mechint.interventions import (
+    RecordedForward,
+    Replace,
+    ResidSite,
+    Site,
+    detached_weights,
+    resume,
+    resumes,
+    select_positions,
+)
+from mechint.interventions.one_row import OneRow
+from mechint.models import forward
+from mechint.task import IGNORE
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+NOT_A_VECTOR = ("hook_pattern", "hook_attn_scores", "hook_scale", "hook_result")
+
+Path = Literal["answer row", "one row", "residual stream", "inside a layer", "hooks"]
+
+
+def swap(
+    subspace: Float[Tensor, "d k"], base: Float[Tensor, "*n d"], source: Float[Tensor, "*n d"]
+) -> Float[Tensor, "*n d"]:
+    """base with its coordinates in `subspace`, orthonormal columns, taken from source."""
+    return base + ((source - base) @ subspace) @ subspace.T
+
+
+class SwapSite:
+    """Where pairs are interchanged.
+
+    base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of
+    all heads together. A replaced base runs on only from here, and on a model that resumes only
+    what reads it is computed again.
+
+    Args:
+        hook: an activation vector at every position.
+        pos: a position; that of each example's answer when None.
+
+    Raises:
+        UnknownNameError: no such hook. ParameterError: not a vector per position, or no such
+            position. MechintError: an activation is not finite.
+    """
+
+    def __init__(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
+        _check(subject, pairs, hook, pos)
+        self.model, self.pairs, self.hook, self.pos = subject.model, pairs, hook, pos
+        n_ctx = pairs.base.shape[1]
+        fixed = torch.full_like(pairs.reads, 0 if pos is None else pos % n_ctx)
+        self.positions = pairs.reads if pos is None else fixed
+        source_positions = pairs.source_reads if pos is None else fixed
+        self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
+        base, source, stream = [], [], []
+        resumed, block = resumes(subject.model), self.site.layer or 0
+        start = self.site.resid or ResidSite.pre(block)
+        until = min(block, subject.n_layers - 1) if resumed else None
+        for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
+            one = RecordedForward(
+                subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=until
+            )
+            base.append(select_positions(one.activations[hook], self.positions[rows]).flatten(1))
+            if resumed:
+                stream.append(one.residual(start))
+            one = RecordedForward(
+                subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=until
+            )
+            other = select_positions(one.activations[hook], source_positions[rows])
+            source.append(other.flatten(1))
+        self.base, self.source = torch.cat(base), torch.cat(source)
+        if not bool(torch.isfinite(self.base).all() and torch.isfinite(self.source).all()):
+            raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
+        self.width = self.base.shape[-1]
+        self.start = start
+        self.path: Path = self._prepare(torch.cat(stream)) if resumed else "hooks"
+
+    def __str__(self) -> str:
+        return f"{self.hook} @ {'answer' if self.pos is None else self.pos}"
+
+    def _prepare(self, x: Tensor) -> Path:
+        """Keep of the residual stream x (pair, pos, d_model) at `start` what later swaps need."""
+        self.p, self.config = detached_weights(self.model), self.model.config
+        last = self.config.depth - 1
+        if self.site.resid is None:
+            self.stream = x
+            return "inside a layer"
+        self.writes = self._write_matrix()
+        start = self.start.at_depth(self.config.depth)
+        same = self.positions == self.pairs.reads
+        if self.config.read_layers is None and start > ResidSite.pre(last):
+            self.stream = select_positions(x, self.pairs.reads)[:, None]  # (pair, 1, d_model)
+            self.reaches = same
+            return "answer row"
+        if start == ResidSite.pre(last) and OneRow.serves(
+            self.config, self.positions, self.pairs.reads
+        ):
+            self.one_row = OneRow(self.p, self.config, x, self.positions, self.pairs.reads)
+            self.row = select_positions(x, self.positions)  # (pair, d_model)
+            return "one row"
+        self.stream = x
+        return "residual stream"
+
+    def _write_matrix(self) -> Tensor | None:
+        """(width, d_model) how the activation is added to the residual stream; None: as it is."""
+        block = f"blocks.{(self.site.layer or 0) % self.config.n_layers}"
+        if self.site.kind == "head":
+            return self.p[f"{block}.attn.W_O"].flatten(0, 1)
+        if self.site.kind == "neuron":
+            return self.p[f"{block}.mlp.W_out"]
+        return None
+
+    def logits(
+        self, replaced: Float[Tensor, "row width"], rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row d_vocab_out"]:
+        """Logits of the base inputs `rows` with their activation replaced."""
+        reads = self.pairs.reads[rows]
+        if self.path == "hooks":
+            return self._hooked(replaced, rows)
+        if self.path == "inside a layer":
+            return self._inside(replaced, rows)
+        change = replaced - self.base[rows]
+        change = change if self.writes is None else change @ self.writes
+        if self.path == "one row":
+            return self.one_row.logits(self.row[rows] + change, rows)
+        x = self.stream[rows]
+        if self.path == "answer row":
+            x = x + (change * self.reaches[rows, None])[:, None]
+            reads = torch.zeros_like(reads)
+        else:
+            index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
+            x = x.index_put(index, change, accumulate=True)
+        return resume(self.model, x, self.start, reads, weights=self.p)
+
+    def _inside(self, replaced: Tensor, rows: Tensor) -> Tensor:
+        index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
+
+        def override(name: str, tensor: Tensor) -> Tensor:
+            if name != self.hook:
+                return tensor
+            return tensor.index_put(index, replaced.view(-1, *tensor.shape[2:]))
+
+        layer, x = self.start.layer, self.stream[rows]
+        x = forward.block(self.p, self.config, layer, x, None, override, forward.no_hook)
+        return resume(
+            self.model, x, ResidSite.pre(layer + 1), self.pairs.reads[rows], weights=self.p
+        )
+
+    def _hooked(self, replaced: Tensor, rows: Tensor) -> Tensor:
+        reads = self.pairs.reads[rows]
+
+        def shaped(activation: Tensor, hook: Any) -> Tensor:
+            part = self.site.select(activation, reads)
+            return Replace(self.site, replaced.view_as(part)).apply(activation, reads)
+
+        hooks = [(self.hook, shaped)]
+        logits = self.model.run_with_hooks(self.pairs.base[rows], fwd_hooks=hooks)
+        return select_positions(logits, reads)
+
+
+def _check(subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
+    subject.check_hook(hook)
+    outside = hook not in ("hook_embed", "hook_pos_embed") and not hook.startswith("blocks.")
+    if outside or hook.endswith(NOT_A_VECTOR):
+        raise ParameterError(
+            f"das: hook={hook!r}: expected an activation vector at every position, inside a block"
+        )
+    n_ctx = pairs.base.shape[1]
+    if pos is not None and not -n_ctx <= pos < n_ctx:
+        raise ParameterError(f"das: pos={pos}: the inputs have positions 0 to {n_ctx - 1}")
+
+
+def answers_under(
+    subject: Subject, site: SwapSite, replaced: Float[Tensor, "pair width"], labels: Tensor
+) -> Float[Tensor, "pair output"]:
+    """1 where the answer with the activations replaced is the label (pair, output), 0 where it is
+    not, NaN where there is none.
+    """
+    parts = []
+    with torch.no_grad():
+        for rows in torch.arange(len(site.pairs), device=subject.device).split(subject.chunk):
+            correct = subject.correct(site.logits(replaced[rows], rows), labels[rows])
+            parts.append(correct.float().masked_fill(labels[rows] == IGNORE, math.nan))
+    return torch.cat(parts)
+
+
+def interchange_accuracy(
+    subject: Subject,
+    site: SwapSite,
+    subspace: Float[Tensor, "width k"] | None,
+    labels: Int[Tensor, "pair output"] | None = None,
+) -> Float[Tensor, "pair output"]:
+    """1 where the answer under interchange of the subspace is the counterfactual label, NaN where
+    there is none; None swaps the whole activation.
+
+    labels: in place of the pairs' own.
+    """
+    replaced = site.source if subspace is None else swap(subspace, site.base, site.source)
+    return answers_under(subject, site, replaced, site.pairs.labels if labels is None else labels)
+
+
+def interchange(
+    subject: Subject,
+    subspace: Any,
+    base: Int[Tensor, "pair pos"],
+    source: Int[Tensor, "pair pos"],
+    *,
+    hook: str,
+    pos: int,
+    read: int | None = None,
+) -> Float[Tensor, "pair d_vocab_out"]:
+    """Logits at `read` of the inputs `base` with a found subspace taken from `source`.
+
+    Args:
+        subspace: (width, dimension), orthonormal columns, e.g. ``result.arrays["subspace"]``.
+        hook, pos: where the subspace was found. read: the last position when None.
+    """
+    read = base.shape[1] - 1 if read is None else read
+    reads = torch.full((len(base),), read, device=subject.device)
+    none = torch.zeros(len(base), 0, dtype=torch.int64, device=subject.device)
+    pairs = Pairs(
+        base.to(subject.device), source.to(subject.device), reads, reads, none, none, none
+    )
+    site = SwapSite(subject, pairs, hook, pos)
+    with torch.no_grad():
+        replaced = swap(torch.as_tensor(subspace).to(site.base), site.base, site.source)
+        return site.logits(replaced, torch.arange(len(base), device=subject.device))
+
+
+def mean(correct: Tensor) -> float:
+    return float(correct.double().nanmean())

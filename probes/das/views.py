@@ -1,0 +1,138 @@
+"""The DAS probe's sentence, table and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechint import figures
+from mechint.probe import Report
+from mechint.results import Null, Table
+from probes.das.search import Cell
+
+
+def say(
+    report: Report, best: Cell, found: Sequence[Cell], threshold: float, most_input: float
+) -> None:
+    """The findings: which subspace holds the variable, or what it is that answers instead."""
+    metrics = report.metrics
+    verdict = best.verdict(threshold, most_input)
+    unused = metrics.get("iia_row_space", best.iia) < threshold <= best.iia
+    name = metrics["variable"]
+    article = "An" if best.dimension in (8, 11, 18) else "A"
+    where = f"{article} {best.dimension}-dimensional subspace of {best.where}"
+    numbers = (
+        f"swapping it gives the counterfactual answer on {best.iia:.1%} of "
+        f"{metrics['pairs_held_out']} held-out pairs, random subspaces "
+        f"{metrics['iia_random']:.1%}, the whole activation {best.full_swap:.1%}, mean differences "
+        f"{metrics['iia_mean_difference']:.1%}, arbitrary labels {metrics['iia_arbitrary']:.1%}"
+    )
+    if "iia_untrained" in metrics:
+        numbers += f", the untrained model {metrics['iia_untrained']:.1%}"
+    nulls = ["iia", "iia_norm_matched", "iia_above_arbitrary", "iia_above_untrained"]
+    carried = [one for one in metrics["inputs_carried_at"] if one not in metrics["held_at"]]
+    also = [one for one in metrics["held_at"] if one != best.where]
+    text = f"{where} holds {name}: {numbers}."
+    if also:
+        text += f" It is held at {', '.join(also[:4])}{' …' if len(also) > 4 else ''}, too."
+    if carried:
+        text += f" {', '.join(carried[:4])} merely carries the inputs it is computed from."
+    status = report.finding(
+        text,
+        otherwise=_otherwise(name, where, numbers, best, metrics, verdict, unused, threshold),
+        holds=verdict == "holds" and not unused,
+        null=[one for one in nulls if one in report.nulls],
+        effect=best.iia,
+        least=threshold - 1e-9,
+        n=metrics["pairs_held_out"],
+        causal=True,
+    )
+    report.metric("found", status == "found")
+
+
+def _otherwise(
+    name: str,
+    where: str,
+    numbers: str,
+    best: Cell,
+    metrics: Mapping[str, Any],
+    verdict: str,
+    unused: bool,
+    threshold: float,
+) -> str:
+    if verdict.startswith("carries"):
+        return (
+            f"{where} carries the inputs that {name} is computed from, not {name} itself: its "
+            f"coordinates vary {best.input_share:.0%} as much among inputs that share the value as "
+            f"among all; {numbers}."
+        )
+    if verdict == "holds" and unused:
+        return (
+            f"{where} gives the answers of {name} through directions that nothing reads: "
+            f"{metrics['null_space_share']:.0%} of it lies in the null space of its readers, and "
+            f"the part they read gives {metrics['iia_row_space']:.1%}; {numbers}."
+        )
+    text = f"No subspace tried holds {name}; the best is {where[0].lower()}{where[1:]}: {numbers}."
+    if best.full_swap < threshold:
+        text += " Even the swap of the whole activation does not give the answers."
+    return text
+
+
+def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> Table:
+    columns: dict[str, Sequence[Any]] = {
+        "hook": [one.hook for one in found],
+        "pos": ["answer" if one.place[1] is None else one.place[1] for one in found],
+        "dimension": [one.dimension for one in found],
+        "iia": [one.iia for one in found],
+        "iia_train": [one.trained for one in found],
+        "iia_random": [one.random for one in found],
+        "iia_full_swap": [one.full_swap for one in found],
+        "input_share": [one.input_share for one in found],
+        "verdict": [one.verdict(threshold, most_input) for one in found],
+    }
+    units = {name: "share of pairs" for name in columns if name.startswith("iia")}
+    return Table(
+        columns,
+        (
+            "One row per site and dimension; iia on held-out pairs, iia_random the mean of 5 "
+            "random subspaces; input_share: variance of the coordinates among inputs that share "
+            "the variable's value, over their whole variance."
+        ),
+        units,
+    )
+
+
+def sweep_figure(found: Sequence[Cell], null: Null, metrics: Mapping[str, Any]) -> Any:
+    names = [f"{one.where} · {one.dimension}-D" for one in found]
+    series = {
+        "found subspace": [one.iia for one in found],
+        "random subspace": [one.random for one in found],
+        "full swap": [one.full_swap for one in found],
+    }
+    levels = {"arbitrary labels": metrics["iia_arbitrary"]}
+    if "iia_untrained" in metrics:
+        levels["untrained model"] = metrics["iia_untrained"]
+    return figures.bars(
+        names,
+        series,
+        title=f"Interchange of {metrics['variable']}",
+        x_title="site and dimension of the subspace",
+        y_title="interchange intervention accuracy (0–1)",
+        levels=levels,
+        null=(null.mean, null.mean - 2 * null.std, null.mean + 2 * null.std),
+        caption=(
+            "How often swapping the subspace swaps the answer. A variable held by a subspace "
+            "scores far above random subspaces, the untrained model and arbitrary labels."
+        ),
+    )
+
+
+def loss_figure(best: Cell) -> Any:
+    return figures.lines(
+        list(range(1, len(best.losses) + 1)),
+        {"training pairs": best.losses},
+        title=f"Search at {best.where}",
+        x_title="step",
+        y_title="cross-entropy of the counterfactual label (nats)",
+        caption="The search for the best subspace; it has settled where the curve is flat.",
+    )
