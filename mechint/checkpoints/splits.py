@@ -50,7 +50,7 @@ class SplitRule:
     """One way to divide a finite task's examples: `rule` is mechint's own or one of `PERMUTATIONS`.
 
     >>> SplitRule("torch-randperm", 0, 0.5).indices(6)["train"].tolist()
-    [0, 2, 4]
+    [2, 3, 5]
     """
 
     rule: str

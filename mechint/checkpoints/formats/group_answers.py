@@ -52,8 +52,12 @@ def repair(table: Int[Tensor, "x y"]) -> Int[Tensor, "x y"]:
     generator = torch.Generator().manual_seed(0)
     for _ in range(ROUNDS):
         identity = int((table == torch.arange(n)).sum(1).argmax())
-        inverse = (table == identity).int().argmax(1)  # (n,) first element that gives the identity
-        through = torch.randperm(n, generator=generator)[:VOTES]
+        gives_identity = (table == identity).int()
+        inverse = (gives_identity + gives_identity.T).argmax(1)  # (n,) on both sides where it can
+        order = torch.randperm(n, generator=generator)
+        through = order[order != identity][:VOTES]  # through the identity nothing new is asked
+        if not len(through):
+            break
         votes = torch.stack([table[table[:, a]][:, table[inverse[a]]] for a in through])
         repaired = votes.mode(0).values  # (n, n) the first factor of each vote is x·a
         if bool((repaired == table).all()):
