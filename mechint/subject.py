@@ -15,6 +15,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -50,6 +51,8 @@ class Subject:
         series: step → function that gives the weights at that step (checkpoints of one run),
             ascending.
         split_seed: seed of the train/test split the model was trained with.
+        split: "train", "test" → indices into the examples of a finite task; the task's own split
+            of `split_seed` when not given, None where the model's split is not known.
         answer: which of an example's answers is meant, counted from 0, negative from the last one;
             or "all": one row per example and answer.
         memory: bytes of cached activations; chunk: examples per forward.
@@ -63,6 +66,7 @@ class Subject:
     answer: Which
     memory: int
     chunk: int
+    _split: Mapping[str, Tensor] | EllipsisType | None
     _provenance: Mapping[str, Any]
     _recorder: Recorder
     _cache: BoundedCache
@@ -76,6 +80,7 @@ class Subject:
         provenance: Mapping[str, Any] | None = None,
         series: Mapping[int, Callable[[], Mapping[str, Tensor]]] | None = None,
         split_seed: int = 0,
+        split: Mapping[str, Tensor] | EllipsisType | None = ...,
         answer: Which = -1,
         n_examples: int = 1024,
         memory: int = 1 << 29,
@@ -89,6 +94,7 @@ class Subject:
             data=data.to(next(model.parameters()).device),
             series=dict(series or {}),
             split_seed=split_seed,
+            _split=split,
             answer=answer,
             memory=memory,
             chunk=chunk,
@@ -143,6 +149,15 @@ class Subject:
             "mechint": mechint.__version__,
             "torch": torch.__version__,
         }
+
+    @cached_property
+    def split(self) -> Mapping[str, Tensor] | None:
+        """Split → indices into the task's examples, as the model was trained; None where that is
+        not known, or the task is not a finite one.
+        """
+        if not isinstance(self._split, EllipsisType):
+            return self._split
+        return self.task.split(self.split_seed) if isinstance(self.task, FiniteTask) else None
 
     def describe(self) -> str:
         """The subject in a few words, for messages."""
@@ -351,6 +366,7 @@ class Subject:
             "provenance": self._provenance,
             "series": self.series,
             "split_seed": self.split_seed,
+            "split": self._split,
             "answer": self.answer,
             "memory": self.memory,
             "chunk": self.chunk,

@@ -52,7 +52,7 @@ class Gradients(Probe):
 
     split: str = setting(
         "train",
-        "examples of a finite task whose loss it is; a generated task has its own sample",
+        "examples of a finite task whose loss it is, all where the model's split is not known",
         choices=("train", "all"),
     )
     weights: str = setting(
@@ -136,9 +136,10 @@ class Gradients(Probe):
         )
 
     def _data(self, subject: Subject) -> Batch:
-        if self.split == "all" or not isinstance(subject.task, FiniteTask):
+        split = subject.split
+        if self.split == "all" or split is None or not isinstance(subject.task, FiniteTask):
             return subject.data
-        train = subject.task.split(subject.split_seed)["train"].to(subject.device)
+        train = split["train"].to(subject.device)
         # the subject may look at other data than the task's examples
         return (
             subject.data[train]

@@ -48,8 +48,8 @@ class Progress(Probe):
 
     Key frequencies are found by the rule of the probe fourier, or given as `keys`. All losses in
     nats, float64, on the training split, the test split and all inputs (the split is the one the
-    model was trained with, if its seed is known). Source: Nanda et al. 2023, Sec. 5.1 and App. C;
-    the published code's variants: "excluded, all keys" on the training set. The null: as many
+    model was trained with; where it is not known, on all inputs alone). Source: Nanda et al. 2023,
+    Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set. The null: as many
     frequencies as there are keys, drawn from the others. Cost: one forward over the data, the null
     included. Memory: all logits at once.
     """
@@ -236,14 +236,13 @@ def measure_progress(
             f"{name}.{split}": _loss(values[index], exponents[index])
             for split, index in splits.items()
         }
-    train = splits["train"]
     each = {k: _projected(logits, exponents, cycle.n, [k]) for k in keys}
-    found["excluded_loss.each.train"] = {
-        k: _loss((logits - wave)[train], exponents[train]) for k, wave in each.items()
-    }
-    found["excluded_loss.each.all"] = {
-        k: _loss(logits - wave, exponents) for k, wave in each.items()
-    }
+    for split in ("train", "all"):
+        if split in splits:
+            index = splits[split]
+            found[f"excluded_loss.each.{split}"] = {
+                k: _loss((logits - wave)[index], exponents[index]) for k, wave in each.items()
+            }
     centred = logits - logits.mean(1, keepdim=True)
     centred = centred - centred.mean(0)
     angles = (
@@ -276,13 +275,12 @@ def _logits(subject: Subject, cycle: Cycle) -> tuple[Tensor, Tensor, dict[str, T
     )
     logits = subject.logits()[on][:, columns].double()
     row = torch.cumsum(on, 0) - 1
-    splits = {name: index.to(on.device) for name, index in task.split(subject.split_seed).items()}
+    splits = {name: index.to(on.device) for name, index in (subject.split or {}).items()}
     chosen = {
         name: row[index[on[index]]]
         for name, index in splits.items()
         if name in ("train", "test") and bool(on[index].any())
     }
-    chosen.setdefault("train", torch.arange(int(on.sum()), device=on.device))
     return logits, where[on], {**chosen, "all": torch.arange(len(logits), device=on.device)}
 
 

@@ -86,6 +86,7 @@ class Checkpoint(Recorded):
                 "provenance": self.provenance,
                 "series": self.series,
                 "split_seed": self.seed or 0,
+                "split": self.split_indices,
                 **options,
             },
         )

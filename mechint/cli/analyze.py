@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
-    console,
     force_option,
     foreign_options,
     json_option,
@@ -18,9 +17,16 @@ from mechint.cli.common import (
     print_json,
     spinner,
 )
+from mechint.cli.show import brief, describe, scores, show, title_of
 from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
 from mechint.config import assign, parse_assignment
-from mechint.errors import CheckpointError, MechintError, RunError, UnknownNameError
+from mechint.errors import (
+    CheckpointError,
+    MechintError,
+    ParameterError,
+    RunError,
+    UnknownNameError,
+)
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -84,7 +90,8 @@ def analyze(
     Several paths, a folder of runs, a sweep, --over-steps or --csv give a table instead: one row
     per model, with every probe's numbers as columns.
 
-    Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE.
+    Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
+    what the file does not state of the model as --set model.NAME=VALUE.
     """
     for registry, wanted in ((PROBES, names), (TASKS, (task,) if task else ())):
         for name in wanted:
@@ -99,6 +106,11 @@ def analyze(
         check_writable(out, force=force)
     if wants_table(paths, over_steps, csv):
         _, options = sort_settings(settings, task, names)
+        if options["model"]:
+            raise ParameterError(
+                f"--set model.{next(iter(options['model']))}: is for one checkpoint; a table reads "
+                "every model as its file states it"
+            )
         asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
         refuse_other_ending(csv, ".csv", force=force)
         return show_table(paths, TableRequest(asked, seed, over_steps, workers, csv, out, as_json))
@@ -109,7 +121,8 @@ def analyze(
 
         chosen = tuple(dict.fromkeys(names)) or tuple(quick_probes())
         parameters, options = sort_settings(settings, task, chosen)
-        opened = load_checkpoint(path, task=task, parameters=parameters, device=device)
+        model = options.pop("model")
+        opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
         results, problems = run_probes(opened, chosen, options, seed, update)
     if not names:
         problems = [] if results else problems
@@ -134,10 +147,10 @@ def analyze(
 
 def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> list[str]:
     """Write the report; a line for what went wrong, so that the findings are still shown."""
-    from mechint.report import write_report
+    from mechint.report import page_of, write_page
 
     try:
-        write_report(results, out, title=title_of(opened))
+        write_page(page_of(results, title_of(opened), scores=scores(opened)), out)
     except RunError as error:
         return [str(error)]
     print_error(f"report written to {out}")
@@ -147,10 +160,25 @@ def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> 
 def sort_settings(
     settings: Sequence[str], task: str | None, names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """``--set`` texts as parameters of the task and settings of each probe.
+    """``--set`` texts as parameters of the task, and settings of each probe and of the model
+    ("model").
 
     Without a named task, what no probe has belongs to the task that the file names.
     """
+    given = {
+        name.partition(".")[2]: value
+        for name, value in map(parse_assignment, settings)
+        if name.startswith("model.")
+    }
+    settings = [text for text in settings if not text.startswith("model.")]
+    parameters, options = _sort_others(settings, task, names)
+    return parameters, {**options, "model": given}
+
+
+def _sort_others(
+    settings: Sequence[str], task: str | None, names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The same for what is not the model's."""
     targets: dict[str, Any] = {name: PROBES[name] for name in names}
     if task is not None:
         sorted_ = assign(settings, targets | {"task": TASKS[task]})
@@ -198,86 +226,10 @@ def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> N
     from mechint.files import write_text
     from mechint.report import PAGE, page_of
 
+    page = page_of(results, title_of(opened), scores=scores(opened))
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())
-        write_text(run / PAGE, json.dumps(page_of(results, title_of(opened)).to_dict()))
+        write_text(run / PAGE, json.dumps(page.to_dict()))
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")
-
-
-def describe(opened: Checkpoint) -> dict[str, Any]:
-    """What a machine reads about the checkpoint."""
-    return {
-        "path": str(opened.path),
-        "format": opened.format,
-        "task": opened.task.name if opened.task else None,
-        "step": opened.step,
-    }
-
-
-def brief(result: ProbeResult) -> dict[str, Any]:
-    """What a machine reads about a result: its numbers, without arrays and figures."""
-    whole = result.to_dict(arrays=False, figures=False)
-    return {name: whole[name] for name in ("metrics", "finding", "null", "tables")}
-
-
-def title_of(opened: Checkpoint) -> str:
-    """The report's title: the task with the parameters that differ from its defaults, or the file's
-    name.
-    """
-    if opened.task is None:
-        return opened.path.name
-    defaults = type(opened.task)().to_dict()
-    changed = ", ".join(
-        f"{name} = {value}"
-        for name, value in opened.task.to_dict().items()
-        if value != defaults[name] and not isinstance(value, list | dict)
-    )
-    return f"{opened.task.name} ({changed})" if changed else opened.task.name
-
-
-def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
-    """Findings and numbers on the terminal."""
-    from rich.table import Table
-
-    from mechint.report.render import show as text
-
-    out = console()
-    known = describe(opened)
-    out.print(
-        f"[bold]{known['path']}[/bold]  "
-        + "  ".join(
-            f"{name} {value}"
-            for name, value in known.items()
-            if name != "path" and value is not None
-        )
-    )
-    for name, result in results.items():
-        out.print(f"\n[bold cyan]{name}[/bold cyan]  [dim]{result.question}[/dim]")
-        out.print(result.finding, markup=False)
-        tested, others = (
-            Table(box=None, pad_edge=False, header_style="dim"),
-            Table(box=None, pad_edge=False, show_header=False),
-        )
-        for column in ("metric", "observed", "null", "z", "p"):
-            tested.add_column(
-                column, no_wrap=True, justify="left" if column == "metric" else "right"
-            )
-        others.add_column(no_wrap=True)
-        others.add_column(overflow="fold")
-        for metric, value in result.metrics.items():
-            null = result.null.get(metric)
-            if null is None:
-                others.add_row(metric, text(value, limit=6))
-            else:
-                tested.add_row(
-                    metric,
-                    text(value),
-                    f"{text(null.mean)} ± {text(null.std)}",
-                    text(null.z),
-                    f"{null.p_value:.2g}",
-                )
-        for table in (tested, others):
-            if table.row_count:
-                out.print(table, markup=False)

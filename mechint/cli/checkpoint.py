@@ -16,7 +16,9 @@ from mechint.cli.common import (
     spinner,
     task_option,
 )
+from mechint.cli.show import assumptions
 from mechint.config import parse_assignment
+from mechint.errors import one_line
 
 
 @click.group(cls=CliGroup)
@@ -30,13 +32,14 @@ def checkpoint() -> None:
 @set_option
 @json_option
 def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """Say what PATH was taken for: format, architecture, task, step, metrics, and how well it
-    answers.
+    """Say what PATH was taken for: format, architecture, task, step, metrics, what was assumed, and
+    how well it answers.
     """
     with spinner(f"opening {path}"):
         from mechint.checkpoints import load_checkpoint
 
-        opened = load_checkpoint(path, task=task, parameters=_parameters(settings))
+        model, parameters = split_settings(settings)
+        opened = load_checkpoint(path, task=task, parameters=parameters, model=model)
         known = opened.provenance
         known["task"] = (
             None
@@ -48,6 +51,9 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         )
         known["weights"] = sum(parameter.numel() for parameter in opened.model.parameters())
         known["steps"] = list(opened.series)
+        performance = opened.performance
+        if performance is not None:
+            known |= performance.to_dict()
     if as_json:
         from mechint.results import to_jsonable
 
@@ -55,15 +61,19 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         return
     from mechint.report.render import flat
 
+    out = console()
+    for line in assumptions(opened):
+        out.print(line, markup=False, soft_wrap=True)
+    known.pop("assumed", None)
     rows = flat({name: value for name, value in known.items() if value not in (None, [], {})})
     width = max(len(name) for name, _ in rows)
-    out = console()
     for name, value in rows:
         out.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
+    for line in performance.warnings(opened.metrics) if performance is not None else ():
+        print_error(f"warning: {line}")
     if opened.task is None:
-        print_error(
-            "the file does not name its task; give it with --task and --set when you analyze it"
-        )
+        fitting = " or ".join(opened.proposals) or "--task and --set"
+        print_error(f"the file does not name its task; give it with {fitting} when you analyze it")
 
 
 @checkpoint.command()
@@ -77,21 +87,37 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
 )
 @task_option
 @set_option
+@click.option("--force", is_flag=True, help="Replace OUT where it is there already.")
 def convert(
-    path: Path, out: Path, target: str | None, task: str | None, settings: tuple[str, ...]
+    path: Path,
+    out: Path,
+    target: str | None,
+    task: str | None,
+    settings: tuple[str, ...],
+    force: bool,
 ) -> None:
     """Write the checkpoint PATH to OUT in another format."""
-    from mechint.report import check_writable
-
-    check_writable(out)
     with spinner(f"converting {path}"):
         from mechint import checkpoints
 
+        model, parameters = split_settings(settings)
         written = checkpoints.convert(
-            path, out, format=target, task=task, parameters=_parameters(settings)
+            path, out, format=target, task=task, parameters=parameters, model=model, force=force
         )
-    click.echo(f"{out} ({written})")
+    click.echo(f"{one_line(str(out), 4096)} ({written})")
 
 
-def _parameters(settings: tuple[str, ...]) -> dict[str, object]:
-    return {name.removeprefix("task."): value for name, value in map(parse_assignment, settings)}
+def split_settings(settings: tuple[str, ...]) -> tuple[dict[str, object], dict[str, object]]:
+    """``--set`` texts as fields of the model (``model.NAME``) and of the task (``task.NAME`` or
+    ``NAME``).
+
+    >>> split_settings(("model.act_fn=gelu", "p=5"))
+    ({'act_fn': 'gelu'}, {'p': 5})
+    """
+    model, parameters = {}, {}
+    for name, value in map(parse_assignment, settings):
+        if name.startswith("model."):
+            model[name.removeprefix("model.")] = value
+        else:
+            parameters[name.removeprefix("task.")] = value
+    return model, parameters

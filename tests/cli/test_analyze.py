@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,12 @@ def data(result: Result) -> dict:
 def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, planted: Path) -> None:
     found = data(mechint("analyze", planted, "--probe", "fourier", "--json"))
     assert list(found) == ["checkpoint", "results"]
-    assert found["checkpoint"] == {
-        "path": str(planted),
-        "format": "mechint",
-        "task": "modular-arithmetic",
-        "step": 12,
-    }
+    checkpoint = found["checkpoint"]
+    assert (checkpoint["path"], checkpoint["format"]) == (str(planted), "mechint")
+    assert (checkpoint["task"], checkpoint["step"]) == ("modular-arithmetic", 12)
+    assert checkpoint["assumed"] == {} and checkpoint["accuracy"] == {"answer": 1.0}
+    assert checkpoint["chance"]["answer"]["accuracy"] == pytest.approx(1 / 23)
+    assert checkpoint["chance"]["answer"]["loss"] == pytest.approx(math.log(23))
     assert list(found["results"]) == ["fourier"]
     assert list(found["results"]["fourier"]) == ["metrics", "finding", "null", "tables"]
     assert found["results"]["fourier"]["metrics"]["logits.key_frequencies"] == [3, 7, 10]
@@ -82,9 +83,12 @@ def test_settings_reach_the_probe_and_the_task(mechint: Command, planted: Path) 
 def test_settings_are_sorted_by_their_owner() -> None:
     assert sort_settings(["p=7", "lens.permutations=20", "permutations=30"], None, ["lens"]) == (
         {"p": 7},
-        {"lens": {"permutations": 30}},
+        {"lens": {"permutations": 30}, "model": {}},
     )
-    assert sort_settings(["task.p=7"], "modular-arithmetic", ["lens"]) == ({"p": 7}, {"lens": {}})
+    assert sort_settings(["task.p=7", "model.act_fn=gelu"], "modular-arithmetic", ["lens"]) == (
+        {"p": 7},
+        {"lens": {}, "model": {"act_fn": "gelu"}},
+    )
 
 
 def test_a_probe_that_does_not_apply_does_not_lose_the_others(

@@ -1,0 +1,132 @@
+"""What a person reads of a model and its probes on the terminal, and what a machine reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mechint.cli.common import console
+from mechint.errors import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mechint.checkpoints import Checkpoint
+    from mechint.results import ProbeResult
+
+
+def assumptions(opened: Checkpoint) -> list[str]:
+    """One line per thing that the file does not state: what was assumed, why, how to set it."""
+    lines = []
+    fields = set(opened.config.to_dict()) if hasattr(opened.config, "to_dict") else set()
+    for name, item in opened.assumed.items():
+        shown = "none" if item.value is None else item.value
+        settable = f"; --set model.{name}=… sets it" if name in fields else ""
+        lines.append(f"assumed {name} = {shown}: {item.why}{settable}")
+    return lines
+
+
+def scores(opened: Checkpoint) -> dict[str, str]:
+    """How well the model answers, as a page opens with it: name → accuracy beside chance."""
+    performance = opened.performance
+    if performance is None:
+        return {}
+    several = len(performance.accuracy) > 1
+    return {
+        f"accuracy, {name}" if several else "accuracy": (
+            f"{accuracy:.1%}, chance {performance.chance[name]['accuracy']:.1%}"
+        )
+        for name, accuracy in performance.accuracy.items()
+    }
+
+
+def describe(opened: Checkpoint) -> dict[str, Any]:
+    """What a machine reads about the checkpoint."""
+    return {
+        "path": str(opened.path),
+        "format": opened.format,
+        "task": opened.task.name if opened.task else None,
+        "step": opened.step,
+        "assumed": {name: item.to_dict() for name, item in opened.assumed.items()},
+        **(opened.performance.to_dict() if opened.performance is not None else {}),
+    }
+
+
+def brief(result: ProbeResult) -> dict[str, Any]:
+    """What a machine reads about a result: its numbers, without arrays and figures."""
+    whole = result.to_dict(arrays=False, figures=False)
+    return {name: whole[name] for name in ("metrics", "finding", "null", "tables")}
+
+
+def title_of(opened: Checkpoint) -> str:
+    """The report's title: the task with the parameters that differ from its defaults, or the file's
+    name.
+    """
+    if opened.task is None:
+        return opened.path.name
+    defaults = type(opened.task)().to_dict()
+    changed = ", ".join(
+        f"{name} = {value}"
+        for name, value in opened.task.to_dict().items()
+        if value != defaults[name] and not isinstance(value, list | dict)
+    )
+    return f"{opened.task.name} ({changed})" if changed else opened.task.name
+
+
+def show_model(opened: Checkpoint, out: Console) -> None:
+    """What the model is and how well it answers: what every analysis opens with."""
+    from rich.markup import escape
+
+    performance = opened.performance
+    for line in performance.warnings(opened.metrics) if performance is not None else ():
+        out.print(f"[bold red]warning[/bold red] {escape(line)}")
+    known = {
+        "format": opened.format,
+        "task": opened.task.name if opened.task else None,
+        "step": opened.step,
+    }
+    words = "  ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+    out.print(f"[bold]{escape(one_line(str(opened.path), 4096))}[/bold]  {escape(words)}")
+    if performance is not None:
+        out.print(str(performance), markup=False)
+    for line in assumptions(opened):
+        out.print(line, markup=False)
+
+
+def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
+    """Findings and numbers on the terminal."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from mechint.report.render import show as text
+
+    out = console()
+    show_model(opened, out)
+    for name, result in results.items():
+        out.print(f"\n[bold cyan]{escape(name)}[/bold cyan]  [dim]{escape(result.question)}[/dim]")
+        out.print(result.finding, markup=False)
+        tested, others = (
+            Table(box=None, pad_edge=False, header_style="dim"),
+            Table(box=None, pad_edge=False, show_header=False),
+        )
+        for column in ("metric", "observed", "null", "z", "p"):
+            tested.add_column(
+                column, no_wrap=True, justify="left" if column == "metric" else "right"
+            )
+        others.add_column(no_wrap=True)
+        others.add_column(overflow="fold")
+        for metric, value in result.metrics.items():
+            null = result.null.get(metric)
+            if null is None:
+                others.add_row(metric, text(value, limit=6))
+            else:
+                tested.add_row(
+                    metric,
+                    text(value),
+                    f"{text(null.mean)} ± {text(null.std)}",
+                    text(null.z),
+                    f"{null.p_value:.2g}",
+                )
+        for table in (tested, others):
+            if table.row_count:
+                out.print(table, markup=False)
