@@ -49,9 +49,9 @@ class Progress(Probe):
     Key frequencies are found by the rule of the probe fourier, or given as `keys`. All losses in
     nats, float64, on the training split, the test split and all inputs (the split is the one the
     model was trained with; where it is not known, on all inputs alone). Source: Nanda et al. 2023,
-    Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set. The null: as many
-    frequencies as there are keys, drawn from the others. Cost: one forward over the data, the null
-    included. Memory: all logits at once.
+    Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set.
+    The null: as many frequencies as there are keys, drawn from the others. Cost: one forward
+    over the data, the null included. Memory: all logits at once.
     """
 
     name: ClassVar[str] = "progress"

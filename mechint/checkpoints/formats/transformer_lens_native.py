@@ -123,8 +123,7 @@ def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumpt
     return n_heads, {
         "n_heads": Assumption(
             n_heads,
-            f"the tensors do not say how many heads the {width} query components are cut into; "
-            f"give it with --set model.n_heads=…",
+            f"the tensors do not say how many heads the {width} query components are cut into",
         )
     }
 
