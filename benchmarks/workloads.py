@@ -13,7 +13,7 @@ import torch
 from mechint.config import ModelConfig
 from mechint.registry import TASKS
 from mechint.training import spec
-from mechint.training.run_directory import Run
+from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
 TRAIN = {

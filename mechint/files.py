@@ -196,9 +196,11 @@ def check_space(path: str | Path, size: int) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there takes the place of `path` when the
     block ends well.
+
+    durable: wait until the disk has it, so that it survives a loss of power too.
 
     Directories on the way are made. After an error the temporary file is gone and `path` is as it
     was.
@@ -218,9 +220,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
         yield beside
-        _flush(beside)
+        if durable:
+            _flush(beside)
         beside.replace(place)
-        _flush(place.parent)
+        if durable:
+            _flush(place.parent)
     except OSError as error:
         raise write_error(path, error) from error
     except RuntimeError as error:  # what pathlib raises for links in a circle before Python 3.13
@@ -241,10 +245,10 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
+def write_bytes(path: str | Path, data: bytes, durable: bool = True) -> None:
     """Make `data` the content of `path`; RunError if it cannot be."""
     check_space(path, len(data))
-    with replacing(path) as beside:
+    with replacing(path, durable) as beside:
         beside.write_bytes(data)
 
 

@@ -36,6 +36,7 @@ def save_checkpoint(
     seed: int | None = 0,
     assumed: Mapping[str, Assumption] | None = None,
     split: Mapping[str, Any] | None = None,
+    durable: bool = True,
 ) -> None:
     """Write a checkpoint; a name that ends in ``.safetensors`` makes a safetensors file.
 
@@ -46,6 +47,7 @@ def save_checkpoint(
         train: the training configuration; seed: of the train/test split.
         assumed: what the file that the model came from did not state.
         split: rule, seed and fraction of a split that is not mechint's own.
+        durable: wait until the disk has the file (see `mechint.files.replacing`).
 
     Raises:
         RunError: the file cannot be written, or the disk has no room for it.
@@ -76,8 +78,8 @@ def save_checkpoint(
     if Path(path).suffix == ".safetensors":
         from safetensors.torch import save
 
-        write_bytes(path, save(state, {FORMAT: json.dumps(header)}))
+        write_bytes(path, save(state, {FORMAT: json.dumps(header)}), durable)
         return
     buffer = io.BytesIO()  # torch.save to a name would write that name into the file
     torch.save({**header, "state": state}, buffer)
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue(), durable)

@@ -52,10 +52,15 @@ class TrainConfig(Settings):
     )
     evaluate_every: int = setting(100, "steps between evaluations", low=1)
     eval_examples: int = setting(2000, "examples of a generated task that are evaluated", low=1)
-    checkpoints: str = setting(
-        "last", "which checkpoints are kept besides the last", choices=("last", "log", "linear")
+    checkpoints: str | None = setting(
+        "thin",
+        (
+            "checkpoints kept besides the last: thin, a few, spaced logarithmically; log and "
+            "linear, evaluated too; none"
+        ),
+        choices=("thin", "log", "linear", "last"),
     )
-    n_checkpoints: int = setting(20, "how many of them", low=1)
+    n_checkpoints: int = setting(20, "how many of them; thin keeps at most 32", low=1)
     stop_accuracy: float | None = setting(
         None, "stop when test accuracy of every output is at least this", low=0, high=1
     )

@@ -1,17 +1,17 @@
 """The compact layout: which rows a training forward computes, so that it computes no more than the
 loss reads.
 
-    everywhere    examples shorter than the longest share its row, end to end, and do not see each
-    other first block   each distinct (token, position) row once; scores once for every pair of such
-    rows, where that is less last block    queries, attention output, feed-forward and unembedding
-    at read positions only
+    everywhere    examples shorter than the longest share its row, end to end, and do not see
+                  each other (`mechint.training.packing`)
+    first block   each distinct (token, position) row once; scores once for every pair of such
+                  rows, where that is less
+    last block    queries, attention output, MLP and unembedding at read positions only
 
 All of it is index arithmetic on stacked batches; the mathematics stays in `mechint.models.forward`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,9 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.forward import Gather, Layout
 from mechint.task import IGNORE, Batch
+from mechint.training.packing import Grid, lay_out, stack
+
+__all__ = ["Prepared", "compact", "stack"]
 
 
 @dataclass(frozen=True)
@@ -50,57 +53,6 @@ class Prepared:
         )
 
 
-def stack(batches: Sequence[Batch]) -> Batch:
-    """One Batch with a leading model axis; shorter contexts are padded on the right. A lone batch
-    is a view.
-    """
-    if all(batch is batches[0] for batch in batches):
-        return batches[0]._map(
-            lambda tensor: tensor.unsqueeze(0).expand(len(batches), *tensor.shape)
-        )
-    if len({batch.tokens.shape[1] for batch in batches}) > 1:
-        longest = max(batch.tokens.shape[1] for batch in batches)
-        batches = [_pad(batch, longest) for batch in batches]
-    first = batches[0]
-
-    def stacked(name: str) -> Tensor | None:
-        return (
-            None
-            if getattr(first, name) is None
-            else torch.stack([getattr(batch, name) for batch in batches])
-        )
-
-    masks = {name: torch.stack([batch.masks[name] for batch in batches]) for name in first.masks}
-    return Batch(
-        torch.stack([batch.tokens for batch in batches]),
-        torch.stack([batch.targets for batch in batches]),
-        stacked("weights"),
-        stacked("lengths"),
-        masks,
-    )
-
-
-def _pad(batch: Batch, length: int) -> Batch:
-    extra = length - batch.tokens.shape[1]
-    lengths = (
-        torch.full((len(batch),), batch.tokens.shape[1]) if batch.lengths is None else batch.lengths
-    )
-
-    def pad(tensor: Tensor, value: int) -> Tensor:
-        return torch.nn.functional.pad(
-            tensor, [0, 0] * (tensor.dim() - 2) + [0, extra], value=value
-        )
-
-    weights = None if batch.weights is None else pad(batch.weights, 0)
-    return Batch(
-        pad(batch.tokens, 0),
-        pad(batch.targets, IGNORE),
-        weights,
-        lengths,
-        {name: pad(mask, 0) for name, mask in batch.masks.items()},
-    )
-
-
 def _selected(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Flat indices (model, n) of the True entries of mask (model, *), and whether each is one
     (model, n).
@@ -123,80 +75,6 @@ def _number(mask: Tensor) -> Tensor:
     """For each True entry of mask (model, *) how many stand before it in its model; 0 elsewhere."""
     flat = mask.flatten(1)
     return ((flat.cumsum(1) - 1) * flat).view(mask.shape)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Where the tokens of a stacked batch lie: in rows of slots, each row one example, or several
-    short ones end to end.
-
-    tokens, positions (model, row, slot), positions counted within the example; example (model, row,
-    slot), -1 at padding, or None where every row is one example without any; reads (model, read)
-    flat slots that are read, in the batch's order.
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    example: Tensor | None
-    reads: Tensor
-
-
-def _grid(batch: Batch, reads: Tensor) -> Grid:
-    """The grid of a stacked batch of which the flat tokens `reads` (model, read) are read."""
-    tokens = batch.tokens
-    positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
-    if batch.lengths is None:
-        return Grid(tokens, positions, None, reads)
-    starts, rows, width = _starts(batch.lengths)
-    slots = starts.unsqueeze(-1) + positions
-    real = positions < batch.lengths.unsqueeze(-1)
-    model, example, position = real.nonzero().unbind(1)
-    taken = slots[real] + rows * width * model
-
-    def laid(values: Tensor, empty: int) -> Tensor:
-        flat = values.new_full((len(tokens) * rows * width,), empty)
-        return flat.index_copy_(0, taken, values).view(len(tokens), rows, width)
-
-    return Grid(
-        laid(tokens[real], 0),
-        laid(position, 0),
-        laid(example, -1),
-        slots.flatten(1).gather(1, reads),
-    )
-
-
-def _starts(lengths: Tensor) -> tuple[Tensor, int, int]:
-    """The first flat slot of each example of `lengths` (model, example), how many rows the grid
-    has, and how many slots a row.
-    """
-    width = int(lengths.max())
-    packed = [pack(own, width) for own in lengths.tolist()]
-    return (
-        torch.tensor(packed, device=lengths.device),
-        max(start for own in packed for start in own) // width + 1,
-        width,
-    )
-
-
-def pack(lengths: Sequence[int], width: int) -> list[int]:
-    """The first flat slot of each sequence when they are laid into rows of `width` slots, the
-    longest first, each where it fits best.
-
-    >>> pack([1, 3, 2], width=3)
-    [5, 0, 3]
-    """
-    starts, rows = [0] * len(lengths), 0
-    by_room: list[list[int]] = [[] for _ in range(width + 1)]  # first free slots
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        length = lengths[index]
-        room = next((room for room in range(length, width) if by_room[room]), width)
-        if room < width:
-            start = by_room[room].pop()
-        else:
-            start, rows = rows * width, rows + 1
-        starts[index] = start
-        by_room[room - length].append(start + length)
-    return starts
 
 
 FULL = 0.9
@@ -222,7 +100,7 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
     )
     weights = None if batch.weights is None else batch.weights.flatten(1, 2).gather(1, chosen)
 
-    grid = _grid(batch, selected)
+    grid = lay_out(batch, selected)
     tokens, positions = grid.tokens, grid.positions
     models = len(tokens)
     real = (

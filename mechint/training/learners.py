@@ -196,22 +196,6 @@ class TokenLearner:
         )
         return forward(weights, self.configs[0], prepared.layout).cpu()
 
-    def footprint(self, batches: list[Batch]) -> int:
-        """Bytes one training step of one model needs, estimated: activations kept for the backward,
-        and its gradients.
-        """
-        config, prepared = self.configs[0], compact(stack(batches[:1]), self.configs[0])
-        wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
-        pairs = sum(
-            gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3
-            for gather in prepared.layout.blocks or ()
-        )
-        return 8 * (
-            config.depth * prepared.rows * wide
-            + pairs
-            + 3 * prepared.targets.shape[1] * config.d_vocab_out
-        )
-
 
 class RegressionLearner:
     """Students on tasks over real vectors; without a batch size they descend the exact population
@@ -268,13 +252,3 @@ class RegressionLearner:
             {f"test.{name}": values[model] for name, values in columns.items()}
             for model in range(len(self.tasks))
         ]
-
-    def footprint(self, batches: list[Batch]) -> int:
-        """Bytes one training step of one model needs, estimated from its batch or its
-        covariances.
-        """
-        numbers = sum(tensor.numel() for tensor in self.initial(0, 0).values())
-        return 4 * (
-            8 * numbers
-            + 6 * sum(batch.tokens.numel() + batch.targets.numel() for batch in batches[:1])
-        )

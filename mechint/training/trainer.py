@@ -1,35 +1,39 @@
-"""The training loop: models of one shape advance together, each exactly as it would alone.
+"""The training loop: models of one shape advance together as one ensemble.
 
 A lone run is an ensemble of one. A model that stops early, reaches its goal or turns non-finite
-leaves the ensemble; the others go on. Cost of a step: one compact forward and backward, and one
-pass over the flat parameters.
+leaves the ensemble; the others go on. What a model computes does not depend on the others but for
+the order in which sums are taken: the same ensemble gives the same bits, another one differs by
+rounding (`docs/reliability.md` has the measured size). Which runs form an ensemble follows from the
+plan alone (`mechint.training.plan`). Cost of a step: one compact forward and backward, and one pass
+over the flat parameters.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mechint.config import TrainConfig
+from mechint.errors import RunError
 from mechint.task import Batch
 from mechint.training.allocator import keep_freed_memory
 from mechint.training.graphs import Captured
+from mechint.training.interrupt import interruptible
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
-from mechint.training.run_directory import Run
+from mechint.training.resume import open_runs
+from mechint.training.run import Run
+from mechint.training.run_directory import State
 
 STATE_SECONDS = 20.0
-"""How often state.pt is written at most, in seconds of training."""
+"""How often the states are committed at most, in seconds of training."""
 
 SYNC = 100
 """On a GPU, after how many steps the losses are fetched and checked."""
@@ -37,10 +41,11 @@ SYNC = 100
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an ensemble stands: step of `steps`, the latest metrics averaged over the models that
-    still train, and how many those are.
+    """Where an ensemble stands.
 
-    part: which ensemble of those that are trained, counted from 0.
+    step of `steps`; metrics: the latest, averaged over the models that still train; models: how
+    many those are; part: which ensemble of the plan, counted from 0; done: share of the whole
+    plan's work, 0 … 1.
     """
 
     step: int
@@ -48,19 +53,27 @@ class Progress:
     metrics: dict[str, float]
     models: int = 1
     part: int = 0
+    done: float = 0.0
 
 
-def kept_steps(config: TrainConfig) -> set[int]:
-    """The steps at which checkpoints are kept besides the last.
+THIN_MOST, THIN_BYTES = 32, 1 << 26
+"""How many checkpoints ``checkpoints=thin`` keeps of a run at most, and in how many bytes."""
+
+
+def kept_steps(config: TrainConfig, parameters: int = 0) -> set[int]:
+    """The steps at which checkpoints are kept besides the last, of a model of so many parameters.
 
     >>> sorted(kept_steps(TrainConfig(steps=1000, checkpoints="log", n_checkpoints=4)))
     [0, 1, 10, 100, 1000]
     """
-    n = config.n_checkpoints
+    n, steps = config.n_checkpoints, config.steps
     if config.checkpoints == "linear":
-        return {round(i * config.steps / n) for i in range(n + 1)}
+        return {round(i * steps / n) for i in range(n + 1)}
+    if config.checkpoints == "thin":
+        n = min(n, THIN_MOST, THIN_BYTES // (4 * parameters + 1)) - 1
+        return {0} | {round(steps ** (i / n)) for i in range(1, n + 1)} if n > 0 else set()
     if config.checkpoints == "log":
-        return {0} | {round(config.steps ** (i / (n - 1 or 1))) for i in range(n)}
+        return {0} | {round(steps ** (i / (n - 1 or 1))) for i in range(n)}
     return set()
 
 
@@ -68,21 +81,24 @@ class Ensemble:
     """Runs of one shape in training.
 
     Args:
-        runs: opened runs, all at the same step; states: what each one's `Run.open` gave.
+        runs: opened runs, all at the same step; states: what each goes on from, None at the start.
         device: where; progress: called at evaluations and a few times a second.
+        ensemble: the identifier that is kept with the states.
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
-        states: Sequence[dict[str, Any] | None],
+        states: Sequence[State | None],
         device: torch.device,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[Progress], None] | None = None,
+        ensemble: str = "",
     ) -> None:
         keep_freed_memory()
         self.runs, self.device, self.progress = list(runs), device, progress
+        self.identifier = ensemble
+        self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
         self.config = runs[0].spec.train
-        self.kept = kept_steps(self.config)
         self.step = runs[0].step
         specs = [run.spec for run in runs]
         self.learner = learner_of(
@@ -94,6 +110,7 @@ class Ensemble:
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
+        self.kept = kept_steps(self.config, self.parameters.values.shape[1])
         self.optimizer = Optimizer([spec.train for spec in specs], self.parameters)
         self.generators = [
             torch.Generator(device).manual_seed(spec.train.seed + 1) for spec in specs
@@ -112,16 +129,30 @@ class Ensemble:
         self.captured: Captured | None = None
 
     # --- state ------------------------------------------------------------------------------------
-    def _load(self, model: int, state: dict[str, Any]) -> None:
-        self.parameters.values.data[model] = state["values"].to(self.parameters.values)
-        for name, value in state.get("optimizer", state.get("optimiser", {})).items():
-            self.optimizer.state[name][model] = value.to(self.parameters.values)
+    def _load(self, model: int, state: State) -> None:
+        values, optimizer = self.parameters.values, self.optimizer.state
+        fits = state["values"].shape == values[model].shape and all(
+            name in optimizer and value.shape == optimizer[name][model].shape
+            for name, value in state["optimizer"].items()
+        )
+        if not fits or not set(optimizer) <= set(state["optimizer"]):
+            raise RunError(
+                f"{self.runs[model].path}/{state['file']}: damaged: its tensors do not fit the "
+                "run; delete it and --resume starts this run anew"
+            )
+        values.data[model] = state["values"].to(values)
+        for name, value in state["optimizer"].items():
+            optimizer[name][model] = value.to(values)
         self.generators[model].set_state(state["generator"])
-        self.stale_evaluations[model] = state.get("stale_evaluations", state.get("still", 0))
+        self.stale_evaluations[model] = state["stale_evaluations"]
 
-    def _state(self, model: int) -> dict[str, Any]:
+    def _state(self, model: int) -> State:
+        run = self.runs[model]
         return {
             "step": self.step,
+            "status": run.status,
+            "error": run.error,
+            "ensemble": self.identifier,
             "values": self.parameters.values[model].detach().cpu().clone(),
             "optimizer": {
                 name: value[model].cpu().clone() for name, value in self.optimizer.state.items()
@@ -129,6 +160,16 @@ class Ensemble:
             "generator": self.generators[model].get_state(),
             "stale_evaluations": self.stale_evaluations[model],
         }
+
+    def commit(self) -> None:
+        """Make this step the one that all models go on from, in two phases (see `RunDirectory`)."""
+        active = [(run, self._state(model)) for model, run in enumerate(self.runs) if run.path]
+        entries = [(run.directory, state) for run, state in (*self.left, *active) if run.directory]
+        for directory, state in entries:
+            directory.prepare({**state, "commit": self.step})
+        for directory, _ in entries:
+            directory.commit()
+        self.left = []
 
     def _open_streams(self) -> list[Iterator[Batch]]:
         """Streams of training batches; models that share task and data seed share one."""
@@ -195,27 +236,38 @@ class Ensemble:
                 self._evaluate()
             while self.runs and self.step < self.config.steps and not interrupted.is_set():
                 losses.append(self.advance())
-                if len(losses) >= every or self._due():
+                if len(losses) >= every or self._due() or self.step in self.kept:
                     self._check(losses)
                     losses = []
                 if self.runs and self._due():
                     self._evaluate()
+                else:
+                    self._keep()
                 now = time.monotonic()
                 if now - saved > STATE_SECONDS and self.runs:
-                    self._save_states()
+                    self.commit()
                     saved = now
                 if self.progress and now - shown > 0.2 and self.runs:
                     self._report()
                     shown = now
+        if losses and self.runs:
+            self._check(losses)
+        status = "interrupted" if self.step < self.config.steps else "finished"
         for model in range(len(self.runs)):
-            self._finish(model, "interrupted" if self.step < self.config.steps else "finished")
+            self._finish(model, status)
+        self.runs = []
+        self.commit()
 
     def _due(self) -> bool:
-        return (
-            self.step % self.config.evaluate_every == 0
-            or self.step == self.config.steps
-            or self.step in self.kept
-        )
+        evaluated = self.config.checkpoints in ("log", "linear") and self.step in self.kept
+        last = self.step == self.config.steps
+        return evaluated or last or self.step % self.config.evaluate_every == 0
+
+    def _keep(self) -> None:
+        """Keep a checkpoint of every model where this step is one of those to keep."""
+        if self.step in self.kept:
+            for model, run in enumerate(self.runs):
+                run.keep_checkpoint(self.step, self.parameters.weights(model))
 
     def _check(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
@@ -231,6 +283,7 @@ class Ensemble:
                 f"not finite, first in {place}; try a smaller lr, or clip"
             )
             run.status, run.step = "failed", step
+            self.left.append((run, {**self._state(model), "step": step}))
         self.drop_models(bad)
 
     def _evaluate(self) -> None:
@@ -238,12 +291,12 @@ class Ensemble:
         seeds = [run.spec.data_seed for run in self.runs]
         rows = self.learner.evaluate(self.parameters.views, seeds, self.config.eval_examples)
         done = []
-        for model, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
-            before = run.metrics[-1] if run.metrics else {}
+        before = [run.final for run in self.runs]
+        for run, row in zip(self.runs, rows, strict=True):
             run.record({"step": self.step, **row})
-            if self.step in self.kept:
-                run.keep_checkpoint(self.step, self.parameters.weights(model))
-            if self._stops(model, before, row):
+        self._keep()
+        for model, row in enumerate(rows):
+            if self._stops(model, before[model], row):
                 done.append(model)
         if self.progress:
             self._report()
@@ -277,15 +330,11 @@ class Ensemble:
         )
         self.progress(Progress(self.step, self.config.steps, means, len(rows)))
 
-    def _save_states(self) -> None:
-        for model, run in enumerate(self.runs):
-            run.save_state(self._state(model))
-
     def _finish(self, model: int, status: str) -> None:
         run = self.runs[model]
         run.status = status
         run.save_last(self.step, self.parameters.weights(model))
-        run.save_state(self._state(model))
+        self.left.append((run, self._state(model)))
 
     def drop_models(self, gone: Sequence[int]) -> None:
         if not gone:
@@ -314,28 +363,6 @@ def _kept(keep: float, like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that a step is never cut in two; the second one
-    interrupts as usual.
-    """
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def first(number: int, frame: FrameType | None) -> None:
-        event.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
     """TensorFloat-32 inside, where asked for; as before afterwards."""
     before = torch.get_float32_matmul_precision()
@@ -345,3 +372,31 @@ def _precision(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def train_part(
+    runs: Sequence[Run],
+    ensemble: str,
+    device: torch.device,
+    progress: Callable[[Progress], None] | None = None,
+    resume: bool = False,
+) -> None:
+    """Train the runs of one part of a plan; each then holds what became of it.
+
+    Args:
+        runs: in the order of the plan; ensemble: the part's identifier.
+        resume: whether a directory may hold its run already.
+
+    Raises:
+        RunError: a directory holds something else, is damaged, or another process writes there.
+    """
+    with contextlib.ExitStack() as locks:
+        for run in runs:
+            if run.directory is not None:
+                run.directory.check(run.spec.to_dict(), resume)
+                locks.enter_context(run.directory.lock())
+        for group in open_runs(runs, ensemble, resume):
+            trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
+            trained.train()
+            if any(run.status == "interrupted" for run in group.runs):
+                return

@@ -9,7 +9,6 @@ directories, and sends its progress line by line.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import pickle
@@ -22,9 +21,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from mechint.errors import MechintError, NonFiniteError
-from mechint.training.run_directory import Run, Spec
-from mechint.training.trainer import Progress, interruptible
+import torch
+
+from mechint.errors import MechintError
+from mechint.training.interrupt import SIGNALS, interruptible
+from mechint.training.plan import Part
+from mechint.training.run import Run, Spec
+from mechint.training.trainer import Progress, train_part
 
 Message = dict[str, Any]
 """From a worker: the fields of a Progress; or "done", status and error of every run; or "error",
@@ -59,11 +62,11 @@ class Worker:
             self._inbox.put((self, json.loads(line)))
         self._inbox.put((self, None))
 
-    def submit(self, part: int, specs: Sequence[Spec]) -> None:
-        """Let it train these runs, part number `part` of the work."""
+    def submit(self, part: int, specs: Sequence[Spec], ensemble: str, resume: bool) -> None:
+        """Let it train these runs, part number `part` of the plan."""
         assert self.process.stdin is not None
         self.part = part
-        pickle.dump(list(specs), self.process.stdin)
+        pickle.dump((list(specs), ensemble, resume), self.process.stdin)
         self.process.stdin.flush()
 
     def stop(self) -> None:
@@ -85,30 +88,34 @@ class Worker:
 
 
 def train_in_processes(
-    parts: Sequence[Sequence[Run]], n: int, progress: Callable[[Progress], None] | None
+    parts: Sequence[Part],
+    runs: Sequence[Run],
+    resume: bool,
+    n: int,
+    progress: Callable[[Progress], None] | None = None,
+    done: Callable[[Part], None] | None = None,
 ) -> None:
-    """Train every part, opened runs of one shape that have directories, by `n` workers; each run
-    then holds what became of it.
+    """Train every part of a plan by `n` workers; each run then holds what became of it.
 
-    Ctrl-C is passed on; when every worker has saved its states, this returns with runs that are
-    "interrupted".
+    Ctrl-C and SIGTERM are passed on; when every worker has committed its states, this returns with
+    runs that are "interrupted".
 
     Raises:
-        MechintError: a worker could not go on; what it trained goes on from its last saved state
-            the next time.
+        MechintError: a worker could not go on; what it trained goes on from its last committed
+            state the next time.
     """
     inbox: queue.Queue[tuple[Worker, Message | None]] = queue.Queue()
     waiting = deque(enumerate(parts))
 
-    def hand_out(worker: Worker) -> None:
+    def submit_next(worker: Worker) -> None:
         number, part = waiting.popleft()
-        worker.submit(number, [run.spec for run in part])
+        worker.submit(number, [runs[i].spec for i in part.members], part.ensemble, resume)
 
     with interruptible() as interrupted:
         workers = [Worker(inbox) for _ in range(min(n, len(parts)))]
         try:
             for worker in workers:
-                hand_out(worker)
+                submit_next(worker)
             while any(worker.part is not None for worker in workers):
                 if interrupted.is_set():
                     waiting.clear()
@@ -116,25 +123,27 @@ def train_in_processes(
                         worker.stop()
                 with contextlib.suppress(queue.Empty):
                     worker, message = inbox.get(timeout=0.1)
-                    handle_message(worker, message, parts, interrupted.is_set(), progress)
-                    if worker.part is None and waiting:
-                        hand_out(worker)
+                    number = worker.part
+                    handle_message(worker, message, parts, runs, interrupted.is_set(), progress)
+                    if worker.part is None and number is not None:
+                        if done is not None and message is not None:
+                            done(parts[number])
+                        if waiting:
+                            submit_next(worker)
         finally:
             for worker in workers:
                 worker.close()
-    for run in itertools.chain(*parts):
-        if run.status in ("waiting", "running"):
-            run.status = "interrupted"
 
 
 def handle_message(
     worker: Worker,
     message: Message | None,
-    parts: Sequence[Sequence[Run]],
+    parts: Sequence[Part],
+    runs: Sequence[Run],
     interrupted: bool,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    """What a worker said of its part: where it stands, what became of the runs, or that it cannot
+    """What a worker sent of its part: where it stands, what became of the runs, or that it cannot
     go on.
     """
     if worker.part is None:
@@ -151,18 +160,16 @@ def handle_message(
         if progress:
             progress(Progress(**message, part=worker.part))
     else:
-        for run, (status, error) in zip(parts[worker.part], message["done"], strict=True):
-            run.open(resume=True)
-            run.status, run.error = status, error
+        for index, (status, error) in zip(parts[worker.part].members, message["done"], strict=True):
+            runs[index].load()
+            runs[index].status, runs[index].error = status, error
         worker.part = None
 
 
 def work(source: IO[bytes], send: Callable[[Message], None]) -> None:
-    """Train the lists of specs that come from `source` until it ends; without its parent a worker
-    does not go on.
+    """Train the parts that come from `source` until it ends; a worker does not outlive its
+    parent by more than one report.
     """
-    from mechint.training import train_many
-
     parent = os.getppid()
 
     def progress(now: Progress) -> None:
@@ -170,25 +177,25 @@ def work(source: IO[bytes], send: Callable[[Message], None]) -> None:
             os._exit(1)
         send({"step": now.step, "steps": now.steps, "metrics": now.metrics, "models": now.models})
 
-    for specs in _lists(source):
+    for specs, ensemble, resume in _parts(source):
+        runs = [Run(spec) for spec in specs]
         try:
-            runs = train_many(specs, resume=True, progress=progress)
-        except NonFiniteError as error:
-            send({"done": [("failed", str(error))]})
+            train_part(runs, ensemble, torch.device("cpu"), progress, resume)
         except MechintError as error:
             send({"error": str(error)})
         else:
             send({"done": [(run.status, run.error) for run in runs]})
 
 
-def _lists(source: IO[bytes]) -> Iterator[list[Spec]]:
+def _parts(source: IO[bytes]) -> Iterator[tuple[list[Spec], str, bool]]:
     with contextlib.suppress(EOFError):
         while True:
             yield pickle.load(source)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an ensemble in training listens for itself
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # an ensemble in training listens for itself
     lines = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what anybody prints is not for the parent
     work(sys.stdin.buffer, lambda message: print(json.dumps(message), file=lines))

@@ -149,12 +149,12 @@ def test_retention_compares_widths_and_gaps() -> None:
 
 @pytest.mark.parametrize("size", ["smoke", "laptop", "full"])
 def test_arms_train_as_one_ensemble(size: str) -> None:
-    from mechint.training import _shape
+    from mechint.training.plan import shape_of
 
     planned = find_study("capacity").runs(size)
     assert len({one.name for one in planned}) == len(planned)
     for arm in ("phase", "staircase", "complexity"):
-        assert len({_shape(one.spec) for one in planned if one.labels["arm"] == arm}) == 1
+        assert len({shape_of(one.spec) for one in planned if one.labels["arm"] == arm}) == 1
     assert {one.labels["width"] for one in planned if one.labels["arm"] == "phase"} >= {
         min(capacity.BUDGETS[size].widths)
     }

@@ -134,9 +134,7 @@ def _seconds_a_step(one: Planned, device: str) -> float:
 def _steps_left(spec: Spec) -> int:
     """Steps that a run has still to make, from what its directory holds."""
     assert spec.out is not None
-    run = Run(spec)
-    if (spec.out / "config.json").exists():
-        run.open(resume=True)
+    run = Run(spec).load()
     return 0 if run.status in ("finished", "stopped") else spec.train.steps - run.step
 
 

@@ -1,0 +1,67 @@
+"""One writer per directory: a lock that dies with the process that holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from mechint.errors import RunError
+from mechint.files import make_directory, write_error
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
+
+def clear_partial(directory: Path) -> None:
+    """Remove what killed writers left half-written in `directory`; only its one writer may ask."""
+    for left in directory.glob(".*.part"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+@contextlib.contextmanager
+def locked(directory: str | Path) -> Iterator[None]:
+    """Be the one writer of `directory` (which is made) while the block runs.
+
+    The lock is `flock` on DIR/.lock, so it dies with its holder, however that ends. On NFS the
+    kernel turns it into a lock on the server, which other machines see; where a file system keeps
+    no locks, a warning says so and the block runs without one.
+
+    Raises:
+        RunError: another process holds it; the message names that process.
+    """
+    directory = make_directory(directory)
+    if fcntl is None:
+        yield
+        return
+    path = directory / ".lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise write_error(path, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            raise RunError(
+                f"{directory}: {holder} is writing there; wait until it has ended, or choose "
+                "another directory"
+            ) from error
+        except OSError as error:
+            warnings.warn(
+                f"{directory}: the file system keeps no locks ({error.strerror}); make sure that "
+                "one process writes there",
+                stacklevel=3,
+            )
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+        yield
+    finally:
+        os.close(descriptor)

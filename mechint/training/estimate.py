@@ -1,0 +1,196 @@
+"""How much memory and time a run will take, said before it takes them.
+
+The bytes of one model also decide how many train as one ensemble, so they are a function of the
+configuration and the data alone, never of the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from mechint.config import ModelConfig, Settings
+from mechint.errors import MechintError
+from mechint.task import FiniteTask
+from mechint.training.run import Run, Spec
+
+SAMPLE = 256
+"""Examples whose layout is made to estimate that of a whole batch."""
+
+TIMED_STEPS = 4
+SLOW = 5.0
+"""Seconds from which one step, with what comes before it, is estimate enough."""
+
+
+def parameter_count(config: Settings) -> int:
+    """Numbers in the weights of a model of `config`, counted without making them.
+
+    >>> parameter_count(ModelConfig(d_model=128, d_vocab=114, d_vocab_out=113))
+    227313
+    """
+    if isinstance(config, ModelConfig):
+        per_block = 4 * config.n_heads * (config.d_head or 0) * config.d_model
+        per_block += 0 if config.attn_only else 2 * config.d_model * (config.d_mlp or 0)
+        rough = config.n_layers * per_block
+        if rough > 1 << 40:  # not even the list of their shapes is worth making
+            return rough
+        from mechint.models.transformer import parameter_shapes
+
+        return sum(math.prod(shape) for shape in parameter_shapes(config).values())
+    from mechint.models.linear_bottleneck import LinearBottleneckConfig
+    from mechint.models.two_layer import TwoLayerConfig
+
+    if isinstance(config, LinearBottleneckConfig):
+        columns = config.columns or config.width
+        decoders = 0 if config.decoder == "optimal" else config.n_tasks * columns * config.n_out
+        return config.n * columns + decoders
+    assert isinstance(config, TwoLayerConfig)
+    return (config.neurons or config.width) * config.d
+
+
+def weight_bytes(spec: Spec) -> int:
+    """Bytes of one model's weights, gradient and optimizer state."""
+    train = spec.train
+    copies = 6 + (train.grokfast_window if train.grokfast == "ma" else 0)
+    return (8 if train.precision == "float64" else 4) * copies * parameter_count(spec.model)
+
+
+def batch_numbers(spec: Spec) -> int:
+    """Numbers in the tokens of one training batch, at most."""
+    task, size = spec.task, spec.train.batch_size
+    if isinstance(task, FiniteTask):
+        whole = math.prod(task.grid)
+        return (whole if size is None else min(size, whole)) * task.n_ctx
+    return (size or 1) * max(1, task.n_ctx)
+
+
+def model_bytes(spec: Spec) -> int:
+    """Bytes that training one model takes, estimated: weights, optimizer, and the activations that
+    one step keeps for its backward.
+    """
+    return weight_bytes(spec) + _activation_bytes(spec)
+
+
+def _activation_bytes(spec: Spec) -> int:
+    task, config = spec.task, spec.model
+    if task.model_kind == "transformer":
+        assert isinstance(config, ModelConfig)
+        return _transformer_bytes(spec, config)
+    if spec.train.batch_size is None:  # the exact population loss
+        return 8 * parameter_count(config)
+    return 24 * spec.train.batch_size * (task.n_ctx + task.d_vocab_out) + 8 * parameter_count(
+        config
+    )
+
+
+def _transformer_bytes(spec: Spec, config: ModelConfig) -> int:
+    from mechint.training.compact import compact, stack
+
+    task, size = spec.task, spec.train.batch_size
+    if isinstance(task, FiniteTask):
+        n = len(task.split(spec.data_seed)["train"])
+        n = n if size is None else min(n, size)
+        batch = next(task.stream("train", spec.data_seed, min(n, SAMPLE)))
+    else:
+        n = size or 1
+        batch = task.sample(min(n, SAMPLE), 0, "train")
+    prepared = compact(stack([batch]), config)
+    wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
+    pairs = sum(
+        gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3
+        for gather in prepared.layout.blocks or ()
+    )
+    numbers = (
+        config.depth * prepared.rows * wide
+        + pairs
+        + 3 * prepared.targets.shape[1] * config.d_vocab_out
+    )
+    return 8 * math.ceil(numbers * n / len(batch))
+
+
+# --- the machine ----------------------------------------------------------------------------------
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    import os
+
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_fits(spec: Spec, limit: int) -> None:
+    """MechintError where one model's weights or its batch alone need more than `limit` bytes; found
+    without making them.
+    """
+    needed = weight_bytes(spec) + 8 * batch_numbers(spec)
+    if needed > limit:
+        raise does_not_fit(spec, needed, limit)
+
+
+def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
+    """What to say of a run that needs more memory than there is."""
+    return MechintError(
+        f"train: one model of {spec.task.name} needs about {needed / 2**30:.3g} GiB and "
+        f"{limit / 2**30:.3g} GiB are free; make the model or its batch smaller"
+    )
+
+
+def seconds_per_step(spec: Spec, device: torch.device) -> float:
+    """Seconds that one step of one model takes, from a few steps timed now."""
+    from mechint.training.trainer import Ensemble
+
+    train = dataclasses.replace(
+        spec.train,
+        steps=1 + TIMED_STEPS,
+        evaluate_every=1 + TIMED_STEPS,
+        eval_examples=2,
+        checkpoints="none",
+    )
+    run = Run(dataclasses.replace(spec, train=train, out=None))
+    ensemble = Ensemble([run], [None], device)
+
+    def timed(steps: int) -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            losses = ensemble.advance()
+        losses.cpu()
+        return time.perf_counter() - started
+
+    first = timed(1)
+    return first if first > SLOW else timed(TIMED_STEPS) / TIMED_STEPS
+
+
+def estimate_seconds(specs: Sequence[Spec], device: torch.device) -> float:
+    """Seconds that the runs take one by one on this machine; together they take less.
+
+    One run of each kind is timed for a few steps, at most `KINDS` kinds of them; the others are
+    taken to cost in proportion to their memory.
+    """
+    from mechint.training.plan import shape_of
+
+    kinds: dict[str, list[Spec]] = {}
+    for spec in specs:
+        kinds.setdefault(shape_of(spec), []).append(spec)
+    chosen = sorted(kinds.values(), key=lambda some: -model_bytes(some[0]))
+    timed = chosen if len(chosen) <= KINDS else chosen[:: math.ceil(len(chosen) / KINDS)]
+    seconds = {id(some): seconds_per_step(some[0], device) for some in timed}
+    per_byte = sum(seconds.values()) / max(1, sum(model_bytes(some[0]) for some in timed))
+    return sum(
+        seconds.get(id(some), per_byte * model_bytes(some[0]))
+        * sum(spec.train.steps for spec in some)
+        for some in kinds.values()
+    )
+
+
+KINDS = 4

@@ -1,0 +1,98 @@
+"""What trains together: a function of the runs that are asked for, and of nothing else.
+
+Runs of one shape are cut, in their order, into ensembles of equal size that need at most `TILE`
+bytes each. Neither cores, nor workers, nor free memory, nor what is finished already has a say, so
+that the same plan gives the same bits wherever and however often it is stopped. `TILE` keeps the
+activations of a step near the caches, where larger ensembles gain nothing, and leaves several
+ensembles for several workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mechint.task import FiniteTask
+from mechint.training.estimate import does_not_fit, model_bytes
+from mechint.training.optimizer import PER_MODEL_FIELDS
+from mechint.training.run import Spec
+
+INIT_FIELDS = ("init_mode", "initializer_range", "embed_std", "width")
+"""Fields of a model's configuration that change its initial weights and not its shape."""
+
+TILE = {"cpu": 1 << 28, "cuda": 1 << 34}
+"""Bytes that one ensemble may need, by the kind of device."""
+
+MOST = 128
+"""Models that one ensemble may have."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs that train as one ensemble.
+
+    members: their places in the plan; bytes: what one of them needs, estimated; ensemble: an
+    identifier that depends on the members' configurations alone.
+    """
+
+    members: tuple[int, ...]
+    bytes: int
+    ensemble: str
+
+    def work(self, steps: int) -> int:
+        """What training `steps` steps costs, in a unit of its own."""
+        return self.bytes * len(self.members) * steps
+
+
+def partition(specs: Sequence[Spec], device: str = "cpu", memory: int | None = None) -> list[Part]:
+    """The ensembles of a plan, largest work first.
+
+    Args:
+        specs: the runs; device: "cpu" or "cuda".
+        memory: bytes that one ensemble may need in place of `TILE`, as a part of the plan.
+
+    Raises:
+        MechintError: one model needs more than `memory`.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, spec in enumerate(specs):
+        groups.setdefault(shape_of(spec), []).append(index)
+    limit = TILE[device] if memory is None else memory
+    parts = []
+    for members in groups.values():
+        needed = model_bytes(specs[members[0]])
+        if memory is not None and needed > memory:
+            raise does_not_fit(specs[members[0]], needed, memory)
+        portions = -(-len(members) // max(1, min(MOST, limit // needed)))
+        size = -(-len(members) // portions)
+        for start in range(0, len(members), size):
+            some = tuple(members[start : start + size])
+            parts.append(Part(some, needed, identifier([specs[i] for i in some])))
+    return sorted(parts, key=lambda part: -part.work(specs[part.members[0]].train.steps))
+
+
+def identifier(specs: Sequence[Spec]) -> str:
+    """Names an ensemble by its members' configurations, in order."""
+    text = json.dumps([spec.to_dict() for spec in specs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def shape_of(spec: Spec) -> str:
+    """What runs of one ensemble have in common, as text."""
+    task, alone = spec.task, spec.task.model_kind != "transformer"
+    outputs = [output.n_classes for output in task.outputs]
+    parameters = task.to_dict() if alone else [task.n_ctx, task.d_vocab, outputs]
+    model = {name: value for name, value in spec.model.to_dict().items() if name not in INIT_FIELDS}
+    train = spec.train.to_dict()
+    training = {name: value for name, value in train.items() if name not in PER_MODEL_FIELDS}
+    return json.dumps([task.name, parameters, model, training, _split_sizes(spec)])
+
+
+def _split_sizes(spec: Spec) -> list[int]:
+    """Sizes of a finite task's training and test set: an ensemble stacks them to evaluate, and to
+    train on all at once.
+    """
+    split = spec.task.split(spec.data_seed) if isinstance(spec.task, FiniteTask) else {}
+    return [len(split[name]) for name in ("train", "test") if name in split]

@@ -1,0 +1,166 @@
+"""A run: what was asked for, and what came out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from mechint.checkpoints import save_checkpoint
+from mechint.config import Settings, TrainConfig
+from mechint.task import Task
+from mechint.training.run_directory import RunDirectory, State
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+STATUS = ("waiting", "running", "finished", "stopped", "interrupted", "failed")
+DONE = ("finished", "stopped", "failed")
+"""A run with this status trains no further: the same steps would give the same end."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run as asked for: a task, an architecture, how it is trained, and where it goes.
+
+    out: the run directory; None keeps the run in memory.
+    """
+
+    task: Task
+    model: Settings
+    train: TrainConfig
+    out: Path | None = None
+
+    @property
+    def data_seed(self) -> int:
+        """Seed of the split and of the order of examples."""
+        return self.train.seed if self.train.data_seed is None else self.train.data_seed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Task, model and training as JSON values."""
+        task = {"name": self.task.name, "parameters": self.task.to_dict()}
+        return {"task": task, "model": self.model.to_dict(), "train": self.train.to_dict()}
+
+
+@dataclass
+class Run:
+    """One run and what is known of it.
+
+    metrics: one row per evaluation, each with "step"; status: one of `STATUS`; error: why it
+    failed; weights: the last ones; series: step → weights of the kept checkpoints, where the run
+    has no directory.
+    """
+
+    spec: Spec
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    status: str = "waiting"
+    error: str = ""
+    step: int = 0
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    series: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        place = "in memory" if self.path is None else str(self.path)
+        return (
+            f"Run({self.spec.task.name}, seed {self.spec.train.seed}, {self.status} at step "
+            f"{self.step}, {place})"
+        )
+
+    @property
+    def path(self) -> Path | None:
+        return self.spec.out
+
+    @property
+    def directory(self) -> RunDirectory | None:
+        """The files of the run; None where it is kept in memory."""
+        return None if self.spec.out is None else RunDirectory(self.spec.out)
+
+    @property
+    def final(self) -> dict[str, Any]:
+        """The last evaluation."""
+        return self.metrics[-1] if self.metrics else {}
+
+    def load(self) -> Run:
+        """Take step, status and metrics from the directory, which stays as it is.
+
+        Raises:
+            RunError: the directory holds another run, or a damaged one.
+        """
+        directory = self.directory
+        if directory is not None and directory.check(self.spec.to_dict(), resume=True):
+            self.take(directory.states()[0] if directory.has_committed else None)
+        return self
+
+    def take(self, state: State | None) -> None:
+        """Be where `state` is, with the metrics up to there; None is the start."""
+        assert self.directory is not None
+        if state is None:
+            self.step, self.status, self.error, self.metrics = 0, "waiting", "", []
+            return
+        self.step, self.status, self.error = state["step"], state["status"], state["error"]
+        self.metrics = self.directory.metrics_until(state)
+
+    def subject(self, **options: Any) -> Subject:
+        """The trained model as a Subject; `options` as in `mechint.Subject`."""
+        if self.path is not None:
+            from mechint.checkpoints import load_checkpoint
+
+            return load_checkpoint(self.path).subject(**options)
+        from mechint.models import build
+        from mechint.subject import Subject
+
+        model = build(self.spec.model, seed=self.spec.train.seed)
+        model.load_weights(self.weights)
+        provenance = {
+            "path": f"a run of {self.spec.task.name}, seed {self.spec.train.seed}",
+            "format": "memory",
+            "step": self.step,
+            "metrics": self.final,
+        }
+        series = {step: (lambda kept=kept: kept) for step, kept in self.series.items()}
+        return Subject(
+            model.eval(),
+            self.spec.task,
+            provenance=provenance,
+            series=series,
+            split_seed=self.spec.data_seed,
+            **options,
+        )
+
+    # --- what training hands over -----------------------------------------------------------------
+    def record(self, row: dict[str, Any]) -> None:
+        """Append one evaluation."""
+        self.metrics.append(row)
+        if self.directory is not None:
+            self.directory.append_metrics(row)
+
+    def keep_checkpoint(self, step: int, weights: dict[str, Tensor]) -> None:
+        """Keep the weights of `step` in the series of the run."""
+        if self.path is None:
+            self.series[step] = weights
+        else:
+            self._save(self.path / "checkpoints" / f"step-{step:08d}.pt", step, weights, False)
+
+    def save_last(self, step: int, weights: dict[str, Tensor]) -> None:
+        """Write ckpt.pt."""
+        self.step, self.weights = step, weights
+        if self.path is not None:
+            self._save(self.path / "ckpt.pt", step, weights)
+
+    def _save(
+        self, path: Path, step: int, weights: dict[str, Tensor], durable: bool = True
+    ) -> None:
+        spec = self.spec
+        save_checkpoint(
+            path,
+            config=spec.model,
+            weights=weights,
+            task=spec.task,
+            step=step,
+            metrics=self.final,
+            train=spec.train,
+            seed=spec.data_seed,
+            durable=durable,
+        )

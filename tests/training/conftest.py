@@ -1,0 +1,132 @@
+"""What the tests of killed and resumed runs share: a tiny run, its files, and forked children."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import tasks
+from mechint.training import Run, train
+
+KILLED = 9
+"""Exit status of a child that ended at a crash point."""
+
+
+def tiny(out: Path, seeds: tuple[int, ...] = (4,), resume: bool = False, **training) -> list[Run]:
+    """A run of 30 steps with dropout, minibatches, a gradient filter and kept checkpoints."""
+    return train(
+        tasks.make("modular-arithmetic", p=5, train_fraction=0.6),
+        {"d_model": 8, "n_heads": 1, "d_mlp": 8, "dropout": 0.2},
+        {
+            "steps": 30,
+            "evaluate_every": 15,
+            "batch_size": 4,
+            "grokfast": "ema",
+            "checkpoints": "linear",
+            "n_checkpoints": 1,
+            **training,
+        },
+        seeds=seeds,
+        out=out,
+        resume=resume,
+    )
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Every file of a run or of several, by its path; locks are no part of them."""
+    found = {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+    assert not [name for name in found if name.endswith(".part") or "state.next" in name]
+    return found
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Do `work` in a forked child; its exit status, 0 when it came to its end."""
+    with warnings.catch_warnings():  # newer Pythons warn of forks beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch.set_num_threads(1)  # no thread of the parent's pool lives here
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def at_every_write(root: Path, act: Callable[[str], None]) -> None:
+    """Call `act` with the path before anything below `root` is opened to be written, made, renamed,
+    cut or removed by this process, from now on.
+    """
+    writes = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"}
+
+    def hook(event: str, arguments: tuple) -> None:
+        if event not in writes or not str(arguments[0]).startswith(str(root)):
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+        act(f"{event} {arguments[0]}")
+
+    sys.addaudithook(hook)
+
+
+def exit_at_write(number: int, root: Path) -> None:
+    """End this process before the `number`-th write below `root`."""
+    seen = itertools.count(1)
+    at_every_write(root, lambda _: os._exit(KILLED) if next(seen) == number else None)
+
+
+def snapshots_at_writes(root: Path, into: Path) -> None:
+    """Copy `root` as a kill would leave it at each write: to ``into/0001`` and so on, once each."""
+    seen, numbers = set(), itertools.count(1)
+
+    def copy(event: str) -> None:
+        place = into / f"{next(numbers):04d}"
+        if root.exists():
+            shutil.copytree(root, place)
+        else:
+            place.mkdir(parents=True)
+        if event.startswith("open") and event.endswith("metrics.jsonl"):
+            directory = place / Path(event.removeprefix("open ")).relative_to(root).parent
+            with (directory / "metrics.jsonl").open("a") as file:
+                file.write('{"step')  # cut short
+        content = tuple(
+            (str(path.relative_to(place)), path.read_bytes() if path.is_file() else b"")
+            for path in sorted(place.rglob("*"))
+        )
+        if hash(content) in seen:
+            shutil.rmtree(place)
+        seen.add(hash(content))
+
+    at_every_write(root, copy)
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock by which an ensemble commits its states every twelfth step, and a disk that nobody
+    waits for: a killed process loses nothing that it wrote.
+    """
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    now = 0.0
+
+    def monotonic() -> float:
+        nonlocal now
+        now += 1.75
+        return now
+
+    monkeypatch.setattr("mechint.training.trainer.time", types.SimpleNamespace(monotonic=monotonic))
+    yield
