@@ -8,7 +8,9 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mechint.config.settings import shown
 from mechint.errors import ParameterError, UnknownNameError
+from mechint.registry import PROBES
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -20,13 +22,45 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise ParameterError(f"--set {text!r}: expected name=value")
+        raise ParameterError(f"--set {shown(text)}: expected name=value")
+    return name.strip(), parse_value(value, f"--set {shown(name.strip())}")
+
+
+def parse_value(text: str, where: str) -> Any:
+    """A value as it is written on the command line: JSON where it is JSON, as text otherwise.
+
+    Raises:
+        ParameterError: `where` and why: a number of thousands of digits, or brackets nested too
+            deep.
+    """
+    words = {"none": None, "None": None, "True": True, "False": False}
     try:
-        return name.strip(), json.loads(value, parse_constant=lambda word: word)
+        value = json.loads(text, parse_constant=lambda word: word)
     except json.JSONDecodeError:
-        return name.strip(), {"none": None, "None": None, "True": True, "False": False}.get(
-            value.strip(), value.strip()
-        )
+        return words.get(text.strip(), text.strip())
+    except ValueError as error:
+        raise ParameterError(f"{where}: a number of {len(text)} digits; expected fewer") from error
+    except RecursionError as error:
+        raise ParameterError(f"{where}: brackets nest too deep") from error
+    if _depth(value) > DEEPEST:
+        raise ParameterError(f"{where}: brackets nest deeper than {DEEPEST} levels")
+    return value
+
+
+DEEPEST = 16
+"""Levels of lists and mappings within each other in a value."""
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and mappings nest in `value`, counted up to one beyond `DEEPEST`."""
+    level, depth = [value], 0
+    while depth <= DEEPEST:
+        inner = [v for v in level if isinstance(v, list | dict)]
+        if not inner:
+            break
+        level = [w for v in inner for w in (v.values() if isinstance(v, dict) else v)]
+        depth += 1
+    return depth
 
 
 def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[str, Any]]:
@@ -56,6 +90,10 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
             result[target][rest] = _listed(targets[target], rest, value)
             continue
         owners = [target for target, names in fields.items() if name in names]
+        if not owners and rest and target in PROBES:
+            raise ParameterError(
+                f"--set {name}: the probe {target} is not asked for; add --probe {target}"
+            )
         if not owners:
             raise UnknownNameError.of(
                 "parameter", name, {field for names in fields.values() for field in names}

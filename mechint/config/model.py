@@ -8,6 +8,9 @@ import math
 from mechint.config.settings import Settings, setting
 from mechint.errors import ParameterError
 
+DEEPEST = 4096
+"""Blocks that a forward may pass through."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Settings):
@@ -20,38 +23,42 @@ class ModelConfig(Settings):
     the classes of all output groups together.
     """
 
-    n_layers: int = setting(1, "blocks with weights of their own", low=1)
-    d_model: int = setting(128, "width of the residual stream", low=1)
-    n_heads: int = setting(4, "attention heads a block", low=1)
-    d_head: int | None = setting(None, "width of a head; d_model / n_heads when none", low=1)
-    d_mlp: int | None = setting(None, "neurons of a feed-forward layer; 4 d_model when none", low=1)
-    n_ctx: int = setting(3, "positions", low=1)
-    d_vocab: int = setting(114, "tokens read", low=1)
-    d_vocab_out: int = setting(113, "classes answered, all output groups together", low=1)
+    n_layers: int = setting(1, "blocks with weights of their own", low=1, high=1000)
+    d_model: int = setting(128, "width of the residual stream", low=1, high=2**16)
+    n_heads: int = setting(4, "attention heads per block", low=1, high=4096)
+    d_head: int | None = setting(
+        None, "width of a head; d_model / n_heads when none", low=1, high=2**16
+    )
+    d_mlp: int | None = setting(None, "neurons per MLP; 4 d_model when none", low=1, high=2**20)
+    n_ctx: int = setting(3, "positions", low=1, high=2**20)
+    d_vocab: int = setting(114, "tokens read", low=1, high=2**22)
+    d_vocab_out: int = setting(
+        113, "classes answered, all output groups together", low=1, high=2**22
+    )
     act_fn: str = setting(
-        "relu", "activation of the feed-forward layer", choices=("relu", "gelu", "gelu_new", "silu")
+        "relu", "activation of the MLP", choices=("relu", "gelu", "gelu_new", "silu")
     )
     normalization_type: str | None = setting(
         None, "layer norm: with weights, without, or none", choices=("LN", "LNPre")
     )
-    attn_only: bool = setting(False, "no feed-forward layers")
+    attn_only: bool = setting(False, "no MLPs")
     attention_dir: str = setting(
         "causal", "what a position may attend to", choices=("causal", "bidirectional")
     )
-    use_bias: bool = setting(True, "biases in attention, feed-forward and unembedding")
-    n_loops: int = setting(1, "how often the blocks are applied, weights tied", low=1)
+    use_bias: bool = setting(True, "biases in attention, MLP and unembedding")
+    n_loops: int = setting(1, "how often the blocks are applied, weights tied", low=1, high=1000)
     attention_rate: float = setting(
         1.0, "share of softmax attention in the mix with constant attention", low=0, high=1
     )
     dropout: float = setting(
         0.0,
-        "dropout on the output of attention and feed-forward, in training only",
+        "dropout on the output of attention and MLP, in training only",
         low=0,
         high=0.999,
     )
-    eps: float = setting(1e-5, "epsilon of layer norm", low=0)
+    eps: float = setting(1e-5, "epsilon of layer norm", low=0, high=1)
     attn_scale: float | None = setting(
-        None, "attention scores are divided by it; sqrt(d_head) when none", low=1e-6
+        None, "attention scores are divided by it; sqrt(d_head) when none", low=1e-6, high=1e6
     )
     init_mode: str = setting(
         "gpt2",
@@ -62,24 +69,30 @@ class ModelConfig(Settings):
         choices=("gpt2", "d_model", "he", "normal", "torch"),
     )
     initializer_range: float | None = setting(
-        None, "standard deviation in place of init_mode's own", low=0
+        None, "standard deviation in place of init_mode's own", low=0, high=1e6
     )
     embed_std: float | None = setting(
         None,
         "standard deviation of token and position embeddings; init_mode's own when none",
         low=0,
+        high=1e6,
     )
     output_sizes: tuple[int, ...] | None = setting(
-        None, "classes of every output group; one group when none", low=1
+        None, "classes of every output group; one group when none", low=1, high=2**22
     )
     read_layers: tuple[int, ...] | None = setting(
         None,
         "for every output group, after how many blocks it is read; all after the last when none",
         low=1,
+        high=10**6,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.depth > DEEPEST:
+            self.reject(
+                "n_loops", f"at most {DEEPEST} blocks passed through, repeated ones counted"
+            )
         if self.d_head is None:
             if self.d_model % self.n_heads:
                 raise ParameterError(

@@ -16,6 +16,12 @@ from typing import Any
 
 from mechint.errors import ParameterError, UnknownNameError
 
+LARGEST_INT, LARGEST_FLOAT = 10**6, 1e30
+"""Bounds on both sides of numbers whose field names none of its own."""
+
+LONGEST = 10_000
+"""Entries of a list, and characters of a text, that a field may hold."""
+
 
 def setting(
     default: Any,
@@ -76,7 +82,7 @@ def _fits(value: Any, hint: Any) -> tuple[bool, Any]:
     if hint is bool or isinstance(value, bool):
         return hint is bool and isinstance(value, bool), value
     if hint is float and isinstance(value, int):
-        return True, float(value)
+        return (True, float(value)) if abs(value) < 10**300 else (False, value)
     return isinstance(value, hint), value
 
 
@@ -110,15 +116,20 @@ class Settings:
             low, high, choices = (field.metadata.get(key) for key in ("low", "high", "choices"))
             if choices is not None and value is not None and value not in choices:
                 self.reject(field.name, "one of " + ", ".join(map(str, choices)))
+            if isinstance(value, tuple | str) and len(value) > LONGEST:
+                self.reject(field.name, f"at most {LONGEST} entries")
             for number in value if isinstance(value, tuple) else (value,):
                 if isinstance(number, int | float) and not isinstance(number, bool):
-                    wrong = (
-                        not math.isfinite(number)
-                        or (low is not None and number < low)
-                        or (high is not None and number > high)
-                    )
-                    if wrong:
-                        self.reject(field.name, _range(low, high))
+                    self._check_range(field.name, number, low, high)
+
+    def _check_range(self, name: str, number: float, low: float | None, high: float | None) -> None:
+        if isinstance(number, float) and not math.isfinite(number):
+            self.reject(name, _range(low, high))
+        if (low is not None and number < low) or (high is not None and number > high):
+            self.reject(name, _range(low, high))
+        bottom, top = bounds(number, low, high)
+        if not bottom <= number <= top:
+            self.reject(name, _range(bottom, top))
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what a task has computed and kept is not for another process."""
@@ -126,7 +137,8 @@ class Settings:
 
     def reject(self, name: str, expected: str) -> typing.NoReturn:
         """Raise the ParameterError for the field `name`: what was got, what was expected."""
-        raise ParameterError(f"{self.label()}: {name}={getattr(self, name)!r}: expected {expected}")
+        value = shown(getattr(self, name))
+        raise ParameterError(f"{self.label()}: {name}={value}: expected {expected}")
 
     @classmethod
     def label(cls) -> str:
@@ -174,6 +186,29 @@ class Settings:
                 }
             )
         return rows
+
+
+def bounds(number: float, low: float | None, high: float | None) -> tuple[float, float]:
+    """The range of a field with the bounds `low` and `high`, for a value of `number`'s type.
+
+    >>> bounds(3, 1, None), bounds(0.5, None, None)
+    ((1, 1000000), (-1e+30, 1e+30))
+    """
+    largest = LARGEST_INT if isinstance(number, int) else LARGEST_FLOAT
+    return -largest if low is None else low, largest if high is None else high
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """`value` as an error message quotes it.
+
+    >>> shown("x"), shown(10**100, most=10)
+    ("'x'", '1000000000… (101 characters)')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a value of type {type(value).__name__} that is too long to print"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def _frozen(value: Any) -> Any:

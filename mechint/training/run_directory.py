@@ -34,14 +34,8 @@ import torch
 
 import mechint
 from mechint.errors import RunError
-from mechint.files import (
-    clear_partial,
-    locked,
-    make_directory,
-    write_bytes,
-    write_error,
-    write_text,
-)
+from mechint.files import make_directory, write_bytes, write_error, write_text
+from mechint.locks import clear_partial, locked
 
 State = dict[str, Any]
 """step, commit (the step of the ensemble when it was written), status, error, ensemble (its
