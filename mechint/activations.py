@@ -250,15 +250,20 @@ class BoundedCache:
 def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
     """Name → hook of the residual stream from the embedding to the end, those that are `known`:
     "embedding", "L0 attention", "L0 feed-forward", …
+
+    A block whose attention and MLP read the same residual stream is one step: "L0 block".
     """
     hooks = {"embedding": "blocks.0.hook_resid_pre"}
     for layer in range(n_layers):
-        middle, last = f"blocks.{layer}.hook_resid_mid", f"blocks.{layer}.hook_resid_post"
-        hooks |= (
-            {f"L{layer} attention": middle, f"L{layer} feed-forward": last}
-            if middle in known
-            else {f"L{layer} attention": last}
-        )
+        block = f"blocks.{layer}"
+        last = f"{block}.hook_resid_post"
+        if f"{block}.hook_resid_mid" in known:
+            hooks[f"L{layer} attention"] = f"{block}.hook_resid_mid"
+            hooks[f"L{layer} feed-forward"] = last
+        elif f"{block}.hook_mlp_out" in known:
+            hooks[f"L{layer} block"] = last
+        else:
+            hooks[f"L{layer} attention"] = last
     return {name: hook for name, hook in hooks.items() if hook in known}
 
 

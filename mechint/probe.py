@@ -48,7 +48,7 @@ class Need(StrEnum):
 
 
 def _has_hook(subject: Subject, ending: str) -> bool:
-    return any(name.endswith(ending) for name in subject.model.hook_dict)
+    return any(name.endswith(ending) for name in subject.hooks)
 
 
 def _capable(capability: Capability) -> tuple[Callable[[Subject], bool], str]:

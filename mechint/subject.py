@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import EllipsisType
@@ -25,7 +26,16 @@ from torch import Tensor
 
 from mechint.activations import LOGITS, BoundedCache, Positions, Recorder, slices
 from mechint.errors import MechintError, ParameterError
-from mechint.models.protocol import Capability, Hooks, ModelDescription, capabilities, describe
+from mechint.models.protocol import (
+    Capability,
+    Hooks,
+    ModelDescription,
+    capabilities,
+    check_hooked,
+    describe,
+    hook_names,
+    reinitialized,
+)
 from mechint.models.untouched import check_weights, untouched
 from mechint.task import IGNORE, Answers, Batch, FiniteTask, Task
 
@@ -86,6 +96,7 @@ class Subject:
         memory: int = 1 << 29,
         chunk: int = 4096,
     ) -> None:
+        check_hooked(model)
         if data is None:
             data = _examples(task, n_examples, split_seed)
         self.__dict__.update(
@@ -121,7 +132,12 @@ class Subject:
     @cached_property
     def model_description(self) -> ModelDescription:
         """Sizes of the model, whatever kind it is of."""
-        return describe(self.model)
+        return describe(self.model, self.hooks)
+
+    @cached_property
+    def hooks(self) -> frozenset[str]:
+        """Names of the activations that a forward of the model makes."""
+        return hook_names(self.model)
 
     @property
     def n_layers(self) -> int:
@@ -245,6 +261,10 @@ class Subject:
     # --- activations ------------------------------------------------------------------------------
     def check_hook(self, name: str) -> str:
         """`name` if the model has that hook; UnknownNameError with the nearest one if not."""
+        if name != LOGITS and name not in self.hooks and name in self.model.hook_dict:
+            raise ParameterError(
+                f"hook {name}: it does not run; for attn.hook_result set model.use_attn_result"
+            )
         return self._recorder.check(name)
 
     def activation(
@@ -410,13 +430,11 @@ class Subject:
         Raises:
             MechintError: a model without the capability REINITIALIZE.
         """
-        if Capability.REINITIALIZE not in self.capabilities:
-            raise MechintError(
-                f"{self.describe()}: its {type(self.model).__name__} cannot "
-                f"{Capability.REINITIALIZE.value}"
-            )
         weight = next(self.model.parameters())
-        model = self.model.reinitialized(seed).to(device=weight.device, dtype=weight.dtype)
+        model = reinitialized(self.model, seed)
+        if (weight.device, weight.dtype) != (torch.device("cpu"), torch.float32):
+            with contextlib.redirect_stdout(sys.stderr):  # a bridge announces its moves
+                model = model.to(device=weight.device, dtype=weight.dtype)
         return self.with_model(model, path=f"untrained, seed {seed}")
 
     def at_step(self, step: int) -> Subject:

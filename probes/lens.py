@@ -127,7 +127,7 @@ class Lens(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         sums, readout = _Sums(), Readout(subject)
-        known = subject.model.hook_dict
+        known = subject.hooks
         points = residual_hooks(subject.n_layers, known)
         parts = writer_hooks(subject.n_layers, known)
         wanted: dict[str, At] = dict.fromkeys([*points.values(), *parts], "answer")
@@ -248,7 +248,7 @@ def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, T
     residual stream.
     """
     parts, model = [], subject.model
-    for hook in writer_hooks(subject.n_layers, model.hook_dict):
+    for hook in writer_hooks(subject.n_layers, subject.hooks):
         value, layer = found[hook], hook.split(".")[1] if "." in hook else ""
         if hook.endswith("hook_z"):
             attention = model.blocks[int(layer) % model.cfg.n_layers].attn

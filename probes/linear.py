@@ -111,7 +111,7 @@ class Linear(Probe):
         points = (
             {self.hook: subject.check_hook(self.hook)}
             if self.hook
-            else residual_hooks(subject.n_layers, subject.model.hook_dict)
+            else residual_hooks(subject.n_layers, subject.hooks)
         )
         variables = self._variables(subject)
         order = rng("linear examples", seed).permutation(len(subject.data))[: self.examples]

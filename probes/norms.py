@@ -260,7 +260,7 @@ class Norms(Probe):
 
 def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
     """ "L0 attention", "L0 feed-forward", … → hooks of the output and of the input."""
-    known = subject.model.hook_dict
+    known = subject.hooks
     every = {
         f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks)
         for layer in range(subject.n_layers)

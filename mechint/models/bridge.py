@@ -1,5 +1,5 @@
-"""Language models of a local Hugging Face directory under TransformerLens's hook names, through its
-TransformerBridge.
+"""TransformerLens's bridges: language models of a local Hugging Face directory, and TransformerLens
+4's own models, under the field's hook names.
 
 Weights stay as they are (no folding of layer norm), so logits are the model's own. Nothing is
 fetched: a directory without a tokenizer gets one that writes each token as its number. Cost: the
@@ -9,11 +9,18 @@ weights in memory once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mechint.errors import CheckpointError
+from mechint.models.protocol import Capability
+
+EAGER = {"attn_implementation": "eager"}
+"""The other implementations never make the pattern that hooks read."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -33,38 +40,100 @@ def boot(path: Path) -> Any:
             no bridge for it.
     """
     with _quiet():
-        from transformer_lens.model_bridge import TransformerBridge
         from transformers import AutoModelForCausalLM
 
         try:
-            # eager attention: the others never make the pattern that hooks read
             local = {"local_files_only": True, "trust_remote_code": False}
-            model = AutoModelForCausalLM.from_pretrained(
-                path, attn_implementation="eager", dtype="float32", **local
-            )
-            tokenizer = (
-                None
-                if any((path / name).is_file() for name in TOKENIZER_FILES)
-                else _numbers(model.config.vocab_size)
-            )
-            bridge = TransformerBridge.boot_transformers(
-                str(path), device="cpu", hf_model=model, tokenizer=tokenizer
-            )
+            model = AutoModelForCausalLM.from_pretrained(path, **EAGER, dtype="float32", **local)
+            written = any((path / name).is_file() for name in TOKENIZER_FILES)
+            return _bridge_to(model, str(path), None if written else _numbers(model.config))
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
             line = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CheckpointError(
                 f"{path}: this Hugging Face model cannot be opened: {line[:200]}"
             ) from error
-    return bridge.eval()
 
 
-def _numbers(size: int) -> Any:
+def boot_native(config: Any, seed: int | None = None) -> Any:
+    """One of TransformerLens 4's own models with the initial weights of `seed`, on the CPU.
+
+    config: TransformerLens's TransformerBridgeConfig, or its fields; its own seed when None.
+    """
+    with _quiet():
+        from transformer_lens.config import TransformerBridgeConfig
+        from transformer_lens.model_bridge import TransformerBridge
+
+        settings = (
+            TransformerBridgeConfig.from_dict(dict(config))
+            if isinstance(config, Mapping)
+            else copy.deepcopy(config)
+        )
+        if seed is not None:
+            settings.seed = seed
+        return TransformerBridge.boot_native(settings).eval()  # type: ignore[attr-defined]
+
+
+def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(
+        name, device="cpu", hf_model=model, tokenizer=tokenizer
+    ).eval()
+
+
+# --- what a bridge can do -------------------------------------------------------------------------
+def capabilities(model: Any) -> frozenset[Capability]:
+    """Weights can be edited; initial ones can be drawn where the architecture is known to
+    TransformerLens or to transformers.
+    """
+    known = _is_native(model) or hasattr(getattr(model, "original_model", None), "config")
+    return frozenset({Capability.EDIT_WEIGHTS} | ({Capability.REINITIALIZE} if known else set()))
+
+
+def reinitialized(model: Any, seed: int) -> Any:
+    """The same architecture with the initial weights that its library draws for `seed`."""
+    if _is_native(model):
+        return boot_native(model.cfg, seed)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        from transformers import AutoModelForCausalLM
+
+        torch.manual_seed(seed)
+        config = copy.deepcopy(model.original_model.config)
+        fresh = AutoModelForCausalLM.from_config(config, **EAGER, dtype=torch.float32)
+        return _bridge_to(fresh, "untrained", model.tokenizer)
+
+
+def hook_names(model: Any) -> frozenset[str]:
+    """The hooks that fire in a forward on two tokens: a bridge lists others too, which its
+    architecture never reaches or which are off.
+    """
+    fired: set[int] = set()
+    points = model.hook_dict
+    tokens = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    handles = [
+        point.register_forward_hook(lambda one, *_: fired.add(id(one)) and None)
+        for point in set(points.values())
+    ]
+    try:
+        with torch.no_grad():
+            model(tokens)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return frozenset(name for name, point in points.items() if id(point) in fired)
+
+
+def _is_native(model: Any) -> bool:
+    return getattr(model.cfg, "architecture", None) == "TransformerLensNative"
+
+
+def _numbers(config: Any) -> Any:
     """A tokenizer that writes token i as the text "i"."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(
-        models.WordLevel({str(index): index for index in range(size)}, unk_token="0")
+        models.WordLevel({str(index): index for index in range(config.vocab_size)}, unk_token="0")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(

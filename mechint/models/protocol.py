@@ -16,6 +16,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from mechint.errors import MechintError, ParameterError
+
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
 
@@ -77,15 +79,62 @@ class ModelDescription:
 
 
 def capabilities(model: Any) -> frozenset[Capability]:
-    """What `model` says that it can do; a foreign model that says nothing can have its weights
-    edited, as any module can.
+    """What `model` says that it can do; a model that says nothing can have its weights edited, as
+    any module can.
     """
+    if _is_bridge(model):
+        from mechint.models import bridge
+
+        return bridge.capabilities(model)
     return getattr(model, "capabilities", frozenset({Capability.EDIT_WEIGHTS}))
 
 
-def describe(model: Any) -> ModelDescription:
+def hook_names(model: Any) -> frozenset[str]:
+    """The hooks of `model` that run in a forward. Cost, for a bridge: one forward on two tokens."""
+    if _is_bridge(model):
+        from mechint.models import bridge
+
+        return bridge.hook_names(model)
+    names = frozenset(model.hook_dict)
+    if getattr(model, "use_attn_result", True):
+        return names
+    return frozenset(name for name in names if not name.endswith("attn.hook_result"))
+
+
+def reinitialized(model: Any, seed: int) -> Any:
+    """A model of the same architecture with the initial weights of `seed`, on the CPU.
+
+    Raises:
+        MechintError: `model` lacks the capability REINITIALIZE.
+    """
+    if Capability.REINITIALIZE not in capabilities(model):
+        raise MechintError(f"a {type(model).__name__} cannot {Capability.REINITIALIZE.value}")
+    if _is_bridge(model):
+        from mechint.models import bridge
+
+        return bridge.reinitialized(model, seed)
+    return model.reinitialized(seed)
+
+
+def check_hooked(model: Any) -> None:
+    """Refuse what is not a `HookedModel`; ParameterError says how to make it one."""
+    if not hasattr(model, "hook_dict") or not hasattr(model, "run_with_hooks"):
+        raise ParameterError(
+            f"a {type(model).__name__} has no hooks by name; "
+            "wrap it: mechint.wrap(module, hooks={name: submodule path})"
+        )
+
+
+def _is_bridge(model: Any) -> bool:
+    return any(base.__module__.startswith(_BRIDGES) for base in type(model).__mro__)
+
+
+_BRIDGES = "transformer_lens.model_bridge"
+
+
+def describe(model: Any, hooks: frozenset[str] | None = None) -> ModelDescription:
     """The shape of `model`: of its `description` where it states one, else of its configuration,
-    with what is missing there taken from its hooks and weights.
+    with what is missing there taken from its hooks (`hook_names`, where None) and weights.
 
     >>> from mechint.config import ModelConfig
     >>> from mechint.models import build
@@ -99,7 +148,7 @@ def describe(model: Any) -> ModelDescription:
     if config is None:
         config = getattr(model, "config", None)
     embedding, unembedding = (getattr(model, name, None) for name in ("W_E", "W_U"))
-    hooks = list(model.hook_dict)
+    hooks = hook_names(model) if hooks is None else hooks
     attends = any(name.endswith("attn.hook_pattern") for name in hooks)
 
     def stands(name: str, otherwise: int | None = None) -> int | None:

@@ -108,7 +108,7 @@ def components(
 ) -> list[Ablated]:
     """All components of these kinds, layer by layer."""
     result: list[Ablated] = []
-    hooks = subject.model.hook_dict
+    hooks = subject.hooks
     for layer in range(subject.n_layers):
         for kind in kinds:
             if kind == "direction":

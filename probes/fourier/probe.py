@@ -200,7 +200,7 @@ class Fourier(Probe):
             "blocks.0.hook_resid_pre",
             *(f"blocks.{layer}.hook_resid_post" for layer in range(subject.n_layers)),
         ]
-        hooks = [name for name in names if name in subject.model.hook_dict]
+        hooks = [name for name in names if name in subject.hooks]
         return {
             hook: answers.residual_spectrum(
                 subject, cycle, hook, self.rule, self.operand_permutations, seed
