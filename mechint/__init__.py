@@ -45,6 +45,7 @@ _PUBLIC = {
     "Table": "mechint.results",
     "Figure": "mechint.results",
     "Claim": "mechint.results",
+    "wrap": "mechint.models.wrapped",
     "HookedTransformer": "mechint.models.transformer",
     "MechintError": "mechint.errors",
 }

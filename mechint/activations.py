@@ -71,7 +71,19 @@ def select(name: str, activation: Tensor, positions: Positions) -> Tensor:
     """
     if positions is None:
         return activation
-    return select_positions(activation.transpose(1, position_axis(name)), positions)
+    by_position = activation.transpose(1, position_axis(name))
+    last = (
+        positions
+        if isinstance(positions, int)
+        else int(positions.max())
+        if positions.numel()
+        else 0
+    )
+    if not -by_position.shape[1] <= last < by_position.shape[1]:
+        raise ParameterError(
+            f"{name}: position {last} is asked for, it has {by_position.shape[1]} of them"
+        )
+    return select_positions(by_position, positions)
 
 
 @dataclass(frozen=True)

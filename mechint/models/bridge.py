@@ -100,7 +100,7 @@ def reinitialized(model: Any, seed: int) -> Any:
         torch.manual_seed(seed)
         config = copy.deepcopy(model.original_model.config)
         fresh = AutoModelForCausalLM.from_config(config, **EAGER, dtype=torch.float32)
-        return _bridge_to(fresh, "untrained", model.tokenizer)
+        return _bridge_to(fresh, "untrained", _numbers(config))
 
 
 def hook_names(model: Any) -> frozenset[str]:

@@ -122,22 +122,27 @@ def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
     return {"W_enc": encoder, "W_dec": decoders}
 
 
-def forward(
-    p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook
+def decoded(
+    p: Parameters, config: LinearBottleneckConfig, x: Tensor, hook: Hook = no_hook
 ) -> Tensor:
-    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task
-    (..., batch).
-    """
+    """What every decoder answers, (..., batch, task, n_out), to inputs x (..., batch, n)."""
     if "W_dec" not in p:
         raise ParameterError(
             "model: decoder='optimal' answers no batch; train on the population loss, or take "
             "the decoders of with_decoders"
         )
     encoded = hook("hook_encoded", linear(x, p["W_enc"]))
-    every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2)).unflatten(
-        -1, (config.n_tasks, config.n_out)
-    )
-    every = hook("hook_decoded", every)  # (..., batch, task, n_out)
+    every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2))
+    return hook("hook_decoded", every.unflatten(-1, (config.n_tasks, config.n_out)))
+
+
+def forward(
+    p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook
+) -> Tensor:
+    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task
+    (..., batch).
+    """
+    every = decoded(p, config, x, hook)  # (..., batch, task, n_out)
     chosen = task[..., None, None].expand(*task.shape, 1, config.n_out)
     return every.gather(-2, chosen).squeeze(-2)
 

@@ -27,6 +27,7 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import Settings, setting
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models.protocol import Capability
 
 JOINS = ("concat", "add", "multiply", "each")
 """How the embeddings are joined; "each" passes both through the first layer and adds what comes."""
@@ -97,6 +98,8 @@ class PairNetwork(HookedRootModule):
         ((2, 2, 4), (2, 2, 6))
     """
 
+    capabilities = frozenset({Capability.REINITIALIZE, Capability.EDIT_WEIGHTS})
+
     def __init__(self, config: PairNetworkConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
@@ -130,6 +133,10 @@ class PairNetwork(HookedRootModule):
     def W_U(self) -> Tensor:
         """Unembedding (d_out, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
+
+    def reinitialized(self, seed: int) -> PairNetwork:
+        """A network of the same configuration with the initial weights of `seed`, on the CPU."""
+        return PairNetwork(self.config, seed=seed)
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name."""

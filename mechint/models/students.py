@@ -95,10 +95,12 @@ class LinearBottleneck(_Student):
             config, linear_bottleneck.initialise(config, seed), ("hook_encoded", "hook_decoded")
         )
 
-    def forward(self, x: Tensor, task: Tensor) -> Tensor:
-        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,)
-        int64.
+    def forward(self, x: Tensor, task: Tensor | None = None) -> Tensor:
+        """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,) int64;
+        those of all decoders, (batch, task, n_out), without one.
         """
+        if task is None:
+            return linear_bottleneck.decoded(self.weights(), self.config, x, self._through)
         return linear_bottleneck.forward(self.weights(), self.config, x, task, self._through)
 
 

@@ -1,0 +1,238 @@
+"""A plain ``nn.Module`` under the field's hook names.
+
+    model = mechint.wrap(
+        module,
+        hooks={"hook_embed": "embedding", "blocks.0.mlp.hook_post": "layers.0.act"},
+        weights={"W_E": "embedding.weight"},
+    )
+    subject = mechint.Subject(model, task)
+
+Every probe then works on it that needs no more than these hooks and weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from mechint.errors import ParameterError, UnknownNameError
+from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
+
+Place = str | Callable[[nn.Module], nn.Module]
+"""A submodule: its dotted path, or a function that finds it; "path:input" is what it is given."""
+
+Weight = str | Callable[[nn.Module], Tensor]
+"""A weight: its dotted path, or a function that makes it of the module, e.g. a transpose."""
+
+WEIGHTS = ("W_E", "W_pos", "W_U")
+
+
+def wrap(
+    module: nn.Module,
+    hooks: Mapping[str, Place],
+    *,
+    weights: Mapping[str, Weight] | None = None,
+    call: Callable[[nn.Module, Tensor], Any] | None = None,
+    make: Callable[[], nn.Module] | None = None,
+    **sizes: Any,
+) -> WrappedModule:
+    """`module` as a model that probes can be pointed at.
+
+    An activation (batch, pos, …) stands under its hook as it is; one of two axes, (batch, d), is
+    put at the last position. Of a submodule that returns a tuple the first entry is meant.
+
+    Args:
+        hooks: mechint's (TransformerLens's) hook name → the submodule whose output the activation
+            is; "path:input" for its input.
+        weights: any of W_E (d_vocab, d_model), W_pos (n_ctx, d_model), W_U (d_model, d_vocab_out)
+            → where it is.
+        call: function(module, tokens) -> logits, where ``module(tokens)`` is not enough.
+        make: makes the module anew with initial weights; without it the model lacks the capability
+            REINITIALIZE.
+        sizes: fields of `ModelDescription` that hooks and weights do not tell: n_heads, n_ctx,
+            attention_dir, ….
+
+    Raises:
+        ParameterError: a path without a submodule or weight, or an unknown size.
+
+    Example:
+        >>> import torch
+        >>> module = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.Linear(4, 3))
+        >>> model = wrap(module, {"hook_embed": "0"}, weights={"W_E": "0.weight"}, d_vocab_out=3)
+        >>> logits, cache = model.run_with_cache(torch.tensor([[1, 2], [0, 4]]))
+        >>> tuple(logits.shape), tuple(cache["hook_embed"].shape), model.description.d_vocab
+        ((2, 2, 3), (2, 2, 4), 5)
+    """
+    return WrappedModule(module, hooks, dict(weights or {}), call, make, sizes)
+
+
+class WrappedModule(HookedRootModule):
+    """A module whose named submodules pass their activations through hook points; see `wrap`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        hooks: Mapping[str, Place],
+        weights: Mapping[str, Weight],
+        call: Callable[[nn.Module, Tensor], Any] | None,
+        make: Callable[[], nn.Module] | None,
+        sizes: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.places, self.sources, self.call, self.make = dict(hooks), dict(weights), call, make
+        for name in self.sources:
+            if name not in WEIGHTS:
+                raise UnknownNameError.of("weight", name, WEIGHTS)
+            self._weight(name)
+        for name in self.places:
+            self._find(name)
+            _add_point(self, name)
+        self.setup()
+        self.sizes = dict(sizes)
+        known = [field.name for field in dataclasses.fields(ModelDescription)]
+        for name in self.sizes:
+            if name not in known:
+                raise UnknownNameError.of("size", name, known)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Weights can be edited; initial ones can be drawn where `make` was given."""
+        made = {Capability.REINITIALIZE} if self.make is not None else set()
+        return frozenset({Capability.EDIT_WEIGHTS} | made)
+
+    @property
+    def description(self) -> ModelDescription:
+        """What hooks, weights and the given sizes tell."""
+        embedding, unembedding = self.W_E, self.W_U
+        attends = any(name.endswith("attn.hook_pattern") for name in self.places)
+        known: dict[str, Any] = {
+            "n_layers": n_blocks(self.places),
+            "d_model": size_of(embedding, -1),
+            "d_vocab": size_of(embedding, 0),
+            "d_vocab_out": size_of(unembedding, -1),
+            "attention_dir": "causal" if attends else None,
+        }
+        return ModelDescription(**{**known, **self.sizes})
+
+    @property
+    def W_E(self) -> Tensor | None:
+        """Token embedding (d_vocab, d_model), None where `wrap` was told of none."""
+        return self._weight("W_E")
+
+    @property
+    def W_pos(self) -> Tensor | None:
+        """Position embedding (n_ctx, d_model), None where `wrap` was told of none."""
+        return self._weight("W_pos")
+
+    @property
+    def W_U(self) -> Tensor | None:
+        """Unembedding (d_model, d_vocab_out), None where `wrap` was told of none."""
+        return self._weight("W_U")
+
+    def reinitialized(self, seed: int) -> WrappedModule:
+        """The module made anew with the initial weights of `seed`."""
+        assert self.make is not None  # a caller asks for the capability first
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self.make()
+        return WrappedModule(
+            module, self.places, self.sources, self.call, self.make, self.sizes
+        ).eval()
+
+    def forward(self, tokens: Tensor) -> Float[Tensor, "batch pos d_vocab_out"]:
+        """Logits; those of a module that answers once per example stand at the last position."""
+        with self._routed(tokens):
+            logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)
+        logits = getattr(logits, "logits", logits)
+        return _with_positions(logits, tokens)
+
+    @contextlib.contextmanager
+    def _routed(self, tokens: Tensor) -> Iterator[None]:
+        """Inside, activations pass through the hook points."""
+        handles = []
+        try:
+            for name in self.places:
+                submodule, given = self._find(name)
+                route = partial(_through, self.hook_dict[name], tokens)
+                handles.append(
+                    submodule.register_forward_pre_hook(partial(_route_input, route))
+                    if given
+                    else submodule.register_forward_hook(partial(_route_output, route))
+                )
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _find(self, name: str) -> tuple[nn.Module, bool]:
+        """The submodule of hook `name`, and whether its input is meant."""
+        place = self.places[name]
+        if not isinstance(place, str):
+            return place(self.module), False
+        path, _, side = place.partition(":")
+        try:
+            return self.module.get_submodule(path), side == "input"
+        except AttributeError as error:
+            paths = [path for path, _ in self.module.named_modules() if path]
+            raise UnknownNameError.of(f"submodule (of hook {name})", path, paths) from error
+
+    def _weight(self, name: str) -> Tensor | None:
+        source = self.sources.get(name)
+        if source is None or not isinstance(source, str):
+            return None if source is None else source(self.module)
+        owner, _, attribute = source.rpartition(".")
+        try:
+            return getattr(self.module.get_submodule(owner), attribute)
+        except AttributeError as error:
+            known = [path for path, _ in self.module.named_parameters()]
+            raise UnknownNameError.of(f"weight (for {name})", source, known) from error
+
+
+def _add_point(root: nn.Module, name: str) -> None:
+    """A hook point at the dotted `name`, with namespaces above it."""
+    *path, last = name.split(".")
+    if not last.startswith("hook_") or path[:1] == ["module"]:
+        raise ParameterError(
+            f"hook {name}: expected one of TransformerLens's names, e.g. blocks.0.hook_resid_post"
+        )
+    for part in path:
+        if not hasattr(root, part):
+            root.add_module(part, nn.Module())
+        root = getattr(root, part)
+    root.add_module(last, HookPoint())
+
+
+def _route_input(route: Callable[[Any], Any], module: nn.Module, args: Any) -> Any:
+    return route(args)
+
+
+def _route_output(route: Callable[[Any], Any], module: nn.Module, args: Any, output: Any) -> Any:
+    return route(output)
+
+
+def _through(point: HookPoint, tokens: Tensor, value: Any) -> Any:
+    """`value`, a tensor or a tuple that begins with one, with the tensor passed through `point`."""
+    if isinstance(value, tuple):
+        return (_through(point, tokens, value[0]), *value[1:])
+    seen = point(_with_positions(value, tokens))
+    return seen if value.dim() != 2 else seen[:, -1]
+
+
+def _with_positions(value: Tensor, tokens: Tensor) -> Tensor:
+    """(batch, d) at the last position of `tokens` and zeros at the others; anything else as it
+    is.
+    """
+    if value.dim() != 2 or tokens.dim() != 2:
+        return value
+    return F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0))

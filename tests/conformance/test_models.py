@@ -1,0 +1,308 @@
+"""Every kind of model keeps what `HookedModel` promises: hooks by name, values as they pass,
+nothing left behind, and no capability that it does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mechint
+from mechint.activations import LOGITS, Recorder, position_axis
+from mechint.config import ModelConfig
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.models import bridge, build
+from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.pair_network import PairNetworkConfig
+from mechint.models.protocol import Capability, capabilities, describe, hook_names, reinitialized
+from mechint.models.two_layer import TwoLayerConfig
+from mechint.subject import Subject
+from mechint.task import Batch
+
+P = 7
+NATIVE = {
+    "n_layers": 2,
+    "d_model": 8,
+    "n_heads": 2,
+    "d_head": 4,
+    "d_mlp": 16,
+    "act_fn": "relu",
+    "d_vocab": P + 1,
+    "n_ctx": 3,
+    "normalization_type": "LN",
+}
+
+
+class Plain(nn.Module):
+    """A module such as people write: no hooks, one answer per example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(P + 1, 8)
+        self.layers = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, P, bias=False))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.layers(self.embedding(tokens[:, :2]).flatten(1))
+
+
+def wrapped() -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return mechint.wrap(
+            Plain(),
+            {
+                "hook_embed": "embedding",
+                "blocks.0.mlp.hook_pre": "layers.1:input",
+                "blocks.0.mlp.hook_post": "layers.1",
+            },
+            weights={"W_E": "embedding.weight", "W_U": lambda module: module.layers[2].weight.T},
+            make=Plain,
+            d_mlp=12,
+        )
+
+
+def huggingface(kind: str) -> Any:
+    """A tiny model at random weights, saved to disk and opened from there."""
+    import tempfile
+
+    import transformers
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    sizes |= {"vocab_size": 20, "num_attention_heads": 2, "max_position_embeddings": 16}
+    ends = {"pad_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}
+    config: Any
+    if kind == "gpt2":
+        small = {"vocab_size": 20, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+        config = transformers.GPT2Config(**small, bos_token_id=1, eos_token_id=2)
+    elif kind == "llama":
+        config = transformers.LlamaConfig(**sizes, **ends, num_key_value_heads=1)
+    elif kind == "gpt_neox":
+        config = transformers.GPTNeoXConfig(**sizes, **ends)
+    else:
+        config = transformers.OlmoConfig(**sizes, **ends)
+    with bridge._quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place:
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
+        return bridge.boot(Path(place))
+
+
+def transformer(**changes: Any) -> Any:
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_vocab": P + 1, "n_ctx": 3}
+    return build(ModelConfig(**{**sizes, "d_vocab_out": P, **changes}), seed=1).eval()
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "transformer": lambda: transformer(normalization_type="LN"),
+    "attention-only, bidirectional": lambda: transformer(
+        attn_only=True, attention_dir="bidirectional"
+    ),
+    "weight-tied": lambda: transformer(n_loops=2),
+    "linear bottleneck": lambda: build(LinearBottleneckConfig(n=6, width=3, n_tasks=2, n_out=2)),
+    "two layers": lambda: build(TwoLayerConfig(d=6, width=3)),
+    "pair network": lambda: build(
+        PairNetworkConfig(d_vocab=P + 1, d_vocab_out=P, d_embed=6, widths=(5,), n_ctx=3)
+    ),
+    "native bridge": lambda: bridge.boot_native(NATIVE, seed=1),
+    "gpt2": lambda: huggingface("gpt2"),
+    "llama": lambda: huggingface("llama"),
+    "gpt_neox": lambda: huggingface("gpt_neox"),
+    "olmo": lambda: huggingface("olmo"),
+    "wrapped module": wrapped,
+}
+NO_TOKENS = ("linear bottleneck", "two layers")
+
+SHAPES = {  # n_layers, d_model, n_heads, d_mlp, d_vocab, d_vocab_out, attention_dir
+    "transformer": (2, 8, 2, 32, P + 1, P, "causal"),
+    "attention-only, bidirectional": (2, 8, 2, None, P + 1, P, "bidirectional"),
+    "weight-tied": (4, 8, 2, 32, P + 1, P, "causal"),
+    "linear bottleneck": (0, None, None, None, None, None, None),
+    "two layers": (0, None, None, None, None, None, None),
+    "pair network": (1, 6, None, None, P + 1, P, None),
+    "native bridge": (2, 8, 2, 16, P + 1, P + 1, "causal"),
+    "gpt2": (2, 16, 2, 64, 20, 20, "causal"),
+    "llama": (2, 16, 2, 32, 20, 20, "causal"),
+    "gpt_neox": (2, 16, 2, 32, 20, 20, "causal"),
+    "olmo": (2, 16, 2, 32, 20, 20, "causal"),
+    "wrapped module": (1, 8, None, 12, P + 1, P, None),
+}
+
+
+@cache
+def made(kind: str) -> Any:
+    return KINDS[kind]()
+
+
+def inputs(kind: str, n: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    if kind in NO_TOKENS:
+        return torch.randn(n, 6, generator=generator)
+    return torch.randint(P, (n, 3), generator=generator)
+
+
+def subject_of(kind: str, **options: Any) -> Subject:
+    tokens = inputs(kind)
+    targets = torch.full((len(tokens), 3, 1), -1)
+    targets[:, 2] = tokens[:, :1].long().clamp(0, P - 1)
+    return Subject(made(kind), None, data=Batch(tokens, targets), **options)
+
+
+def attached(model: Any) -> dict[str, int]:
+    """Hooks of every sort on every submodule and hook point."""
+    found = {}
+    for name, module in model.named_modules():
+        kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        found[name] = sum(map(len, kinds)) + len(getattr(module, "fwd_hooks", ()))
+    return found
+
+
+every = pytest.mark.parametrize("kind", KINDS)
+
+
+@every
+def test_a_recorded_value_is_what_passes_the_hook_point(kind: str) -> None:
+    model, tokens, seen = made(kind), inputs(kind), {}
+    names = sorted(hook_names(model))
+    points = {name: model.hook_dict[name] for name in names}
+    handles = [
+        point.register_forward_hook(lambda _, args, out, name=name: seen.__setitem__(name, out))
+        for name, point in points.items()
+    ]
+    with torch.no_grad():
+        logits = model(tokens)
+    for handle in handles:
+        handle.remove()
+    found = Recorder(model).record(tokens, dict.fromkeys([*names, LOGITS]))
+    assert torch.equal(found[LOGITS], logits)
+    for name in names:
+        # a bridge's hooks see heads apart and after the position, its modules sometimes do not
+        passed = seen[name].transpose(1, 2) if "hook_rot_" in name else seen[name]
+        assert torch.equal(found[name].flatten(), passed.flatten()), name
+
+
+@every
+def test_the_shape_is_told(kind: str) -> None:
+    shape = describe(made(kind))
+    assert (
+        shape.n_layers,
+        shape.d_model,
+        shape.n_heads,
+        shape.d_mlp,
+        shape.d_vocab,
+        shape.d_vocab_out,
+        shape.attention_dir,
+    ) == SHAPES[kind]
+
+
+@every
+def test_chunks_positions_and_one_forward_for_all_names(kind: str) -> None:
+    model, calls = made(kind), []
+    whole = subject_of(kind)
+    names = [name for name in sorted(whole.hooks) if name.startswith(("blocks.0.", "hook_"))]
+    names = [name for name in names if whole.activation(name).shape[0] == 5]
+    handle = model.register_forward_pre_hook(lambda *_: calls.append(1))
+    try:
+        parts = subject_of(kind, chunk=2, memory=0).activations(names)
+    finally:
+        handle.remove()
+    assert len(calls) <= 4  # three chunks, and one example whose size is looked at
+    for name in names:
+        assert torch.allclose(parts[name], whole.activation(name), atol=1e-6, equal_nan=True)
+    if kind in NO_TOKENS:
+        return
+    names = [name for name in names if parts[name].shape[position_axis(name)] == 3]
+    at_answer = subject_of(kind).activations(names, at="answer")
+    for name in names:
+        expected = whole.activation(name).select(position_axis(name), 2)
+        assert torch.allclose(at_answer[name], expected, atol=1e-6, equal_nan=True), name
+
+
+@every
+def test_nothing_is_left_behind_after_an_error(kind: str) -> None:
+    subject = subject_of(kind)
+    model, name = subject.model, min(subject.hooks)
+    before, state = attached(model), torch.get_rng_state()
+
+    def fail(activation: Tensor, hook: Any) -> None:
+        raise ZeroDivisionError
+
+    model.train()
+    with pytest.raises(ZeroDivisionError), subject.untouched():
+        assert not model.training
+        subject.logits(hooks=[(name, fail)], at=None)
+    assert model.training and attached(model) == before
+    assert torch.equal(torch.get_rng_state(), state)
+    model.eval()
+    with pytest.raises(UnknownNameError, match=r"did you mean|hook"):
+        subject.activation("blocks.0.hook_nothing")
+
+
+@every
+def test_a_hook_edits_what_comes_after_it(kind: str) -> None:
+    subject = subject_of(kind)
+    first = {"linear bottleneck": "hook_encoded", "two layers": "hook_post"}.get(kind, "hook_embed")
+    plain = subject.logits(at=None)
+    edited = subject.logits(hooks=[(first, lambda activation, hook: 2 * activation)], at=None)
+    assert not torch.allclose(plain, edited)
+    assert torch.equal(plain, subject_of(kind).logits(at=None))
+
+
+@every
+def test_capabilities_are_true(kind: str) -> None:
+    model = made(kind)
+    can = capabilities(model)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    if Capability.EDIT_WEIGHTS in can:
+        tokens = inputs(kind)
+        with torch.no_grad():
+            before = model(tokens)
+            model.load_state_dict({name: value * 1.5 for name, value in state.items()})
+            assert not torch.allclose(before, model(tokens))
+            model.load_state_dict(state)
+            assert torch.equal(before, model(tokens))
+    if Capability.REINITIALIZE in can:
+        random = torch.get_rng_state()
+        one, same, other = (reinitialized(model, seed) for seed in (3, 3, 4))
+        assert torch.equal(torch.get_rng_state(), random)
+        drawn = [list(each.parameters()) for each in (one, same, other, model)]
+        shapes = [[tuple(value.shape) for value in each] for each in drawn]
+        assert shapes[0] == shapes[2] == shapes[3]
+        assert all(map(torch.equal, drawn[0], drawn[1]))
+        assert not all(map(torch.equal, drawn[0], drawn[2]))
+        assert hook_names(one) == hook_names(model)
+    assert (Capability.RESUME in can) == (type(model).__name__ == "HookedTransformer")
+
+
+def test_a_module_without_a_factory_says_that_it_cannot_be_drawn_anew() -> None:
+    module = mechint.wrap(Plain(), {"hook_embed": "embedding"})
+    subject = Subject(
+        module, None, data=Batch(inputs("wrapped module"), torch.zeros(5, 3, 1).long())
+    )
+    with pytest.raises(MechintError, match="WrappedModule cannot draw new initial weights"):
+        subject.untrained()
+
+
+def test_wrapping_says_which_path_is_wrong() -> None:
+    with pytest.raises(UnknownNameError, match="submodule"):
+        mechint.wrap(Plain(), {"hook_embed": "embeding"})
+    with pytest.raises(ParameterError, match="TransformerLens's names"):
+        mechint.wrap(Plain(), {"embed": "embedding"})
+    with pytest.raises(UnknownNameError, match="weight"):
+        mechint.wrap(Plain(), {"hook_embed": "embedding"}, weights={"W_Q": "embedding.weight"})
+    with pytest.raises(ParameterError, match=r"no hooks by name.*mechint\.wrap"):
+        Subject(Plain(), None)
+
+
+def test_a_wrapped_module_answers_as_the_module_does() -> None:
+    model, tokens = made("wrapped module"), inputs("wrapped module")
+    with torch.no_grad():
+        assert torch.equal(model(tokens)[:, -1], model.module(tokens))
+        assert not model(tokens)[:, :-1].any()
+        hidden = model.module.layers[:2](model.module.embedding(tokens[:, :2]).flatten(1))
+    found = subject_of("wrapped module").activation("blocks.0.mlp.hook_post", at="answer")
+    assert torch.equal(found, hidden)
