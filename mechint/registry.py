@@ -144,6 +144,7 @@ TASKS: Registry[type[Task]] = Registry(
         "corpus": "tasks.corpus.task:Corpus",
         "regression-mixture": "tasks.regression:RegressionMixture",
         "single-index": "tasks.single_index:SingleIndex",
+        "digit-sum": "tasks.digit_sum:DigitSum",
     },
     group="mechint.tasks",
 )

@@ -29,9 +29,7 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
-
-BUCKETS = {"test": (0, 1), "validation": (1, 2), "train": (2, 16)}
-"""Each input falls by a hash into one of 16 buckets; a split owns a range of them."""
+from tasks.holdout import BUCKETS, in_split
 
 TABULATED = 8
 """Up to so many points all permutations are listed (8! rows), and drawing one is a look-up."""
@@ -142,7 +140,7 @@ class Composition(GeneratedTask):
         inputs = self._every_input()
         if inputs is None:
             return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
-        targets = self.label_inputs(inputs[_in_split(self._hash(inputs), "test")])
+        targets = self.label_inputs(inputs[in_split(self._hash(inputs), "test")])
         read = {output.name: targets[..., index] for index, output in enumerate(self.outputs)}
         return {name: Chance.of(values[values != IGNORE]) for name, values in read.items()}
 
@@ -161,7 +159,7 @@ class Composition(GeneratedTask):
             drawn = self._draw(math.ceil(missing * 16 / (high - low) * 1.05) + 8, generator)
             kept.append(
                 drawn.index_select(
-                    0, _in_split(self._hash(drawn), split).nonzero().flatten()[:missing]
+                    0, in_split(self._hash(drawn), split).nonzero().flatten()[:missing]
                 )
             )
             missing -= len(kept[-1])
@@ -223,7 +221,7 @@ class Composition(GeneratedTask):
         return next(
             odd
             for odd in drawn
-            if all(_in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS)
+            if all(in_split(inputs @ odd[:, 0], split).any() for split in BUCKETS)
         )
 
     # --- which hops a training batch asks ---------------------------------------------------------
@@ -419,10 +417,3 @@ class Composition(GeneratedTask):
                 "separated by |"
             )
         return [i * self.n + int(value) for i, layer in enumerate(layers) for value in layer]
-
-
-def _in_split(code: Tensor, split: str) -> Tensor:
-    """Whether inputs of hash `code` belong to `split`."""
-    low, high = BUCKETS[split]
-    bucket = (code >> 40) & 15
-    return (bucket >= low) & (bucket < high)

@@ -82,6 +82,13 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         frequency=st.floats(0, 1),
         inject_seed=seed,
     ),
+    "digit-sum": drawn(
+        digits=st.integers(2, 5),
+        leading=st.integers(1, 9),
+        extra_digit=st.booleans(),
+        reversed_answer=st.booleans(),
+        labels=labels,
+    ),
     "regression-mixture": drawn(
         n=st.integers(6, 24),
         n_tasks=st.integers(1, 3),

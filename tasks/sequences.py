@@ -1,0 +1,230 @@
+"""What tasks on sequences of one length share: a split by hash, labels from tokens, and a control
+with random answers.
+
+A family says how inputs are drawn (`draw`), how they are labelled (`solve`), and the same once more
+for one example by the plainest computation (`plain`).
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.task import IGNORE, Batch, Chance, Control, GeneratedTask, Variable, rng
+from tasks.holdout import BUCKETS, in_split
+
+FEWEST = 64
+"""Fewest different inputs that are split into training, validation and test."""
+
+COUNTED = 1 << 13
+"""Test examples over which chance is counted."""
+
+
+@dataclass(frozen=True)
+class SequenceTask(GeneratedTask):
+    """Base of tasks on token sequences of one length, all answers in one group of classes."""
+
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 2,
+        "d_model": 64,
+        "n_heads": 2,
+        "normalization_type": "LN",
+        "act_fn": "gelu",
+    }
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 4000,
+        "batch_size": 128,
+        "lr": 1e-3,
+        "weight_decay": 0.01,
+        "betas": (0.9, 0.98),
+        "warmup": 50,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"train.steps": 800, "model.d_model": 32, "train.lr": 3e-3}
+    }
+
+    labels: str = setting(
+        "true",
+        "shuffled: every input has random answers of its own",
+        choices=("true", "shuffled"),
+    )
+
+    # --- what a family says -----------------------------------------------------------------------
+    @property
+    @abc.abstractmethod
+    def n_inputs(self) -> float:
+        """About how many different inputs there are."""
+
+    @abc.abstractmethod
+    def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
+        """`n` random inputs, whatever split they belong to."""
+
+    @abc.abstractmethod
+    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
+        """The class of every answer."""
+
+    @property
+    @abc.abstractmethod
+    def answer_positions(self) -> Sequence[int]:
+        """(answer,) where the answers are read, ascending."""
+
+    @abc.abstractmethod
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        """The class of every answer to one example, by the plainest possible computation."""
+
+    # --- what follows -----------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check()
+        if self.n_inputs < FEWEST:
+            self.reject(self._size_field, f"more: {self.n_inputs:g} inputs are too few to split")
+
+    _size_field: ClassVar[str] = "n"
+
+    def _check(self) -> None:
+        """What a family refuses before anything is derived from its fields."""
+
+    @property
+    def n_answers(self) -> int:
+        return len(self.answer_positions)
+
+    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
+        low, high = BUCKETS[split]
+        kept, missing = [], n
+        while missing > 0 or not kept:
+            drawn = self.draw(math.ceil(missing * 16 / (high - low) * 1.1) + 8, generator)
+            kept.append(drawn[in_split(self._hash(drawn), split)][:missing])
+            missing -= len(kept[-1])
+        return self.batch_of(torch.cat(kept))
+
+    def batch_of(self, tokens: Int[Tensor, "n pos"]) -> Batch:
+        answers = self.solve(tokens) if self.labels == "true" else self._random(tokens)
+        return Batch(tokens, self.targets_of(answers))
+
+    def targets_of(self, answers: Int[Tensor, "n answer"]) -> Int[Tensor, "n pos output"]:
+        """Targets of given answers, IGNORE elsewhere."""
+        targets = answers.new_full((len(answers), self.n_ctx, 1), IGNORE)
+        targets[:, list(self.answer_positions), 0] = answers
+        return targets
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        if self.labels == "true":
+            answers = self.plain([int(token) for token in tokens])
+        else:
+            coefficients = self._coefficients.tolist()
+            code = sum(int(token) * row for token, row in zip(tokens, coefficients, strict=True))
+            n = self._random_classes
+            answers = [
+                (code * odd % 2**64 >> 33) % 2**30 % n for odd in coefficients[: self.n_answers]
+            ]
+        targets = [[IGNORE] for _ in range(self.n_ctx)]
+        for position, answer in zip(self.answer_positions, answers, strict=True):
+            targets[position] = [answer]
+        return targets
+
+    @property
+    def _random_classes(self) -> int:
+        """Random answers are drawn from so many first classes."""
+        return self.outputs[0].n_classes
+
+    def _random(self, tokens: Tensor) -> Tensor:
+        odd = self._coefficients[: self.n_answers].to(tokens.device)
+        mixed = self._hash(tokens)[:, None] * odd
+        return ((mixed >> 33) & 0x3FFFFFFF) % self._random_classes
+
+    def _hash(self, tokens: Tensor) -> Tensor:
+        """(n,) a linear hash modulo 2⁶⁴."""
+        return tokens @ self._coefficients.to(tokens.device)
+
+    @cached_property
+    def _coefficients(self) -> Tensor:
+        """(pos,) odd multipliers, such that no split is empty."""
+        drawn = self.draw(COUNTED, rng("cover", self.name))
+        for attempt in itertools.count():
+            key = rng("hash", self.name, self.n_ctx, attempt)
+            odd = torch.from_numpy(key.integers(0, 1 << 62, self.n_ctx)) | 1
+            if all(in_split(drawn @ odd, split).any() for split in BUCKETS):
+                return odd
+        raise AssertionError("unreachable")
+
+    @cached_property
+    def chance(self) -> Mapping[str, Chance]:  # type: ignore[override]
+        """Of the best constant answer over all those asked, counted over test examples."""
+        targets = self.sample(COUNTED, seed=0).targets
+        return {self.outputs[0].name: Chance.of(targets[targets != IGNORE])}
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        shuffled = Control("shuffled", "random answers to every input", {"labels": "shuffled"})
+        return (*super().controls, shuffled)
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Those of the family; none under shuffled labels."""
+        found = self.true_variables() if self.labels == "true" else ()
+        return {variable.name: variable for variable in found}
+
+    def true_variables(self) -> Sequence[Variable]:
+        return ()
+
+    # --- building variables -----------------------------------------------------------------------
+    def token_variable(self, name: str, description: str, position: int, n: int) -> Variable:
+        """The token at a position whose tokens 0 … n-1 are values."""
+
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            changed = tokens.clone()
+            changed[:, position] = values
+            return self.completed(changed)
+
+        return Variable(
+            name,
+            n,
+            description,
+            lambda tokens: tokens[:, position],
+            lambda tokens, values: self.targets_of(self.solve(change(tokens, values))),
+            positions=(position,),
+            change=change,
+        )
+
+    def answer_variable(
+        self,
+        name: str,
+        description: str,
+        answer: int,
+        change: Callable[[Tensor, Tensor], Tensor] | None = None,
+        parents: tuple[str, ...] = (),
+    ) -> Variable:
+        """One of the answers itself."""
+
+        def label(tokens: Tensor, values: Tensor) -> Tensor:
+            answers = self.solve(tokens)
+            answers[:, answer] = values
+            return self.targets_of(answers)
+
+        return Variable(
+            name,
+            self.outputs[0].n_classes,
+            description,
+            lambda tokens: self.solve(tokens)[:, answer],
+            label,
+            parents=parents,
+            answers=(answer,),
+            change=change,
+        )
+
+    def completed(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos"]:
+        """Inputs whose prompt was changed, with the answers written in the text brought up to date;
+        most tasks write none.
+        """
+        return tokens

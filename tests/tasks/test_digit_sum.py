@@ -1,0 +1,112 @@
+"""Sums of several digits: against integer arithmetic, and a published model of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mechint
+import tasks
+from mechint.errors import NotApplicableError, ParameterError
+
+PUBLISHED = Path(__file__).parents[2].parent / "shared" / "checkpoints" / "arena" / "sum_model.pt"
+
+
+def numbers(task, tokens: torch.Tensor) -> list[tuple[int, int, int]]:
+    """(a, b, what is written as their sum) of each example."""
+    found = []
+    for row in tokens:
+        question, _, answer = task.text(row).partition("=")
+        a, b = question.split("+")
+        found.append((int(a), int(b), int(answer[::-1] if task.reversed_answer else answer)))
+    return found
+
+
+@settings(max_examples=20)
+@given(
+    digits=st.integers(2, 8),
+    leading=st.integers(1, 9),
+    extra=st.booleans(),
+    backwards=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_the_sum_as_written_is_the_sum(
+    digits: int, leading: int, extra: bool, backwards: bool, seed: int
+) -> None:
+    task = tasks.make(
+        "digit-sum", digits=digits, leading=leading, extra_digit=extra, reversed_answer=backwards
+    )
+    batch = task.sample(20, seed)
+    assert all(a + b == total for a, b, total in numbers(task, batch.tokens))
+    positions, targets = batch.answers.positions, batch.answers.targets[..., 0]
+    assert torch.equal(batch.tokens.gather(1, positions + 1), targets)
+    assert positions[0].tolist() == list(range(2 * digits + 1, task.n_ctx - 1))
+
+
+@given(st.integers(0, 3), st.integers(0, 99))
+def test_a_carry_set_by_hand_adds_a_power_of_ten(place: int, seed: int) -> None:
+    task = tasks.make("digit-sum", digits=5)
+    batch = task.sample(30, seed)
+    carry = task.variables[f"carry_{place}"]
+    own = carry.value_of(batch.tokens)
+    for (a, b, total), value in zip(numbers(task, batch.tokens), own.tolist(), strict=True):
+        unit = 10 ** (place + 1)
+        assert value == (a % unit + b % unit >= unit)
+        assert total == a + b
+    for wanted in (0, 1):
+        labels = carry.label(batch.tokens, torch.full_like(own, wanted))
+        digits = labels[:, list(task.answer_positions), 0].tolist()
+        for (_, _, total), value, row in zip(
+            numbers(task, batch.tokens), own.tolist(), digits, strict=True
+        ):
+            expected = total + (wanted - value) * 10 ** (place + 1)
+            assert int("".join(map(str, row))) == expected % 10**5
+
+
+def test_minimal_pairs_of_a_carry_leave_the_digit_below_alone() -> None:
+    task = tasks.make("digit-sum", digits=4)
+    pairs = task.counterfactuals("carry_1", 200, 0)
+    assert (pairs.values != pairs.variable.value_of(pairs.base.tokens)).all()
+    digit = task.variables["digit_1"].value_of
+    same = digit(pairs.base.tokens) == digit(pairs.source.tokens)
+    assert same.double().mean() > 0.7  # where ten more or less can be written
+    untouched = [p for i in (0, 2, 3) for p in task.operand_positions(i)]
+    assert torch.equal(pairs.base.tokens[:, untouched], pairs.source.tokens[:, untouched])
+    assert all(a + b == total for a, b, total in numbers(task, pairs.source.tokens))
+
+
+def test_a_carry_into_another_digit_is_refused() -> None:
+    task = tasks.make("digit-sum", digits=4)
+    assert task.variables["carry_1"].answers == (0, 1)
+    assert task.variables["carry_1"].parents == ("sum_1", "carry_0")
+    with pytest.raises(
+        NotApplicableError,
+        match=r"answer 3 \(digit_0\) cannot depend on the "
+        r"variable carry_1; ask about answer 0 \(digit_3\), 1 \(digit_2\)",
+    ):
+        task.counterfactuals("carry_1", 8, 0, answer=3)
+
+
+def test_parameters_that_make_no_sums_are_refused() -> None:
+    with pytest.raises(ParameterError, match="leading=9: expected at most base - 1 = 7"):
+        tasks.make("digit-sum", base=8, leading=9)
+    with pytest.raises(ParameterError, match="digits=1: expected more"):
+        tasks.make("digit-sum", digits=1, leading=1)
+
+
+@pytest.mark.skipif(
+    not PUBLISHED.exists(), reason="not beside the repository: ../shared/checkpoints"
+)
+def test_the_published_model_has_its_published_loss() -> None:
+    subject = mechint.load(PUBLISHED, task="digit-sum", digits=4)
+    batch = subject.task.sample(2000, 0)
+    with torch.no_grad():
+        logits = subject.model(batch.tokens)[:, list(subject.task.answer_positions)]
+    chances = logits.log_softmax(-1).gather(-1, batch.answers.targets)[..., 0]
+    assert -chances.mean() == pytest.approx(0.007, abs=0.0015)
+    assert chances.exp().mean() == pytest.approx(0.993, abs=0.002)
+    assert chances.exp().median() == pytest.approx(0.996, abs=0.002)
