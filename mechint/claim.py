@@ -27,7 +27,7 @@ class Claim:
     criterion: str
     reason: str
     verdict: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:

@@ -59,13 +59,14 @@ def performance(subject: Subject) -> tuple[Performance, ...]:
 
     Cost: one forward over the subject's data, which the subject keeps.
     """
-    task, data = subject.task, subject.data
-    if task is None or data.tokens.is_floating_point() or not len(data) or not data.reads:
+    task = subject.task
+    if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
         return ()
-    from scipy.stats import binomtest
+    from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
+    binomtest: Any = stats.binomtest  # pyright: ignore
     right, answered = subject.correct().cpu(), (subject.targets != IGNORE).cpu()
-    rows = []
+    rows: list[Performance] = []
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
         if len(counted):

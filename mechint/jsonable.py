@@ -1,5 +1,7 @@
 """Values as JSON: tensors, arrays, tuples and numbers that are not finite."""
 
+# what a caller hands over is of any type
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 import base64

@@ -13,7 +13,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
@@ -137,7 +137,8 @@ class Probe(Settings, abc.ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.question = summary(inspect.getdoc(cls))
-        strangers = [need for need in cls.needs if not isinstance(need, Need)]
+        needs = cast("tuple[object, ...]", cls.needs)  # whatever the author wrote
+        strangers = [need for need in needs if not isinstance(need, Need)]
         if strangers:
             raise TypeError(
                 f"probe {cls.__name__}: needs has {strangers[0]!r}; expected members of "
@@ -258,7 +259,7 @@ def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> Probe
 
 def quick_probes() -> list[str]:
     """Names of the probes that say `quick`, plug-ins included; one that is broken warns."""
-    names = []
+    names: list[str] = []
     for name in PROBES:
         try:
             if PROBES[name].quick:

@@ -156,7 +156,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "progress": "probes.progress:Progress",
         "irreps": "probes.irreps:Irreps",
         "das": "probes.das.probe:DAS",
-        "ablation": "probes.ablation:Ablation",
+        "ablation": "probes.ablation.probe:Ablation",
         "patching": "probes.patching:Patching",
         "interference": "probes.interference:Interference",
         "attention": "probes.attention:Attention",

@@ -3,6 +3,9 @@
 The terminal table, the notebook view, the HTML report and the DataFrame are views of a ProbeResult.
 """
 
+# pandas and plotly are untyped, and a value to show is of any type
+# pyright: reportMissingTypeStubs=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 import html
@@ -66,7 +69,7 @@ class Table:
 
     columns: Mapping[str, Sequence[Any]]
     caption: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_dict(self) -> dict[str, Any]:
         """Columns, caption and units as JSON values."""
@@ -98,13 +101,13 @@ class ProbeResult:
     metrics: Mapping[str, Any]
     finding: str
     null: Mapping[str, Null]
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict[str, Table])
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    figures: Mapping[str, Figure] = field(default_factory=dict[str, Figure])
+    provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
     status: Status | None = None
     findings: tuple[Finding, ...] = ()
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_dict(self, arrays: bool = True, figures: bool = True) -> dict[str, Any]:
         """JSON values; without `arrays` and `figures` what ``--json`` prints."""
@@ -211,12 +214,11 @@ def short(value: Any, limit: int = 120) -> str:
     value = to_jsonable(value)
     if isinstance(value, float):
         return f"{value:.4g}"
+    text = str(value)
     if isinstance(value, dict):
         text = ", ".join(f"{name}: {short(item)}" for name, item in value.items())
-    elif isinstance(value, list):
+    if isinstance(value, list):
         text = "[" + ", ".join(short(item) for item in value) + "]"
-    else:
-        text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

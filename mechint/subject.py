@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
@@ -368,7 +368,7 @@ class Subject:
         return values[answers.positions != IGNORE]
 
     @contextlib.contextmanager
-    def _located(self) -> Iterator[None]:
+    def _located(self) -> Generator[None]:
         """Say of which subject an activation is not finite."""
         try:
             yield
@@ -449,7 +449,7 @@ class Subject:
         return self.with_model(model, step=step)
 
     @contextlib.contextmanager
-    def untouched(self) -> Iterator[None]:
+    def untouched(self) -> Generator[None]:
         """Evaluation mode inside; mode, gradients, hooks and RNG state as before afterwards, after
         an error too.
 

@@ -17,8 +17,10 @@ def ablation(
     neurons: int = ...,
     directions: int = ...,
     examples: int = ...,
+    least: float = ...,
     null_examples: int = ...,
     null_samples: int = ...,
+    sign_flips: int = ...,
 ) -> ProbeResult:
     """Which ablation breaks which answer: what does every output lose without a layer, head, neuron
     or direction?"""
@@ -43,7 +45,8 @@ def das(
     *,
     seed: int = ...,
     variable: str | None = ...,
-    hook: str = ...,
+    jointly: tuple[str, ...] = ...,
+    hook: str | None = ...,
     layers: tuple[int, ...] | None = ...,
     pos: int | None = ...,
     dimensions: tuple[int, ...] = ...,
@@ -54,6 +57,7 @@ def das(
     held_out: int = ...,
     only_correct: bool = ...,
     threshold: float = ...,
+    most_input: float = ...,
     null_samples: int = ...,
 ) -> ProbeResult:
     """Which subspace of the activations holds a causal variable, and how often does swapping it
@@ -82,8 +86,9 @@ def fourier(
     permutations: int = ...,
     active_sigma: float = ...,
     neuron_fraction: float = ...,
-    neuron_sample: int = ...,
+    neuron_mixtures: int = ...,
     operand_permutations: int = ...,
+    least_rise: float = ...,
     steps: int = ...,
 ) -> ProbeResult:
     """At which frequencies do embedding, neurons, residual stream and logits vary with the operands

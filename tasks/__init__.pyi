@@ -6,6 +6,7 @@ from typing import Any
 from mechint.task import Task
 from tasks.composition import Composition
 from tasks.corpus.task import Corpus
+from tasks.digit_sum import DigitSum
 from tasks.groups import Groups
 from tasks.listops.task import ListOps
 from tasks.listops.triplets import Triplets
@@ -64,6 +65,17 @@ def corpus(
 ) -> Corpus:
     """A language-modelling stream into which any token task is injected at a set frequency, or in
     bursts."""
+
+def digit_sum(
+    *,
+    labels: str = ...,
+    digits: int = ...,
+    leading: int = ...,
+    extra_digit: bool = ...,
+    base: int = ...,
+    reversed_answer: bool = ...,
+) -> DigitSum:
+    """a + b of two numbers of the same number of digits, a character each: ``1234+2345=3579``."""
 
 def groups(
     *,

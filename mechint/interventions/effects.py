@@ -4,6 +4,9 @@ Cost: one forward per chunk; one more where a mean has to be computed first. The
 and its hooks are as before afterwards, after an error too.
 """
 
+# hooks and torch.func are untyped
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,9 @@
 """Activations of a forward with the gradient of a score at them, for first-order estimates."""
 
+# hooks and torch.func are untyped
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnnecessaryComparison=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

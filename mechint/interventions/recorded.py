@@ -13,6 +13,9 @@ Cost: one forward to record; then the blocks that follow each site. Memory: `mem
 stacked forward.
 """
 
+# hooks and torch.func are untyped
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 from collections import defaultdict

@@ -19,6 +19,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer, parameter_shapes
+from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Task, rng
 
@@ -70,6 +71,11 @@ class Perturbation:
             raise ParameterError(f"planted: noise={self.noise}: expected at least 0")
         if self.decoy is not None and not 0 <= self.decoy <= 0.5:
             raise ParameterError(f"planted: decoy={self.decoy}: expected none or 0 to 0.5")
+
+
+def make_task(name: str, **parameters: Any) -> Any:
+    """The task `name` of the registry, of whatever family that is."""
+    return TASKS[name].from_dict(parameters)
 
 
 class Slots:

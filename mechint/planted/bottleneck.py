@@ -9,8 +9,7 @@ import torch
 
 from mechint.errors import ParameterError
 from mechint.models.students import STUDENTS
-from mechint.planted.assembly import Perturbation, Planted, noised, random_rotation
-from mechint.registry import TASKS
+from mechint.planted.assembly import Perturbation, Planted, make_task, noised, random_rotation
 from mechint.subject import Subject
 from mechint.task import rng
 
@@ -41,7 +40,7 @@ def bottleneck(
     >>> bottleneck(width=3, n=12, n_tasks=3, rank=4).truth["features"]
     (2, 1, 0)
     """
-    made = TASKS["regression-mixture"](**task)
+    made = make_task("regression-mixture", **task)
     held = tuple(made.retained_features(width) if features is None else features)
     if (
         len(held) != made.n_tasks

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
-from mechint.registry import TASKS
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
 
 
 def composition(
@@ -53,7 +52,7 @@ def composition(
     {'hop 1': (0, 0), 'hop 2': (1, 0)}
     """
     hops = [2**layer for layer in range(k.bit_length())]
-    made = TASKS["composition"](**{"n": n, "k": k, "hops": tuple(hops), **task})
+    made = make_task("composition", **{"n": n, "k": k, "hops": hops, **task})
     if k != hops[-1] or not set(made.hops) <= set(hops):
         raise ParameterError(
             f"planted: k={k}, hops={made.hops}: doubling finds only the hops "

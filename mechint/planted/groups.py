@@ -18,9 +18,8 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.groups.representations import representations
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
 from mechint.planted.modular import MARGIN
-from mechint.registry import TASKS
 
 KNOTS = 6
 """Knots between 0 and 2, the largest |u ± v|."""
@@ -52,7 +51,7 @@ def group_product(
     >>> group_product("S3", ["standard"]).subject.accuracy()
     {'answer': 1.0}
     """
-    task = TASKS["groups"](group=group)
+    task = make_task("groups", group=group)
     known = task.symmetry.group
     matrices = [
         torch.from_numpy(np.ascontiguousarray(representations(known).matrices(name)))

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mechint.config import ModelConfig, setting
 from mechint.errors import ParameterError

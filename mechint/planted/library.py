@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mechint.planted.assembly import Planted
+from mechint.planted.assembly import Planted, make_task
 from mechint.planted.bottleneck import bottleneck as plant_bottleneck
 from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
@@ -21,7 +21,6 @@ from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
-from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
@@ -88,7 +87,7 @@ def lookup(task: str, **parameters: Any) -> Controls:
     """All answers of the task memorized, each by a neuron of its own."""
     return {
         "lookup": lambda seed: (
-            lookup_table(TASKS[task](**parameters), rotation_seed=seed, seed=seed).subject
+            lookup_table(make_task(task, **parameters), rotation_seed=seed, seed=seed).subject
         )
     }
 
@@ -97,7 +96,7 @@ def shuffled(task: str, **parameters: Any) -> Controls:
     """Shuffled answers memorized."""
 
     def build(seed: int) -> Subject:
-        chosen = TASKS[task](**parameters, labels="shuffled", label_seed=seed)
+        chosen = make_task(task, **parameters, labels="shuffled", label_seed=seed)
         return lookup_table(chosen, rotation_seed=seed, seed=seed).subject
 
     return {"shuffled labels": build}
@@ -106,7 +105,7 @@ def shuffled(task: str, **parameters: Any) -> Controls:
 def untrained_on_shuffled(seed: int) -> Subject:
     """Initial weights and shuffled answers: examples that teach each other nothing."""
     model = addition(0.0, seed).subject.untrained(seed).model
-    return Subject(model, TASKS["modular-arithmetic"](p=P, labels="shuffled", label_seed=seed))
+    return Subject(model, make_task("modular-arithmetic", p=P, labels="shuffled", label_seed=seed))
 
 
 def no_waves() -> Controls:

@@ -24,8 +24,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
-from mechint.registry import TASKS
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
 
 PHASES, SHIFTS = 15, 4
 
@@ -119,7 +118,7 @@ def modular_addition(
             "blocks.0.hook_resid_post": slots.basis("answer"),
         },
     }
-    task = TASKS["modular-arithmetic"](p=p)
+    task = make_task("modular-arithmetic", p=p)
     return assemble(config, weights, task, truth, Perturbation(noise, rotation_seed, decoy, seed))
 
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
-from mechint.registry import TASKS
+from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
 from mechint.task import Batch, FiniteTask, rng
 
 NUISANCE = 6
@@ -48,7 +47,7 @@ def comparison(
         "subspaces" {"hook_embed": that direction, "blocks.0.hook_resid_mid": where the two operands
         arrive}.
     """
-    made = TASKS["comparison"](n=n, **task)
+    made = make_task("comparison", n=n, **task)
     data = made.examples()
     read, n_ctx = data.reads[-1], data.tokens.shape[1]
     slots = Slots(plane=2, nuisance=NUISANCE, a=1, b=1, position=n_ctx, answer=1)

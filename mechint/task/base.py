@@ -165,7 +165,7 @@ class Task(Settings, abc.ABC):
         """The examples with these tokens (batch, pos), labelled; one at a time by `brute_force`
         where a family has nothing faster.
         """
-        targets = [self.brute_force(row) for row in tokens.tolist()]
+        targets = [self.brute_force(row) for row in tokens.cpu().numpy().tolist()]
         shape = (*tokens.shape, len(self.outputs))
         return Batch(tokens, torch.tensor(targets, device=tokens.device).reshape(shape))
 

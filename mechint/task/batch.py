@@ -138,7 +138,7 @@ class Batch:
     targets: Tensor
     weights: Tensor | None = None
     lengths: Tensor | None = None
-    masks: Mapping[str, Tensor] = field(default_factory=dict)
+    masks: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     kinds: Tensor | None = None
 
     def __len__(self) -> int:
@@ -186,7 +186,8 @@ class Batch:
     @property
     def reads(self) -> list[int]:
         """Positions at which any example has a target, ascending."""
-        return (self.targets != IGNORE).any(-1).any(0).nonzero().flatten().tolist()
+        asked = (self.targets != IGNORE).any(-1).any(0)
+        return [int(position) for position in asked.nonzero().flatten()]
 
     @property
     def answers(self) -> Answers:

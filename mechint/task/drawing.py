@@ -34,7 +34,7 @@ def epochs(data: Batch, seed: int, batch_size: int | None, start: int = 0) -> It
     while True:
         if step // per_epoch != epoch:
             epoch = step // per_epoch
-            order = torch.from_numpy(rng("order", seed, epoch).permutation(n))
+            order = torch.as_tensor(rng("order", seed, epoch).permutation(n))
         first = step % per_epoch * batch_size
         yield data[order[first : first + batch_size]]
         step += 1

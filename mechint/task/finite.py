@@ -60,7 +60,7 @@ class FiniteTask(Task):
     def split(self, seed: int) -> dict[str, Tensor]:
         """A random partition of the inputs: split → indices into `examples()`, ascending."""
         n = len(self._all)
-        order = torch.from_numpy(rng("split", seed).permutation(n))
+        order = torch.as_tensor(rng("split", seed).permutation(n))
         a = round(self.fractions[0] * n)
         b = a + round(self.fractions[1] * n)
         if not 0 < a <= n:
@@ -78,7 +78,7 @@ class FiniteTask(Task):
         index = (
             torch.arange(len(self._all)) if split in ("all", "test") else self.split(seed)[split]
         )
-        return self._all[index[torch.from_numpy(rng("sample", seed).integers(0, len(index), n))]]
+        return self._all[index[torch.as_tensor(rng("sample", seed).integers(0, len(index), n))]]
 
     def stream(
         self, split: str, seed: int, batch_size: int | None, start: int = 0

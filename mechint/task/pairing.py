@@ -115,7 +115,7 @@ def draw_pairs(
         DataError: fewer than `n` of them among ``ROUNDS * n`` drawn.
     """
     kept: list[Counterfactuals] = []
-    have = 0
+    have, part = 0, 0
     for part in range(ROUNDS):
         pairs = candidates(task, variable, n, ROUNDS * seed + part, split, relation)
         rows = fitting(pairs, relation, answer).nonzero().flatten()[: n - have]
@@ -197,7 +197,7 @@ def _same_value(task: Task, variable: Variable, base: Batch, seed: int, split: s
     order = values.argsort(stable=True)
     counts = torch.bincount(values, minlength=variable.n_values)
     first = counts.cumsum(0) - counts
-    drawn = torch.from_numpy(rng("same value", task.name, seed).random(len(wanted)))
+    drawn = torch.as_tensor(rng("same value", task.name, seed).random(len(wanted)))
     place = first[wanted] + (drawn.to(wanted.device) * counts[wanted]).long()
     return pool[order[place.clamp_max(len(order) - 1)]]
 

@@ -72,7 +72,7 @@ class Control:
 
     name: str
     description: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     untrained: bool = False
 
 
@@ -95,11 +95,12 @@ class Chance:
         >>> Chance.of(torch.tensor([0, 1, 1, 1])).accuracy
         0.75
         """
+        unique: Any = torch.unique  # pyright: ignore
+        counts: Tensor
         if answers.dim() == 1 or answers.shape[-1] == 1:
-            counts = torch.unique(answers[answers != IGNORE], return_counts=True)[1]
+            _, counts = unique(answers[answers != IGNORE], return_counts=True)
         else:
             rows = answers.reshape(-1, answers.shape[-1])
-            counts = rows[(rows != IGNORE).all(1)].unique(dim=0, return_counts=True)[1]
-        shares = counts.double()
-        shares /= shares.sum()
+            _, counts = unique(rows[(rows != IGNORE).all(1)], dim=0, return_counts=True)
+        shares = counts.double() / counts.sum()
         return cls(float(shares.max()), float(-(shares * shares.log()).sum()))
