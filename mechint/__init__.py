@@ -22,6 +22,7 @@ _PUBLIC = {
     "load_checkpoint": "mechint.checkpoints",
     "train": "mechint.training",
     "runs": "mechint.run_table",
+    "compare": "mechint.run_table",
     "Subject": "mechint.subject",
     "Task": "mechint.task",
     "FiniteTask": "mechint.task",

@@ -24,7 +24,7 @@ FLOORS = [
     ["figures"],
     ["results", "null", "claim"],
     ["models"],
-    ["activations"],
+    ["activations", "transitions", "similarity"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals"],
     ["probe", "finding"],
     ["training", "report", "run_table"],

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, counting, print_error, print_json
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
 
 if TYPE_CHECKING:
-    from mechint.run_table import Runs
+    from mechint.run_table import Comparison, Runs
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         table = table.probe(name, seed=request.seed, **settings)
     with counting("measuring") as report:
         rows = table.rows(report)
+    comparison = _comparison(table) if len(table) == 2 and not request.over_steps else None
     if request.csv is not None:
         write_text(request.csv, _csv(rows))
         print_error(f"table written to {request.csv}")
@@ -73,19 +74,35 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
 
         names = " ".join(str(path) for path in paths)
         title = paths[0].name if len(paths) == 1 else f"{len(rows)} models"
-        write_page(page_of_table(rows, title, command=_command(names, request)), request.out)
+        page = page_of_table(rows, title, comparison=comparison, command=_command(names, request))
+        write_page(page, request.out)
         print_error(f"report written to {request.out}")
     if request.as_json:
         from mechint.results import to_jsonable
 
-        print_json({"rows": to_jsonable(rows)})
+        compared = {"comparison": comparison.to_dict()} if comparison else {}
+        print_json(to_jsonable({"rows": rows, **compared}))
     else:
         _print(rows, request.probes)
+        if comparison is not None:
+            console().print(f"\n{comparison.sentence()}", markup=False)
     failed = [name for row in rows for name in row if name.endswith(".error")]
     if failed and len(failed) == len(rows) * len(request.probes):
         print_error(str(next(row[failed[0]] for row in rows if failed[0] in row)))
         return 2
     return 0
+
+
+def _comparison(table: Runs) -> Comparison | None:
+    """The two models side by side; None, and a line that says why, where they cannot be."""
+    from mechint.run_table import compare
+
+    try:
+        first, second = (entry.subject() for entry in table.entries)
+        return compare(first, second)
+    except MechintError as error:
+        print_error(str(error))
+        return None
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,30 @@
 """Many models as one table; ``mechint.runs(paths)`` makes it."""
 
+from mechint.run_table.compare import Comparison, compare
+from mechint.run_table.dynamics import (
+    EmergenceTime,
+    FirstTest,
+    emergence_times,
+    phase_diagram,
+    transition,
+    which_first,
+)
 from mechint.run_table.entries import Entry, find_entries
 from mechint.run_table.table import Measurement, Runs, columns_of, runs
 
-__all__ = ["Entry", "Measurement", "Runs", "columns_of", "find_entries", "runs"]
+__all__ = [
+    "Comparison",
+    "EmergenceTime",
+    "Entry",
+    "FirstTest",
+    "Measurement",
+    "Runs",
+    "columns_of",
+    "compare",
+    "emergence_times",
+    "find_entries",
+    "phase_diagram",
+    "runs",
+    "transition",
+    "which_first",
+]

@@ -8,6 +8,7 @@ from typing import Any
 from mechint.figures import training_curve
 from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
+from mechint.run_table.compare import Comparison
 from mechint.run_table.entries import is_setting
 from mechint.run_table.figures import figure_of
 
@@ -17,16 +18,21 @@ MAX_FIGURES = 4
 Row = Mapping[str, Any]
 
 
-def page_of_table(rows: Sequence[Row], title: str, *, command: str = "") -> Page:
+def page_of_table(
+    rows: Sequence[Row], title: str, *, comparison: Comparison | None = None, command: str = ""
+) -> Page:
     """The page of a table of models.
 
     Args:
         rows: as `Runs.rows` gives them.
+        comparison: of the two models, where there are two.
         command: the command that makes the page again.
     """
     probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
     sections = [_models(rows)]
     sections += [_measured(rows, probe) for probe in probes]
+    if comparison is not None:
+        sections.insert(1, _compared(comparison))
     return Page(
         title,
         sections,
@@ -35,6 +41,18 @@ def page_of_table(rows: Sequence[Row], title: str, *, command: str = "") -> Page
         facts={"models": str(len(rows)), "what differs": ", ".join(settings_of(rows)) or "nothing"},
         figures=_training(rows),
         command=command,
+    )
+
+
+def _compared(comparison: Comparison) -> Section:
+    numbers = comparison.to_dict()
+    return Section(
+        "Side by side",
+        question="On the same examples, what differs?",
+        lead=comparison.sentence(),
+        metrics=numbers,
+        nulls=[comparison.null],
+        figures={"cka": comparison.figure()},
     )
 
 

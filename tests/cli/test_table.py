@@ -55,7 +55,11 @@ def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_
 def test_two_checkpoints_side_by_side(mechint: Command, seeds: Path) -> None:
     first, second, _ = sorted(path.parent for path in seeds.rglob("ckpt.pt"))
     result = mechint("analyze", first, second, "--probe", "gradients", "--json")
-    assert [row["path"] for row in json.loads(result.stdout)["rows"]] == [str(first), str(second)]
+    found = json.loads(result.stdout)
+    assert [row["path"] for row in found["rows"]] == [str(first), str(second)]
+    assert found["comparison"]["accuracy.first"] <= 1.0
+    shown = mechint("analyze", first, second, "--probe", "norms").stdout
+    assert "linear CKA of their last layers" in " ".join(shown.split())
 
 
 def test_what_cannot_be_asked_is_said_in_one_line(

@@ -16,9 +16,9 @@ from mechint.config import ModelConfig
 from mechint.errors import DataError
 from mechint.models import build
 from mechint.studies.core.study import Finding, Runs
-from mechint.studies.core.transition import Transition, fit_transition
 from mechint.studies.joint_training.claims import SOLVED
 from mechint.training import Run
+from mechint.transitions import Transition, fit_transition
 
 
 def parameters(run: Run) -> int:

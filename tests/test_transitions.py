@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize
 
 from mechint.errors import DataError
-from mechint.studies.core.transition import fit_transition, logistic
+from mechint.transitions import fit_transition, logistic
 
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
 

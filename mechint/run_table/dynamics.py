@@ -1,0 +1,186 @@
+"""When something emerges in a table over steps: emergence times, which comes first, transitions
+along size, phase diagrams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mechint import figures
+from mechint.errors import DataError, ParameterError, UnknownNameError
+from mechint.figures import Figure
+from mechint.transitions import Transition, fit_transition
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EmergenceTime:
+    """The step at which a run's column first passes a level; infinite where it never does.
+
+    `last` is the last step that was looked at, which bounds an infinite time from below.
+    """
+
+    path: str
+    step: float
+    last: float
+
+    @property
+    def censored(self) -> bool:
+        """Whether the level was not passed within the steps that were looked at."""
+        return math.isinf(self.step)
+
+
+@dataclass(frozen=True)
+class FirstTest:
+    """How often one column passes its level before another, over runs.
+
+    first, second: runs in which the one or the other came first, a run that never passes one of two
+    counting for the other; ties: at the same step; neither: runs that pass none. p_value: two-sided
+    exact sign test over the runs that decide.
+    """
+
+    first: int
+    second: int
+    ties: int
+    neither: int
+    p_value: float
+
+
+def emergence_times(
+    rows: Sequence[Row], column: str, level: float = 0.5, *, falling: bool = False
+) -> list[EmergenceTime]:
+    """Per run, the first step from which `column` is at or above `level`.
+
+    Between two rows the step is interpolated linearly.
+
+    Args:
+        rows: of a table over steps, with "path" and "step".
+        falling: the first step at or below the level, for losses.
+
+    Raises:
+        UnknownNameError: no such column. DataError: no row with a number there.
+
+    >>> rows = [{"path": "a", "step": s, "x": s / 10} for s in (0, 4, 8)]
+    >>> emergence_times(rows, "x", 0.6)[0].step
+    6.0
+    """
+    _check(rows, column)
+    found = []
+    for path, steps, values in _by_run(rows, column):
+        height = np.array(values) - level
+        height = -height if falling else height
+        passed = np.flatnonzero(height >= 0)
+        step = math.inf
+        if len(passed):
+            at = int(passed[0])
+            step = steps[at]
+            if at > 0:
+                share = height[at - 1] / (height[at - 1] - height[at])
+                step = steps[at - 1] + share * (steps[at] - steps[at - 1])
+        found.append(EmergenceTime(path, float(step), float(steps[-1])))
+    if not found:
+        raise DataError(f"column {column}: no row over steps holds a number")
+    return found
+
+
+def which_first(
+    rows: Sequence[Row], first: str, second: str, levels: tuple[float, float] = (0.5, 0.5)
+) -> FirstTest:
+    """Whether column `first` passes its level before column `second`, over the runs of a table.
+
+    >>> rows = [{"path": str(seed), "step": s, "a": s > 1, "b": s > 2} for seed in range(6)
+    ...     for s in range(4)]
+    >>> rows = [row | {"a": float(row["a"]), "b": float(row["b"])} for row in rows]
+    >>> test = which_first(rows, "a", "b"); test.first, round(test.p_value, 4)
+    (6, 0.0312)
+    """
+    from scipy.stats import binomtest
+
+    times = [
+        {time.path: time for time in emergence_times(rows, column, level)}
+        for column, level in zip((first, second), levels, strict=True)
+    ]
+    counts: dict[str, int] = defaultdict(int)
+    for path in times[0].keys() & times[1].keys():
+        a, b = times[0][path].step, times[1][path].step
+        kind = "neither" if math.isinf(a) and math.isinf(b) else "ties" if a == b else ""
+        counts[kind or ("first" if a < b else "second")] += 1
+    n = counts["first"] + counts["second"]
+    p_value = float(binomtest(counts["first"], n, 0.5).pvalue) if n else 1.0
+    return FirstTest(counts["first"], counts["second"], counts["ties"], counts["neither"], p_value)
+
+
+def transition(
+    rows: Sequence[Row], size: str, accuracy: str = "test.accuracy", *, seed: int = 0
+) -> Transition:
+    """The logistic curve of `accuracy` over the logarithm of column `size`, with its bootstrap.
+
+    Raises:
+        UnknownNameError: no such column. DataError: fewer than two sizes.
+    """
+    _check(rows, size)
+    _check(rows, accuracy)
+    held = [row for row in rows if _number(row.get(size)) and _number(row.get(accuracy))]
+    if any(row[size] <= 0 for row in held):
+        raise ParameterError(f"column {size}: expected sizes above 0")
+    return fit_transition([row[size] for row in held], [row[accuracy] for row in held], seed=seed)
+
+
+def phase_diagram(rows: Sequence[Row], x: str, y: str, value: str) -> Figure:
+    """The mean of column `value` over the rows at each pair of columns `x` and `y`.
+
+    Raises:
+        UnknownNameError: no such column. DataError: no row with a number.
+    """
+    for name in (x, y, value):
+        _check(rows, name)
+    cells: dict[tuple[Any, Any], list[float]] = defaultdict(list)
+    for row in rows:
+        if _number(row.get(value)) and row.get(x) is not None and row.get(y) is not None:
+            cells[row[x], row[y]].append(float(row[value]))
+    if not cells:
+        raise DataError(f"column {value}: no row holds a number")
+    across, up = (sorted({key[side] for key in cells}) for side in (0, 1))
+    z = [[_mean(cells.get((a, b))) for a in across] for b in up]
+    return figures.heatmap(
+        z,
+        x=[str(a) for a in across],
+        y=[str(b) for b in up],
+        title=f"{value} by {x} and {y}",
+        x_title=x,
+        y_title=y,
+        z_title=value,
+        caption="Mean over the models of each cell; empty cells hold none.",
+    )
+
+
+def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float], list[float]]]:
+    """(path, steps, values) of every run, by ascending step, rows without a number left out."""
+    runs: dict[str, dict[float, float]] = defaultdict(dict)
+    for row in rows:
+        if _number(row.get(column)) and _number(row.get("step")):
+            runs[str(row.get("path"))][row["step"]] = float(row[column])
+    for path, curve in runs.items():
+        steps = sorted(curve)
+        yield path, steps, [curve[step] for step in steps]
+
+
+def _check(rows: Sequence[Row], column: str) -> None:
+    names = {name for row in rows for name in row}
+    if column not in names:
+        raise UnknownNameError.of("column", column, names)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mean(values: list[float] | None) -> float:
+    return sum(values) / len(values) if values else math.nan

@@ -1,0 +1,61 @@
+"""How alike two sets of activations are: linear CKA, and the correlation of their distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.results import Null
+from mechint.task import rng
+
+
+def linear_cka(a: Float[Tensor, "example da"], b: Float[Tensor, "example db"]) -> float:
+    """Linear centered kernel alignment of two activations on the same examples, 0 to 1.
+
+    ‖AᵀB‖² / (‖AᵀA‖ ‖BᵀB‖) of the centered activations (Kornblith et al. 2019, Eq. 8): 1 where one
+    is a rotation and scaling of the other. NaN where one does not vary.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
+    >>> round(linear_cka(x, -3 * x.flip(1)), 6)
+    1.0
+    """
+    a, b = (x.double() - x.double().mean(0) for x in (a, b))
+    cross = (a.T @ b).square().sum()
+    own = (a.T @ a).square().sum().sqrt() * (b.T @ b).square().sum().sqrt()
+    return float(cross / own) if own > 0 else float("nan")
+
+
+def distance_correlation(a: Float[Tensor, "example da"], b: Float[Tensor, "example db"]) -> float:
+    """Spearman correlation of the distances between all pairs of examples, −1 to 1 (the
+    representational similarity of Kriegeskorte et al. 2008). NaN where one does not vary.
+    """
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(torch.pdist(x.double()).cpu().numpy()) for x in (a, b)]
+    first, second = (rank - rank.mean() for rank in ranks)
+    size = float(np.sqrt((first**2).sum() * (second**2).sum()))
+    return float((first * second).sum() / size) if size > 0 else float("nan")
+
+
+Measure = Callable[[Tensor, Tensor], float]
+
+
+def against_shuffled(
+    measure: Measure, name: str, a: Tensor, b: Tensor, samples: int = 99, seed: int = 0
+) -> Null:
+    """`measure` of a and b beside that of examples paired at random, (1 + samples) of them."""
+    generator = rng("similarity", seed)
+    orders = [torch.from_numpy(generator.permutation(len(b))) for _ in range(samples)]
+    null = [measure(a, b[order.to(b.device)]) for order in orders]
+    return Null.sampled(name, measure(a, b), null, "examples of the second model in random order")
+
+
+def similarity_matrix(
+    first: Sequence[Tensor], second: Sequence[Tensor], measure: Measure = linear_cka
+) -> np.ndarray:
+    """(len(first), len(second)) `measure` of every pair of activations (example, d)."""
+    return np.array([[measure(a, b) for b in second] for a in first])

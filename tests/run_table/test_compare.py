@@ -1,0 +1,68 @@
+"""Comparing two models: against itself, a rotated copy, an untrained one; CKA by brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tasks
+from mechint import planted
+from mechint.errors import DataError
+from mechint.models import build
+from mechint.run_table.compare import compare
+from mechint.similarity import against_shuffled, distance_correlation, linear_cka
+from mechint.subject import Subject
+
+
+def gram_cka(a: np.ndarray, b: np.ndarray) -> float:
+    """CKA as a correlation of centered Gram matrices."""
+    n = len(a)
+    center = np.eye(n) - 1 / n
+    k, m = center @ a @ a.T @ center, center @ b @ b.T @ center
+    return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))
+
+
+def test_cka_is_the_correlation_of_gram_matrices_and_blind_to_rotation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(30, 5, generator=generator)
+    b = torch.randn(30, 7, generator=generator) + a @ torch.randn(5, 7, generator=generator)
+    assert linear_cka(a, b) == pytest.approx(gram_cka(a.numpy(), b.numpy()), rel=1e-5)
+    rotation = torch.linalg.qr(torch.randn(5, 5, generator=generator)).Q
+    assert linear_cka(a, 3 * a @ rotation + 2) == pytest.approx(1.0)
+    assert distance_correlation(a, 3 * a @ rotation + 2) == pytest.approx(1.0, abs=1e-3)
+    assert np.isnan(linear_cka(a, torch.zeros(30, 2)))
+    assert against_shuffled(linear_cka, "cka", a, b).p_value <= 0.02
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return planted.modular_addition(p=11, frequencies=(2, 3), seed=0).subject
+
+
+def test_a_model_is_itself(subject: Subject) -> None:
+    found = compare(subject, subject)
+    assert found.accuracy[0] == found.accuracy[1]
+    assert found.difference == (0.0, 0.0, 0.0) and found.p_value == 1.0
+    assert np.isnan(found.cka[0, 0]), "the embedding of = is the same in every example"
+    assert np.allclose(np.diag(found.cka)[1:], 1.0)
+    assert found.null.p_value == pytest.approx(0.01)
+    assert found.figure().spec["data"][0]["z"][1][1] == pytest.approx(1.0)
+
+
+def test_an_untrained_model_differs_and_the_interval_says_so(subject: Subject) -> None:
+    other = subject.untrained(seed=1)
+    found = compare(subject, other)
+    right = [one.correct().all(-1).double().mean().item() for one in (subject, other)]
+    assert found.accuracy == pytest.approx(tuple(right))
+    assert found.difference[1] <= right[0] - right[1] <= found.difference[2]
+    assert found.difference[1] > 0 and found.p_value < 1e-6
+    assert found.to_dict()["right.only_first"] == found.only_first
+
+
+def test_models_of_other_tasks_are_refused(subject: Subject) -> None:
+    task = tasks.make("modular-arithmetic", p=7)
+    assert subject.task is not None
+    other = Subject(build(subject.model.config, seed=0), task)
+    with pytest.raises(DataError, match="expected two models of one task"):
+        compare(subject, other)
