@@ -30,7 +30,6 @@ PENDING_FILES = {
     "mechint/testing/tasks.py",
     "mechint/training/compact.py",
     "mechint/training/trainer.py",
-    "probes/attention.py",
     "probes/das/probe.py",
     "probes/embedding.py",
     "probes/fourier/probe.py",

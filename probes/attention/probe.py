@@ -1,0 +1,274 @@
+"""The attention probe: which heads are of which kind, and what it says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mechint.config import setting
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes.attention.operands import operand_means, operand_positions, preference, swing
+from probes.attention.patterns import Patterns, collect, kept_rows
+from probes.attention.scores import SCORES, agreement, arrangements, score, targets
+from probes.attention.views import heads_table, pattern_figures
+from probes.fourier.spectra import Array, upper_quantile
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+OPERAND_ALPHA = 0.01
+FEWEST_QUERIES = 16
+"""Queries that must have a key of a kind before heads are scored by it."""
+WORDS = {
+    "previous_token": "at the previous token",
+    "same_token": "at an earlier equal token",
+    "induction": "at what followed an earlier equal token",
+}
+
+
+@dataclass(frozen=True)
+class Attention(Probe):
+    """Where does each head look: from the answer's position to the operands, at the previous or an
+    earlier equal token, at a target?
+
+    With A[q, k] the attention of a head from query q to key k, averaged over the data:
+
+    - `operand.attention`: A from the read position to every operand, on tasks with an input grid;
+      as images over the grid;
+    - `operand.preference`: (A_a − A_b)/(A_a + A_b) for the first two operands, −1 … 1 (remainders:
+      heads attend to one digit each); null: the largest |preference| of any head in `untrained`
+      models of the same architecture. `operand.swing` is the standard deviation over the inputs of
+      the same, taken of every input alone;
+    - `previous_token`, `same_token`, `induction`: mean attention on the key before the query, on
+      earlier keys with the query's token, on the keys after those (Olsson et al. 2022), over the
+      queries that have such a key and `examples` random examples; null: the largest of any head
+      with every query's keys in random order. Where these keys have fewer orders than 1/`alpha`, or
+      hardly a query has such a key, the probe abstains;
+    - `target.mass`, `target.argmax`: mean attention on a stated key for every query, and the share
+      of queries whose largest weight lies there (composition: (i, j) → (i, π_i(j))); null: the
+      largest mass of any head with the targets dealt anew.
+
+    A head is of a kind when its score exceeds the null at family-wise level `alpha` (over all
+    heads) and the null's mean by `least`: soft heads, too. The preference is decided at 0.01. Cost:
+    one forward over the data per layer, and `untrained` forwards over 256 examples. Memory: a chunk
+    of patterns, and `examples` examples whole.
+    """
+
+    name: ClassVar[str] = "attention"
+    source: ClassVar[str] = (
+        "Olsson et al. 2022, In-context Learning and Induction Heads; Elhage et al. 2021, A "
+        "Mathematical Framework for Transformer Circuits"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.ATTENTION,)
+    quick: ClassVar[bool] = True
+
+    example: int = setting(0, "example whose attention is drawn as arcs", low=0)
+    examples: int = setting(32, "examples that are kept whole, for scores and arcs", low=1)
+    target: tuple[int, ...] | None = setting(
+        None, "key each query is expected to look at, -1 for none; the task's own when none", low=-1
+    )
+    least: float = setting(
+        0.1, "least score above the null's mean by which a head is of a kind", low=0, high=1
+    )
+    alpha: float = setting(0.002, "family-wise level against the nulls", low=1e-6, high=1)
+    samples: int = setting(999, "samples of the nulls", low=1)
+    untrained: int = setting(
+        99, "untrained models in the null of the preference; 0 for none", low=0
+    )
+
+    def unmet(self, subject: Subject) -> str | None:
+        if len(subject.data) == 0:
+            return "it has no examples to attend over; name a task or give data"
+        ctx = subject.data.tokens.shape[1]
+        if self.target is not None and (len(self.target) != ctx or max(self.target) >= ctx):
+            return (
+                f"attention.target has {len(self.target)} keys up to {max(self.target)}; expected "
+                f"one for each of {ctx} positions"
+            )
+        if self.example >= min(len(subject.data), self.examples):
+            return (
+                f"attention.example={self.example}: there are "
+                f"{min(len(subject.data), self.examples)} examples kept"
+            )
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(
+                lambda result: [
+                    (role, one)
+                    for role in ("previous_token", "induction")
+                    for one in result.metrics[f"{role}.heads"]
+                ],
+                lambda plant: [
+                    ("previous_token", library.head("previous token")(plant)),
+                    ("induction", library.head("induction")(plant)),
+                ],
+            ),
+            "heads missed or made up",
+            settings={"samples": 499, "untrained": 0},
+            detects=lambda result: bool(
+                result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
+            ),
+        )
+        return Calibration((induction,), {"samples": 499})
+
+    @property
+    def significance(self) -> float:
+        return self.alpha
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        operands = operand_positions(subject)
+        patterns = collect(subject, operands, kept_rows(subject, self.examples, seed))
+        report = Report(self, subject)
+        report.metric("heads", patterns.names)
+        for kind in SCORES:
+            self._kind(report, patterns, kind, seed)
+        if operands:
+            self._operands(report, subject, patterns, operands, seed)
+        target = self.target
+        if target is None and subject.task is not None:
+            target = subject.task.attention_target()
+        if target is not None:
+            self._target(report, patterns, list(target), seed)
+        report.table("heads", heads_table(patterns, report.metrics))
+        report.array("pattern", patterns.mean.astype(np.float32))
+        for name, figure in pattern_figures(subject, patterns, operands, self.example).items():
+            report.figure(name, figure)
+        return report.result()
+
+    def _kind(self, report: Report, patterns: Patterns, kind: str, seed: int) -> None:
+        values, null = score(patterns, kind, seed, self.samples)
+        how = "the largest of any head with every query's keys in random order"
+        heads = self._named(report, kind, patterns.names, values, null, how)
+        hit = targets(patterns.tokens, patterns.lengths, kind)
+        orders, queries = (
+            arrangements(hit, patterns.causal, patterns.lengths),
+            int(hit.any(-1).sum()),
+        )
+        report.metric(f"{kind}.queries", queries)
+        if queries < FEWEST_QUERIES:
+            report.abstain(f"{queries} queries have a key that stands {WORDS[kind]}")
+        elif orders * self.alpha < 1:
+            report.abstain(
+                f"the keys looked {WORDS[kind]} can stand in {orders:.0f} orders, too few for a "
+                f"null at p ≤ {self.alpha:g}; the largest score is {values.max():.2f} "
+                f"({patterns.names[int(values.argmax())]})"
+            )
+        else:
+            named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())
+            name = kind.replace("_", " ").capitalize()
+            report.finding(
+                f"{name} heads: {named}",
+                otherwise=f"No head looks {WORDS[kind]}: at most {values.max():.2f}",
+                null=f"{kind}.largest",
+                effect=float(values.max() - null.mean()),
+                least=self.least,
+                n=queries,
+                at_chance=True,
+            )
+
+    def _named(
+        self,
+        report: Report,
+        kind: str,
+        names: list[str],
+        values: Array,
+        null: Array,
+        how: str,
+    ) -> dict[str, float]:
+        """Records scores, the largest with its null, and the heads of the kind; returns these."""
+        threshold = max(upper_quantile(null, self.alpha), null.mean() + self.least)
+        scores = dict(zip(names, values.tolist(), strict=True))
+        heads = {name: value for name, value in scores.items() if value > threshold}
+        report.metric(f"{kind}.score", scores)
+        report.metric(f"{kind}.largest", float(values.max()), null=null, how=how)
+        report.metric(f"{kind}.heads", list(heads))
+        return heads
+
+    def _operands(
+        self,
+        report: Report,
+        subject: Subject,
+        patterns: Patterns,
+        operands: list[int],
+        seed: int,
+    ) -> None:
+        means = patterns.to_operand.astype(np.float64).mean(1)  # (heads, operand)
+        names = patterns.names
+        report.metric("operand.positions", operands)
+        by_head = dict(zip(names, means.tolist(), strict=True))
+        report.metric("operand.attention", by_head)
+        if len(operands) < 2:
+            return
+        values = preference(means)
+        report.metric("operand.preference", dict(zip(names, values.tolist(), strict=True)))
+        report.metric("operand.swing", dict(zip(names, swing(patterns).tolist(), strict=True)))
+        largest = float(np.abs(values).max())
+        if not self.untrained or unmet_need(Need.REINITIALIZE, subject):
+            report.metric("operand.largest_preference", largest)
+            return
+        null = self._untrained_preferences(subject, operands, seed)
+        how = f"the largest of any head in {self.untrained} untrained models"
+        report.metric("operand.largest_preference", largest, null=null, how=how)
+        threshold = max(upper_quantile(null, OPERAND_ALPHA), null.mean() + self.least)
+        called = {
+            name: operands[0] if value > 0 else operands[1]
+            for name, value in zip(names, values, strict=True)
+            if abs(value) > threshold
+        }
+        report.metric("operand.heads", called)
+        words = ", ".join(
+            f"{name} looks at position {position} "
+            f"(preference {report.metrics['operand.preference'][name]:+.2f})"
+            for name, position in called.items()
+        )
+        report.finding(
+            f"From the answer {words}",
+            otherwise=f"No head prefers one operand on average: at most {largest:.2f}",
+            null="operand.largest_preference",
+            alpha=OPERAND_ALPHA,
+            effect=largest - float(null.mean()),
+            least=self.least,
+            at_chance=True,
+        )
+
+    def _untrained_preferences(self, subject: Subject, operands: list[int], seed: int) -> Array:
+        part = subject.data[:: max(1, len(subject.data) // 256)]
+        models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
+        return np.array(
+            [np.abs(preference(operand_means(model, part, operands))).max() for model in models]
+        )
+
+    def _target(self, report: Report, patterns: Patterns, target: list[int], seed: int) -> None:
+        values, best, null = agreement(patterns, target, seed, self.samples)
+        how = "the largest mass of any head with the targets dealt anew among the queries"
+        heads = self._named(report, "target", patterns.names, values, null, how)
+        report.metrics["target.mass"] = report.metrics.pop("target.score")
+        report.metric("target.argmax", dict(zip(patterns.names, best.tolist(), strict=True)))
+        named = ", ".join(
+            f"{name} ({value:.2f} of its attention, its largest weight for "
+            f"{report.metrics['target.argmax'][name]:.0%} of queries)"
+            for name, value in heads.items()
+        )
+        report.finding(
+            f"The stated target is followed by {named}",
+            otherwise=(
+                f"No head follows the stated target: at most {values.max():.2f} of its attention"
+            ),
+            null="target.largest",
+            effect=float(values.max() - null.mean()),
+            least=self.least,
+            at_chance=True,
+        )

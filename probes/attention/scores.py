@@ -1,0 +1,123 @@
+"""Kinds of heads: what each looks at, and how much of its attention is there, against keys in
+random order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechint.task import rng
+from probes.attention.patterns import Patterns
+from probes.fourier.spectra import Array
+
+SCORES = ("previous_token", "same_token", "induction")
+
+
+def targets(tokens: NDArray, lengths: NDArray, score: str) -> NDArray[np.bool_]:
+    """(example, query, key) whether the key is what a head of that kind looks at; no key beyond an
+    example's length.
+
+    previous_token: key = query - 1; same_token: an earlier key with the query's token; induction:
+    the key after an earlier occurrence of the query's token (Olsson et al. 2022).
+
+    >>> targets(np.array([[5, 7, 5]]), np.array([3]), "induction")[0].astype(int).tolist()
+    [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
+    """
+    n, ctx = tokens.shape
+    query, key = np.arange(ctx)[:, None], np.arange(ctx)[None, :]
+    if score == "previous_token":
+        hit = np.broadcast_to(key == query - 1, (n, ctx, ctx))
+    else:
+        same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)
+        hit = (
+            same
+            if score == "same_token"
+            else np.concatenate([np.zeros((n, ctx, 1), bool), same[:, :, :-1]], 2)
+        )
+    inside = np.arange(ctx) < lengths[:, None]
+    return hit & inside[:, :, None] & inside[:, None, :]
+
+
+def mass(pattern: NDArray, hit: NDArray[np.bool_]) -> Array:
+    """(heads,) mean attention on the keys that are hit, over the queries that have one; zeros where
+    none has.
+    """
+    asked = hit.any(-1).sum()
+    return np.einsum("nhqk,nqk->h", pattern, hit.astype(pattern.dtype)) / max(int(asked), 1)
+
+
+def shuffled_keys(ctx: int, causal: bool, seed: int, samples: int) -> Iterator[NDArray[np.int64]]:
+    """(query, key) an order of the keys each query may look at, anew for every query and sample."""
+    generator = rng("attention null", seed)
+    for _ in range(samples):
+        noise = generator.random((ctx, ctx))
+        if causal:  # keys ahead sort last, in their own order
+            noise = np.where(
+                np.arange(ctx)[None] > np.arange(ctx)[:, None], 1 + np.arange(ctx)[None], noise
+            )
+        yield noise.argsort(1)
+
+
+def arrangements(hit: NDArray[np.bool_], causal: bool, lengths: NDArray[np.int64]) -> float:
+    """In how many ways the keys of the queries that are asked can stand, as far as it matters: the
+    product over queries of the keys that each may look at (inf beyond a million).
+
+    hit (example, query, key). A null of fewer arrangements than 1/α cannot decide at α.
+    """
+    ctx, total = hit.shape[-1], 1.0
+    asked = hit.any((0, 2))
+    for query in np.nonzero(asked)[0]:
+        total *= query + 1 if causal else min(ctx, int(lengths.max()))
+        if total > 1e6:
+            return float("inf")
+    return total
+
+
+def score(patterns: Patterns, kind: str, seed: int, samples: int) -> tuple[Array, Array]:
+    """(heads,) mass of one of `SCORES`, and (samples,) the largest of any head with each query's
+    keys in random order.
+
+    Of every query the products of attention with what is hit are summed over examples once, for all
+    pairs of a key and another key in its place; a sample only looks them up.
+    """
+    hit = targets(patterns.tokens, patterns.lengths, kind)
+    n_heads, ctx = len(patterns.names), hit.shape[-1]
+    asked = max(int(hit.any(-1).sum()), 1)
+    null, orders = [], shuffled_keys(ctx, patterns.causal, seed, samples)
+    size = max(1, (1 << 25) // (8 * ctx * ctx))
+    while block := list(itertools.islice(orders, size)):
+        order = np.stack(block)  # (sample, query, key)
+        total = np.zeros((len(order), n_heads))
+        for query in np.nonzero(hit.any((0, 2)))[0]:
+            rows = patterns.sample[:, :, query].astype(np.float64)  # (example, head, key)
+            product = np.einsum("nhj,nk->hjk", rows, hit[:, query].astype(np.float64))
+            # the key that stands at place j of the order is taken for the key j
+            total += product[:, np.arange(ctx), order[:, query]].sum(-1).T
+        null.append((total / asked).max(1))
+    return mass(patterns.sample, hit), np.concatenate(null)
+
+
+def agreement(
+    patterns: Patterns, target: list[int], seed: int, samples: int
+) -> tuple[Array, Array, Array]:
+    """Mean attention (heads,) on key ``target[query]``, share (heads,) of queries whose largest
+    weight is there, and the null.
+
+    Queries with target -1 are left out. Null (samples,): the largest mass of any head with the
+    targets dealt out anew among the queries.
+    """
+    queries = np.array([q for q, key in enumerate(target) if key >= 0])
+    keys = np.array([key for key in target if key >= 0])
+    generator = rng("target null", seed)
+    null = [
+        patterns.mean[:, queries, generator.permutation(keys)].mean(1).max() for _ in range(samples)
+    ]
+    return (
+        patterns.mean[:, queries, keys].mean(1),
+        patterns.argmax[:, queries, keys].mean(1),
+        np.array(null),
+    )
