@@ -22,10 +22,10 @@ import torch
 
 from mechint import figures
 from mechint.checkpoints import load
-from mechint.config import ModelConfig, setting
+from mechint.config import setting
 from mechint.models import forward
 from mechint.models.transformer import initialise
-from mechint.probe import Need, Probe
+from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import Batch, rng
@@ -65,12 +65,11 @@ class Norms(Probe):
     null_examples: int = setting(128, "examples that they look at", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
-        if self.other is None and not isinstance(
-            getattr(subject.model, "config", None), ModelConfig
-        ):
-            return (
-                "its initial weights are not known; name a model to compare it with as norms.other"
-            )
+        reason = unmet_need(Need.REINITIALIZE, subject)
+        if self.other is None and reason:
+            return f"{reason}; name a model to compare it with as norms.other"
+        if not sublayers(subject):
+            return "none of its sublayers has hooks of both its input and its output"
         return None
 
     def detects(self, result: ProbeResult) -> bool:
@@ -142,11 +141,16 @@ class Norms(Probe):
         )
 
     def _untrained(self, few: Subject, seed: int) -> dict[str, np.ndarray]:
-        """Sublayer → (model,) mean ratios of models with initial weights, many stacked in one
-        forward.
+        """Sublayer → (model,) mean ratios of models with initial weights; many stacked in one
+        forward where the forward is ours.
         """
-        config, tokens, hooks = few.model.config, few.data.tokens, sublayers(few)
         first = int(rng("norms null", seed).integers(1 << 31))
+        if unmet_need(Need.RESUME, few):
+            each = [ratios(few.untrained(first + i)) for i in range(self.null_models)]
+            return {
+                name: np.array([np.nanmean(one[name]) for one in each]) for name in sublayers(few)
+            }
+        config, tokens, hooks = few.model.config, few.data.tokens, sublayers(few)
         size = max(
             1,
             few.memory // (32 * tokens.numel() * (config.d_mlp + config.d_model + tokens.shape[1])),
@@ -266,7 +270,11 @@ def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
         for layer in range(subject.n_layers)
         for kind, hooks in KINDS.items()
     }
-    return {name: (output, given) for name, (output, given) in every.items() if output in known}
+    return {
+        name: (output, given)
+        for name, (output, given) in every.items()
+        if output in known and given in known
+    }
 
 
 def ratios(subject: Subject) -> dict[str, np.ndarray]:

@@ -86,3 +86,68 @@ def test_damaged_weights_are_one_line(tmp_path, offline):
     with pytest.raises(CheckpointError, match="this Hugging Face model cannot be opened") as caught:
         load_checkpoint(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def neox():
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    return GPTNeoXForCausalLM(
+        GPTNeoXConfig(**sizes, num_attention_heads=2, max_position_embeddings=16)
+    )
+
+
+def olmo():
+    from transformers import OlmoConfig, OlmoForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    return OlmoForCausalLM(
+        OlmoConfig(**sizes, num_attention_heads=2, max_position_embeddings=16, pad_token_id=1)
+    )
+
+
+MAKERS = {"gpt2": gpt2, "llama": llama, "gpt_neox": neox, "olmo": olmo}
+
+
+@pytest.fixture(params=MAKERS)
+def directory(request, tmp_path, capfd):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MAKERS[request.param]().save_pretrained(tmp_path)
+    capfd.readouterr()
+    return tmp_path
+
+
+def test_analyze_ends_with_success(directory, offline, capfd):
+    from mechint.cli import main
+
+    def analyze(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(["analyze", str(directory), *arguments])
+        written = capfd.readouterr()
+        assert not end.value.code, written.err
+        return written.out
+
+    assert "embedding" in analyze()
+    task = ("--task", "modular-arithmetic", "--set", "p=13")
+    unasked = analyze(*task)
+    assert all(name in unasked for name in ("fourier", "irreps", "attention", "lens"))
+    few = ("--set", "ablation.null_samples=9", "--set", "linear.permutations=19")
+    named = analyze(*task, "--probe", "ablation", "--probe", "linear", "--probe", "lens", *few)
+    assert "ablation" in named and "linear" in named
+
+
+def test_the_lens_of_the_last_layer_is_the_model(directory, offline):
+    """The final norm is a layer norm in some of these models and an RMS norm in others."""
+    from mechint.activations import residual_hooks
+    from probes.lens import Readout
+
+    opened = load_checkpoint(directory, task="modular-arithmetic", parameters={"p": 13})
+    noise = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in opened.model.parameters():
+            weight += 0.3 * torch.randn(weight.shape, generator=noise)
+    subject = opened.subject()
+    last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
+    logits = Readout(subject).logits(subject.activation(last, "answer").double())
+    torch.testing.assert_close(logits, subject.logits().double(), atol=1e-5, rtol=1e-5)
