@@ -1,0 +1,356 @@
+"""Seeded mutations of checkpoints, opened in a process with limits on memory and time.
+
+    python -m tests.checkpoints.mutations FOLDER SEED COUNT
+
+prints one JSON object: how many mutants of each kind were opened and refused, and every one that
+broke a promise: a raw exception, an error of several lines or more than 500 characters, foreign
+code that ran, more than a second of processor time, or memory beyond the bound.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mechint.checkpoints import load_checkpoint
+from mechint.errors import MechintError
+from tests.checkpoints.bases import BASES
+
+SECONDS = 5
+"""Processor seconds of one mutant; the slowest whole one takes about a fifth of a second."""
+
+MEMORY = 1 << 30
+"""Bytes by which a mutant may raise the process's peak of mapped memory."""
+
+ADDRESS_SPACE = 12 << 30
+PROCESSOR_SECONDS = 1200
+NUMBERS = (
+    0,
+    -1,
+    1,
+    3,
+    10**7,
+    10**9,
+    2**63,
+    -(2**70),
+    10**400,
+    0.5,
+    -0.0,
+    float("nan"),
+    float("inf"),
+)
+TEXTS = (
+    "",
+    "x" * 5000,
+    "\x1b[31mred",
+    "a\nb",
+    "\u202eevil",
+    "\x00",
+    "../../etc/passwd",
+    "[bold]",
+    "é" * 40,
+)
+
+
+# --- hostile values -------------------------------------------------------------------------------
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def cyclic() -> Any:
+    value: list[Any] = [1]
+    value.append({"again": value})
+    return value
+
+
+def shared(levels: int = 40) -> Any:
+    """2 ** levels values in a few hundred bytes."""
+    value: Any = [0]
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+def tensors(chance: random.Random) -> torch.Tensor:
+    """A tensor of a kind that is not served, or of an unexpected shape."""
+    shape = tuple(chance.choice((0, 1, 2, 3, 7)) for _ in range(chance.randrange(4)))
+    makers = (
+        lambda: torch.ones(shape),
+        lambda: torch.ones(shape, dtype=torch.complex64),
+        lambda: torch.ones(shape, dtype=torch.int32),
+        lambda: torch.full(shape, float("nan")),
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.ones(1).expand(10**6, 10**6),
+        lambda: torch.empty(10**9, device="meta"),
+        lambda: torch.ones(shape, dtype=torch.float16),
+    )
+    return chance.choice(makers)()
+
+
+def hostile(chance: random.Random) -> Any:
+    return chance.choice(
+        (
+            lambda: chance.choice(NUMBERS),
+            lambda: chance.choice(TEXTS),
+            lambda: None,
+            lambda: True,
+            lambda: deep(chance.choice((3, 70, 300))),
+            cyclic,
+            shared,
+            lambda: {"a": 1, 2: "b"},
+            lambda: [],
+            lambda: b"bytes",
+            lambda: tensors(chance),
+        )
+    )()
+
+
+class Code:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.place,)
+
+
+# --- mutations ------------------------------------------------------------------------------------
+def flip_bytes(path: Path, chance: random.Random, marker: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for _ in range(chance.choice((1, 1, 3, 20))):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    path.write_bytes(data)
+
+
+def cut_or_join(path: Path, chance: random.Random, marker: Path) -> None:
+    data = path.read_bytes()
+    a, b = sorted(chance.randrange(len(data) + 1) for _ in range(2))
+    path.write_bytes(chance.choice((data[:a], data[a:], data[:a] + data[b:], data + data[a:b])))
+
+
+def edit_pickle(path: Path, chance: random.Random, marker: Path) -> None:
+    """Bytes of the pickle inside, under checksums that are right."""
+    members = _members(path)
+    name = next((name for name in members if name.endswith("data.pkl")), None)
+    if name is None:
+        return flip_bytes(path, chance, marker)
+    data = bytearray(members[name])
+    for _ in range(chance.choice((1, 2, 5))):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    _write_members(path, members | {name: bytes(data)})
+
+
+def edit_members(path: Path, chance: random.Random, marker: Path) -> None:
+    """A member left out, emptied, doubled, or compressed to a bomb."""
+    members = _members(path)
+    if not members:
+        return cut_or_join(path, chance, marker)
+    name = chance.choice(list(members))
+    kind = chance.randrange(4)
+    if kind == 0:
+        members.pop(name)
+    elif kind == 1:
+        members[name] = b""
+    elif kind == 2:
+        members[name] = bytes(20 << 20)
+    _write_members(path, members, zipfile.ZIP_DEFLATED if kind >= 2 else zipfile.ZIP_STORED)
+
+
+def edit_values(path: Path, chance: random.Random, marker: Path) -> None:
+    """Values of the object inside replaced by hostile ones, saved whole."""
+    if path.suffix == ".safetensors":
+        return edit_safetensors(path, chance, marker)
+    content = torch.load(path, weights_only=True)
+    for _ in range(chance.choice((1, 1, 2))):
+        target = content
+        while isinstance(target, dict) and target:
+            key = chance.choice(list(target))
+            if not isinstance(target[key], dict) or not target[key] or chance.random() < 0.3:
+                act = chance.randrange(8)
+                if act == 0:
+                    target.pop(key)
+                elif act == 1:
+                    target[chance.choice((*TEXTS, 7, None))] = hostile(chance)
+                else:
+                    target[key] = hostile(chance)
+                break
+            target = target[key]
+    try:
+        torch.save(content, path)
+    except (RecursionError, NotImplementedError, RuntimeError):  # what torch itself cannot write
+        path.write_bytes(b"\x80\x02N.")
+
+
+def edit_safetensors(path: Path, chance: random.Random, marker: Path) -> None:
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    if chance.random() < 0.5:
+        inner = json.loads(header["__metadata__"]["mechint"])
+        inner[chance.choice(list(inner))] = chance.choice((*NUMBERS, *TEXTS, None, [], deep(200)))
+        header["__metadata__"]["mechint"] = json.dumps(inner)
+    else:
+        key = chance.choice([name for name in header if name != "__metadata__"])
+        field = chance.choice(("dtype", "shape", "data_offsets"))
+        header[key][field] = chance.choice(
+            ("F64", "I8", "BOOL", [10**12], [-1], [0, 10**12], [4, 0], [2**62, 2**62])
+        )
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+
+def edit_sibling(path: Path, chance: random.Random, marker: Path) -> None:
+    """The configuration beside the file."""
+    siblings = [file for file in path.parent.glob("*.json") if file != path]
+    place = chance.choice(siblings) if siblings else path.with_name("cfg.json")
+    given = json.loads(place.read_text()) if siblings else {"d_model": 4}
+    key = chance.choice((*given, "d_model", "dataset", "act_fn", "eps", "use_attn_scale"))
+    given[key] = chance.choice((*NUMBERS, *TEXTS, None, [], {}, {"p": 5}, deep(30)))
+    text = json.dumps(given)
+    place.write_text(chance.choice((text, text, text[: chance.randrange(len(text))], "[" * 10**5)))
+    if chance.random() < 0.2:
+        path.with_name("config.yaml").write_text("a: &a [1]\nb: [*a, *a]\nmodel: {d_model: 4}\n")
+
+
+def hostile_pickle(path: Path, chance: random.Random, marker: Path) -> None:
+    """A pickle that would run code, or that asks for memory it does not bring."""
+    huge = str(20_000_000_000).encode()
+    storage = (
+        b"\x80\x02(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00"
+    )
+    storage += b"\x00cpuI" + huge + b"\nNtQ."
+    opcodes = (
+        b"\x80\x02cbuiltins\nbytearray\nI" + huge + b"\n\x85R.",
+        b"\x80\x02ctorch\nTensor\nI" + huge + b"\n\x85R.",
+        b"\x80\x02ctorch.storage\nUntypedStorage\nI" + huge + b"\n\x85R.",
+        b"\x80\x02cos\nmkdir\nX"
+        + len(str(marker)).to_bytes(4, "little")
+        + str(marker).encode()
+        + b"\x85R.",
+        storage,
+        pickle.dumps(Code(str(marker)), chance.randrange(6)),
+        b"\x80\x02" + b"(" * 10**5 + b".",
+        b"\x80\x02" + b"]" + b"]q\x00h\x00a" * 10**4 + b".",
+    )
+    chosen = chance.choice(opcodes)
+    members = _members(path)
+    name = next((name for name in members if name.endswith("data.pkl")), None)
+    if name is not None and chance.random() < 0.6:
+        _write_members(path, members | {name: chosen})
+    elif chance.random() < 0.5:
+        path.write_bytes(_legacy_head() + chosen + pickle.dumps([], 2))
+    else:
+        path.write_bytes(chosen)
+
+
+def _legacy_head() -> bytes:
+    return b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {}))
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except zipfile.BadZipFile:
+        return {}
+
+
+def _write_members(path: Path, members: dict[str, bytes], kind: int = zipfile.ZIP_STORED) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    path.write_bytes(buffer.getvalue())
+
+
+MUTATIONS = (
+    *(flip_bytes, cut_or_join, edit_pickle, edit_members, edit_values, edit_values),
+    *(edit_sibling, hostile_pickle),
+)
+
+
+# --- opening them ---------------------------------------------------------------------------------
+def peak() -> int:
+    """The process's peak of mapped memory, bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmPeak"))
+
+
+def attack(folder: Path, bases: dict[str, Path], seed: int) -> tuple[str, str, str]:
+    """(mutation, outcome, what is wrong with it) of one mutant."""
+    chance = random.Random(seed)
+    base = chance.choice(list(bases))
+    mutate = chance.choice(MUTATIONS)
+    place = folder / "mutant"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(bases[base].parent, place)
+    path, marker = place / bases[base].name, folder / "ran"
+    mutate(path, chance, marker)
+    name, mapped, began = f"{mutate.__name__} of {base}", peak(), time.process_time()
+    outcome, wrong = "opened", ""
+    try:
+        load_checkpoint(path)
+    except MechintError as error:
+        outcome, text = "refused", str(error)
+        if len(text) > 500 or not text.isprintable():
+            wrong = f"message of {len(text)} characters: {text[:200]!r}"
+    except BaseException as error:
+        outcome, wrong = "raised", f"{type(error).__name__}: {str(error)[:200]}"
+    spent = time.process_time() - began
+    if spent > SECONDS:
+        wrong = f"{spent:.1f} s of processor time"
+    if peak() - mapped > MEMORY:
+        wrong = f"{(peak() - mapped) >> 20} MiB mapped"
+    if marker.exists():
+        wrong = "foreign code ran"
+        marker.rmdir()
+    return name, outcome, wrong
+
+
+def main(folder: Path, first: int, count: int) -> None:
+    torch.set_num_threads(1)
+    bases = {}
+    for name, make in BASES.items():
+        home = folder / "bases" / name
+        home.mkdir(parents=True, exist_ok=True)
+        bases[name] = make(home)
+        load_checkpoint(bases[name])  # every family is whole to begin with
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
+    signal.signal(signal.SIGALRM, _hung)
+    seen: Counter[str] = Counter()
+    wrong = []
+    for seed in range(first, first + count):
+        signal.alarm(60)
+        name, outcome, problem = attack(folder, bases, seed)
+        signal.alarm(0)
+        seen[f"{name.partition(' ')[0]} {outcome}"] += 1
+        if problem:
+            wrong.append(f"seed {seed}: {name}: {problem}")
+    sys.stdout.write(json.dumps({"seen": dict(sorted(seen.items())), "wrong": wrong}))
+
+
+def _hung(*_: Any) -> None:
+    raise TimeoutError("a minute passed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
