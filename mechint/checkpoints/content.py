@@ -54,7 +54,7 @@ def read_content(path: Path) -> Any:
     elif head.startswith(b"version https://git"):
         raise CheckpointError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
     else:
-        content = _torch(path, head)
+        content = _torch(path)
     check_nesting(content, path, CheckpointError)
     check_tensors(path, content)
     return content
@@ -104,19 +104,28 @@ def _safetensors(path: Path) -> SafeTensors:
 
 
 # --- PyTorch --------------------------------------------------------------------------------------
-def _torch(path: Path, head: bytes) -> Any:
+def check_file(path: Path) -> None:
+    """CheckpointError where a PyTorch file is damaged, would run code, or asks for more memory than
+    it fills; nothing of it is loaded.
+    """
     try:
-        if head.startswith(b"PK\x03\x04"):
-            _check_zip(path)
-        elif head.startswith(b"\x80"):
-            with path.open("rb") as file:
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(0)
+            if head.startswith(b"PK\x03\x04"):
+                _check_zip(path)
+            elif head.startswith(b"\x80"):
                 _check_legacy(path, file)
-        else:
-            raise CheckpointError(
-                f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
-            )
+            else:
+                raise CheckpointError(
+                    f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
+                )
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _torch(path: Path) -> Any:
+    check_file(path)
     try:
         with warnings.catch_warnings():
             # torch muses about pickle protocols; what matters comes as an error

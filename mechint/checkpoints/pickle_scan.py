@@ -42,6 +42,7 @@ CALLABLE = frozenset(
         "torch._utils._rebuild_parameter",
         "torch.nn.parameter.Parameter",
         "torch.Size",
+        "torch.serialization._get_layout",
         "torch.device",
         "builtins.set",
         "__builtin__.set",
@@ -183,7 +184,8 @@ class _Walk:
         arguments = self.stack.pop()
         called = self.stack.pop()
         name = called.name if isinstance(called, Mark) else type(called).__name__
-        if name not in CALLABLE:
+        encodes = name == "_codecs.encode" and arguments[1:] == ("latin1",)  # how bytes are kept
+        if name not in CALLABLE and not encodes:
             rebuilt = name.startswith("torch._utils._rebuild")
             raise CheckpointError(
                 f"{self.where}: holds a {name.rpartition('_rebuild_')[2]}; expected dense tensors"

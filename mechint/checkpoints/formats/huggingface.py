@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mechint.checkpoints.content import check_file
 from mechint.checkpoints.reader import ParsedCheckpoint, read_sibling_json
 from mechint.errors import CheckpointError
+from mechint.files import regular_file
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+MAX_LAYERS = 1000
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
+"""Names of sizes that make a matrix with the width."""
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -21,11 +28,17 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     given = read_sibling_json(path / "config.json")
     if not isinstance(given, Mapping) or "model_type" not in given:
         return None
-    if not any(file for pattern in WEIGHTS for file in path.glob(pattern)):
+    files = [file for pattern in WEIGHTS for file in sorted(path.glob(pattern))]
+    if not files:
         raise CheckpointError(
             f"{path}: a Hugging Face configuration without weights; expected "
             f"{' or '.join(WEIGHTS)} beside it"
         )
+    size = sum(regular_file(file, CheckpointError).st_size for file in files)
+    _check_sizes(path, given, size)
+    for file in files:
+        if file.suffix == ".bin":
+            check_file(file)
     from mechint.models.bridge import boot
 
     model = boot(path)
@@ -38,3 +51,21 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
             "n_ctx": model.cfg.n_ctx,
         },
     )
+
+
+def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
+    """CheckpointError where the configuration speaks of more weights than `size` bytes can hold."""
+    for name in LAYERS:
+        if _whole(given.get(name)) > MAX_LAYERS:
+            raise CheckpointError(f"{path}: {name}={given[name]}: expected at most {MAX_LAYERS}")
+    width = max(_whole(given.get(name)) for name in WIDTHS)
+    for name in LENGTHS:
+        if _whole(given.get(name)) * max(width, 1) > size:
+            raise CheckpointError(
+                f"{path}: its configuration asks for {name}={given[name]} by {width}, more than "
+                f"the {size:,} bytes of its weights hold"
+            )
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

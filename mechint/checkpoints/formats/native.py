@@ -91,7 +91,7 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
     fits = {
         "state": state is not None,
         "config": isinstance(header.get("config"), Mapping),
-        "metrics": isinstance(header.get("metrics"), Mapping),
+        "metrics": isinstance(header.get("metrics"), Mapping) and _is_json(header["metrics"]),
         "task": task is None
         or (
             isinstance(task, Mapping)
@@ -102,9 +102,11 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
         "step": step is None
         or (isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63),
         "seed": seed is None or checked_seed(seed) is not None,
-        "train": isinstance(header.get("train"), Mapping | None),
-        "versions": isinstance(header.get("versions"), Mapping | None),
-        "assumed": isinstance(header.get("assumed"), Mapping | None),
+        "train": isinstance(header.get("train"), Mapping | None) and _is_json(header.get("train")),
+        "versions": isinstance(header.get("versions"), Mapping | None)
+        and _is_json(header.get("versions")),
+        "assumed": isinstance(header.get("assumed"), Mapping | None)
+        and _is_json(header.get("assumed")),
         "split": isinstance(header.get("split"), Mapping | None),
     }
     wrong = [name for name, right in fits.items() if not right]
@@ -113,6 +115,15 @@ def _check_header(path: Path, header: Mapping[str, Any], state: dict[str, Tensor
             f"{path}: a mechint checkpoint whose {', '.join(wrong)} "
             f"{'is' if len(wrong) == 1 else 'are'} damaged"
         )
+
+
+def _is_json(value: Any) -> bool:
+    """Whether `value` could be written as JSON: text as keys, plain values within."""
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _is_json(part) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_json(part) for part in value)
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _split(given: Any, seed: int | None) -> SplitRule | None:

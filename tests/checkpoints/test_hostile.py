@@ -1,0 +1,311 @@
+"""What a file must not be able to do: ask for memory it does not fill, hang, hide damage, write on
+the terminal, or be replaced by mistake.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+
+from mechint.checkpoints import convert, load_checkpoint
+from mechint.cli import main
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError, RunError
+from mechint.files import read_json, read_yaml
+from mechint.models import build
+from tests.checkpoints.bases import CONFIG, native
+from tests.checkpoints.mutations import _legacy_head, cyclic, deep, shared
+
+
+def refused(path: Path, error: type[Exception] = CheckpointError) -> str:
+    with pytest.raises(error) as caught:
+        load_checkpoint(path)
+    text = str(caught.value)
+    assert text.isprintable() and len(text) <= 500
+    return text
+
+
+def changed(path: Path, **changes) -> Path:
+    content = torch.load(path, weights_only=True)
+    torch.save(content | changes, path)
+    return path
+
+
+# --- memory ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "name", [b"builtins\nbytearray", b"torch\nTensor", b"torch.storage\nUntypedStorage"]
+)
+def test_a_pickle_that_asks_for_20_gb(tmp_path, name):
+    asks = b"\x80\x02c" + name + b"\nI20000000000\n\x85R."
+    (tmp_path / "a.pt").write_bytes(_legacy_head() + asks + pickle.dumps([], 2))
+    assert "would run pickled code" in refused(tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes(asks)
+    assert len(asks) < 64
+    refused(tmp_path / "b.pt")
+
+
+def test_a_storage_larger_than_the_file(tmp_path):
+    torch.save({"a": torch.ones(4)}, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    data = (tmp_path / "a.pt").read_bytes()
+    number = b"K\x04"  # four items
+    at = data.index(number, data.index(b"FloatStorage"))
+    grown = data[:at] + b"J\xff\xff\xff\x7f" + data[at + 2 :]
+    (tmp_path / "a.pt").write_bytes(grown)
+    assert "its tensors need 8,589,934,596 bytes" in refused(tmp_path / "a.pt")
+
+
+def test_a_storage_larger_than_its_member(tmp_path):
+    path = native(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = next(name for name in members if "/data/" in name)
+    members[name] = members[name][:-4]
+    rewrite(path, members)
+    assert "storage" in refused(path)
+
+
+def rewrite(path: Path, members: dict[str, bytes], kind: int = zipfile.ZIP_STORED) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    path.write_bytes(buffer.getvalue())
+
+
+def test_a_zip_bomb(tmp_path):
+    path = tmp_path / "bomb.pt"
+    rewrite(path, {"x/data.pkl": bytes(200 << 20)}, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 1 << 20
+    assert "its members are larger than the file" in refused(path)
+    rewrite(path, {"x/data.pkl": b"N."}, zipfile.ZIP_DEFLATED)
+    assert "compressed" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_layers", 10**7),
+        ("n_loops", 10**7),
+        ("d_mlp", 10**9),
+        ("d_vocab", 10**9),
+        ("n_ctx", 10**9),
+        ("d_model", 10**9),
+    ],
+)
+def test_a_configuration_is_compared_before_a_model_is_built(tmp_path, field, value, monkeypatch):
+    path = native(tmp_path)
+    config = torch.load(path, weights_only=True)["config"]
+    monkeypatch.setattr("mechint.checkpoints.weights.build", lambda *_: pytest.fail("built"))
+    refused(changed(path, config=config | {field: value}), Exception)
+
+
+@pytest.mark.parametrize("value", [deep(70), deep(2000), cyclic(), shared()])
+def test_metrics_that_nest_too_deep_or_in_a_circle(tmp_path, value):
+    content = torch.load(native(tmp_path), weights_only=True)
+    try:
+        torch.save(content | {"metrics": {"a": value}}, tmp_path / "a.pt")
+    except RecursionError:
+        pytest.skip("torch cannot write it")
+    assert "nest deeper" in refused(tmp_path / "a.pt") or "more than" in refused(tmp_path / "a.pt")
+
+
+def test_an_expanded_tensor(tmp_path):
+    path = native(tmp_path)
+    state = torch.load(path, weights_only=True)["state"]
+    changed(path, state=state | {"embed.W_E": torch.ones(1).expand(10**6, 10**6)})
+    assert "is larger than the 4 bytes that hold it" in refused(path)
+
+
+# --- damage ---------------------------------------------------------------------------------------
+def test_a_changed_byte_of_a_tensor_is_seen(tmp_path):
+    path = native(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        member = next(item for item in archive.infolist() if "/data/" in item.filename)
+    data = bytearray(path.read_bytes())
+    start = member.header_offset
+    name, extra = struct.unpack("<HH", data[start + 26 : start + 30])
+    data[start + 30 + name + extra] ^= 1
+    path.write_bytes(data)
+    assert "Bad CRC-32" in refused(path)
+
+
+def test_an_archive_that_spans_disks(tmp_path):
+    path = native(tmp_path)
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"PK\x05\x06")
+    data[at + 4 : at + 6] = b"\x01\x00"
+    path.write_bytes(data)
+    assert "spans disks" in refused(path) or "damaged" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: torch.ones(6, 4, dtype=torch.complex64), "Complex"),
+        (lambda: torch.ones(6, 4, dtype=torch.int64), "holds int64 numbers, expected floating"),
+        (lambda: torch.ones(6, 4, dtype=torch.bool), "holds bool numbers"),
+        (lambda: torch.eye(6, 4).to_sparse(), "holds a sparse_tensor; expected dense"),
+        (lambda: torch.empty(6, 4, device="meta"), "meta"),
+        (lambda: torch.quantize_per_tensor(torch.ones(6, 4), 0.1, 0, torch.qint8), "QInt8Storage"),
+        (lambda: torch.full((6, 4), torch.nan), "holds 24 of 24 values that are not finite"),
+        (lambda: torch.ones(6, 4) / 0, "not finite"),
+    ],
+    ids=["complex", "integer", "bool", "sparse", "meta", "quantized", "nan", "inf"],
+)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_weights_of_other_types(tmp_path, make, text):
+    path = native(tmp_path)
+    state = torch.load(path, weights_only=True)["state"]
+    changed(path, state=state | {"embed.W_E": make()})
+    with pytest.raises(CheckpointError, match=text):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"seed": -1}, "whose seed is damaged"),
+        ({"seed": 2**70}, "whose seed is damaged"),
+        ({"seed": True, "step": "x"}, "whose step, seed are damaged"),
+        ({"step": -3}, "whose step is damaged"),
+        ({"metrics": {1: 2}}, "whose metrics is damaged"),
+        ({"metrics": {"a": b"x"}}, "whose metrics is damaged"),
+        ({"task": {"name": 3, "parameters": {}}}, "whose task is damaged"),
+        ({"task": {"name": "modular-arithmetic", "parameters": [1]}}, "whose task is damaged"),
+        ({"train": [1], "versions": 3}, "whose train, versions are damaged"),
+    ],
+)
+def test_a_header_of_other_types(tmp_path, changes, text):
+    assert text in refused(changed(native(tmp_path), **changes))
+
+
+# --- the terminal and the file system -------------------------------------------------------------
+def test_names_from_the_file_are_printed_without_control_characters(tmp_path):
+    path = native(tmp_path)
+    state = torch.load(path, weights_only=True)["state"]
+    changed(path, state=state | {"\x1b[31mred\u202e" * 200: torch.ones(1)})
+    assert "\\x1b[31mred\\u202e" in refused(path)
+
+
+@pytest.fixture
+def mechint():
+    from click.testing import CliRunner
+
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+    return run
+
+
+def test_a_pipe_and_a_device_do_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "it is a pipe, expected a regular file" in refused(tmp_path / "pipe.pt")
+    assert "it is a device" in refused(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "cfg.json")
+    with pytest.raises(RunError, match="it is a pipe"):
+        read_json(tmp_path / "cfg.json")
+
+
+def test_paths_that_cannot_be_opened(tmp_path):
+    (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
+    assert "its symbolic links go in a circle" in refused(tmp_path / "loop.pt")
+    assert "cannot be read: embedded null byte" in refused(Path("a\x00b.pt"))
+
+
+def test_markup_in_a_path_is_text(tmp_path, mechint):
+    place = tmp_path / "[bold]x[/red]"
+    place.mkdir(parents=True)
+    path = native(place)
+    for command in (["checkpoint", "info", path], ["analyze", path, "--probe", "lens"]):
+        result = mechint(*command)
+        assert result.exit_code == 0, result.output
+        assert "[bold]x[/red]" in result.stdout.replace("\n", "")
+
+
+def test_json_and_yaml_beside_a_file_are_bounded(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 10**5)
+    (tmp_path / "number.json").write_text("9" * 5000)
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    for name in ("deep.json", "number.json", "latin.json"):
+        with pytest.raises(RunError, match="cannot be read as JSON"):
+            read_json(tmp_path / name)
+    (tmp_path / "bomb.yaml").write_text("a: &a [1, 2]\nb: [*a, *a]\n")
+    (tmp_path / "code.yaml").write_text("a: !!python/object/apply:os.system ['true']\n")
+    for name in ("bomb.yaml", "code.yaml"):
+        with pytest.raises(RunError, match="cannot be read as YAML"):
+            read_yaml(tmp_path / name)
+    (tmp_path / "good.yaml").write_text("model: {d_model: 4, act_fn: null}\n")
+    assert read_yaml(tmp_path / "good.yaml") == {"model": {"d_model": 4, "act_fn": None}}
+    assert read_yaml(tmp_path / "none.yaml") is None
+
+
+# --- outputs --------------------------------------------------------------------------------------
+def test_convert_replaces_neither_its_input_nor_a_file_that_is_there(tmp_path, mechint):
+    path = native(tmp_path)
+    before = path.read_bytes()
+    for force in ([], ["--force"]):
+        result = mechint("checkpoint", "convert", path, path, *force)
+        assert result.exit_code == 2 and "is the file that is read" in result.stderr
+    (tmp_path / "link.pt").hardlink_to(path)
+    with pytest.raises(RunError, match="is the file that is read"):
+        convert(path, tmp_path / "link.pt", force=True)
+    assert path.read_bytes() == before
+    other = tmp_path / "notes.pt"
+    other.write_text("mine")
+    assert "replace it with --force" in mechint("checkpoint", "convert", path, other).stderr
+    assert other.read_text() == "mine"
+    assert mechint("checkpoint", "convert", path, other, "--force").exit_code == 0
+    assert load_checkpoint(other).step == 3
+
+
+@pytest.mark.parametrize("name", ["out.xyz", "out", "out.json", "out.pt.gz"])
+def test_convert_refuses_an_ending_that_says_nothing(tmp_path, name):
+    with pytest.raises(CheckpointError, match="cannot be written; expected mechint"):
+        convert(native(tmp_path), tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monkeypatch):
+    path = native(tmp_path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(RunError, match=r"new\.pt: cannot be written: it needs .* MB and the disk"):
+        convert(path, tmp_path / "new.pt")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ckpt.pt"]
+
+
+# --- Hugging Face directories ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"n_layer": 10**7}, "n_layer=10000000: expected at most 1000"),
+        ({"vocab_size": 10**9, "n_embd": 16}, "more than the 100 bytes of its weights hold"),
+    ],
+)
+def test_a_model_directory_larger_than_its_weights(tmp_path, config, text):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"} | config))
+    (tmp_path / "model.safetensors").write_bytes(bytes(100))
+    assert text in refused(tmp_path)
+
+
+def test_a_model_directory_whose_pickle_runs_code(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\nX\x01\x00\x00\x00a\x85R.")
+    assert "would run pickled code" in refused(tmp_path)
+
+
+def test_many_layers_under_their_own_names_still_open(tmp_path):
+    config = ModelConfig(**(CONFIG.to_dict() | {"n_layers": 12, "attn_only": True}))
+    model = build(config, seed=0)
+    torch.save(model.transformer_lens_state(), tmp_path / "deep.pt")
+    assert load_checkpoint(tmp_path / "deep.pt").config.n_layers == 12
