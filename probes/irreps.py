@@ -73,7 +73,7 @@ class Irreps(Probe):
     )
     factor: float = setting(2.0, "times the level of a flat spectrum", low=1)
     alpha: float = setting(0.002, "family-wise level against the permuted null", low=1e-6, high=1)
-    permutations: int = setting(999, "permutations of the elements in the null", low=1)
+    permutations: int = setting(499, "permutations of the elements in the null", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
         assert isinstance(subject.task, FiniteTask)

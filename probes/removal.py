@@ -63,7 +63,7 @@ class EmbeddingRemoval:
 
     def loss(self, directions: Float[Array, "direction element"]) -> float:
         """The loss with the orthonormal `directions` projected out of the operands' embedding."""
-        basis = torch.from_numpy(directions).to(self.subject.device, torch.float64)
+        basis = torch.tensor(directions, device=self.subject.device, dtype=torch.float64)
         fast = supports(self.subject.model) and self.subject.answer != "all"
         logits = self._with_edited_weights(basis) if fast else self._with_hook(basis)
         return mean_loss(self.subject, logits, self.subject.targets)
@@ -173,7 +173,7 @@ class NeuronRemoval:
         """(example, width) the part of the activation in the products of waves."""
         n = len(order)
         constant = torch.full((1, n), n**-0.5, dtype=torch.float64)
-        basis = torch.cat([constant, torch.from_numpy(waves)])[:, torch.from_numpy(order.argsort())]
+        basis = torch.cat([constant, torch.tensor(waves)])[:, torch.from_numpy(order.argsort())]
         basis = basis.to(self.activation.device)
         grid = self.subject.grid(self.activation)
         parts = einsum(basis, basis, grid[:n, :n].double(), "i x, j y, x y d -> i j d")
@@ -201,7 +201,7 @@ def loss_without_classes(
     """The loss with orthonormal directions over the classes projected out of the unembedding, its
     bias too; `columns` are the logits of the elements in the order of the directions' columns.
     """
-    basis = torch.from_numpy(directions).to(subject.device)
+    basis = torch.tensor(directions, device=subject.device)
     columns = list(columns)
     logits = subject.logits().double().clone()  # (example, d_vocab_out)
     logits[:, columns] -= (logits[:, columns] @ basis.T) @ basis

@@ -55,8 +55,8 @@ def grid_energies(x: Array) -> tuple[Array, Array]:
     """
     n, m = len(x), x.shape[-1]
     x = x - x.mean((0, 1))
-    waves = spectra.waves(n)  # (F, 2, n)
-    constant = np.full((len(waves), 1, n), n**-0.5)
+    waves = spectra.waves(n).astype(x.dtype)  # (F, 2, n)
+    constant = np.full((len(waves), 1, n), n**-0.5, x.dtype)
     first = (waves.reshape(-1, n) @ x.reshape(n, -1)).reshape(len(waves), 2, n, m)
     blocks = np.square(np.concatenate([constant, waves], 1)[:, None] @ first).sum((1, 2))
     alone = waves @ (x.sum(0) * n**-0.5)  # constant over the first operand: (F, 2, m)
@@ -114,12 +114,12 @@ def measure(
             tally.mixed += block @ weights
     level = rule.factor * 2 / max(n - 1, 1)
     values = tally.energy / max(tally.total, 1e-24)
-    mixed = tally.mixed - tally.mixed.mean((0, 1))
+    mixed = (tally.mixed - tally.mixed.mean((0, 1))).astype(np.float32)
     size = max(float((mixed**2).sum()), 1e-24)
     observed = grid_energies(mixed)[0].sum(1) / size  # (F,) of the mixtures, as in the null
 
     def null_without(keys: list[int]) -> Array:
-        rest = spectra.without(spectra.without(mixed, keys), keys, axis=1) if keys else mixed
+        rest = _without(mixed, keys)
         generator = rng("neuron null", seed)
         orders = (generator.permutation(n) for _ in range(permutations))
         return np.array(
@@ -134,6 +134,11 @@ def measure(
         dict(sorted(tally.clusters.items())),
         {k: best[1:] for k, best in sorted(tally.best.items(), key=lambda item: -item[1][0])},
     )
+
+
+def _without(x: Array, keys: list[int]) -> Array:
+    """x (n, n, m) with the frequencies `keys` of both operands taken out."""
+    return spectra.without(spectra.without(x, keys), keys, axis=1).astype(x.dtype) if keys else x
 
 
 def _count(tally: _Tally, block: Array, layer: int, first: int, own: float) -> None:

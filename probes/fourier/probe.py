@@ -84,13 +84,13 @@ class Fourier(Probe):
         0.01, "least cosine of the logits with a key frequency's wave", low=0, high=1
     )
     alpha: float = setting(0.002, "family-wise level against the permuted null", low=1e-6, high=1)
-    permutations: int = setting(999, "permutations of the elements in the null", low=1)
+    permutations: int = setting(499, "permutations of the elements in the null", low=1)
     active_sigma: float = setting(2.0, "k of the rule for active frequencies, ω > μ + kσ", low=0)
     neuron_fraction: float = setting(
         0.85, "share of a neuron's energy that makes a frequency its own", low=0, high=1
     )
     neuron_mixtures: int = setting(
-        32, "random mixtures of all neurons whose permuted spectra make the null", low=1
+        16, "random mixtures of all neurons whose permuted spectra make the null", low=1
     )
     operand_permutations: int = setting(
         99, "permutations of the operands in the null of neurons and residual stream", low=1

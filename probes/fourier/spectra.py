@@ -12,6 +12,7 @@ Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class KeyFrequencyRule:
     factor: float = 2.0
     cosine: float = 0.01
     alpha: float = 0.002
-    permutations: int = 999
+    permutations: int = 499
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,15 @@ def wave_sums(profile: Array) -> Array:
     return np.fft.rfft(profile).real[1:]
 
 
+@functools.lru_cache(maxsize=8)
 def waves(n: int) -> Array:
-    """(n//2, 2, n) cosine and sine of every frequency, orthonormal; the Nyquist frequency's sine is
-    zero.
+    """(n//2, 2, n) cosine and sine of every frequency, orthonormal, not to be written to; the
+    Nyquist frequency's sine is zero.
     """
     angles = 2 * np.pi * np.outer(np.arange(1, n // 2 + 1), np.arange(n)) / n
     found = np.stack([np.cos(angles), np.sin(angles)], 1) * np.sqrt(_signs(n) / n)[:, None, None]
     found[2 * np.arange(1, n // 2 + 1) == n, 1] = 0
+    found.setflags(write=False)
     return found
 
 

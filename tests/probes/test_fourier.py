@@ -113,7 +113,7 @@ def test_planted_frequencies_are_recovered_exactly(
     for part in ("embedding", "neurons", "logits"):
         assert result.metrics[f"{part}.key_frequencies"] == list(frequencies), part
     assert result.metrics["residual.modes"]["blocks.0.hook_resid_post"] == len(frequencies)
-    assert result.null["logits.largest_cosine"].p_value <= 0.001
+    assert result.null["logits.largest_cosine"].p_value <= 0.002
 
 
 def test_planted_neurons_belong_to_their_frequency() -> None:
