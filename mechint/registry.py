@@ -154,7 +154,7 @@ PROBES: Registry[type[Probe]] = Registry(
     {
         "fourier": "probes.fourier.probe:Fourier",
         "progress": "probes.progress:Progress",
-        "irreps": "probes.irreps:Irreps",
+        "irreps": "probes.irreps.probe:Irreps",
         "das": "probes.das.probe:DAS",
         "ablation": "probes.ablation.probe:Ablation",
         "patching": "probes.patching:Patching",

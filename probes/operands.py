@@ -59,7 +59,25 @@ def embedding_rows(subject: Subject, tokens: Sequence[int]) -> Float[Tensor, "to
     second operand's table where it has its own.
     """
     rows = subject.model.W_E.detach()[list(tokens)].double()
-    second = getattr(subject.model, "embed_y", None)
-    if second is None:
-        return rows
-    return torch.cat([rows, second.W_E.detach()[list(tokens)].double()], 1)
+    second = _second_table(subject)
+    return rows if second is None else torch.cat([rows, second[list(tokens)].double()], 1)
+
+
+def operand_rows(
+    subject: Subject,
+) -> tuple[Float[Tensor, "element d_embed"], Float[Tensor, "element d_embed"] | None]:
+    """Embeddings of the first and of the second operand's elements in the order of the grid,
+    float64; None for the second where it shares the first's.
+    """
+    left, right = operand_tokens(subject)
+    weights, second = subject.model.W_E.detach(), _second_table(subject)
+    first = weights[left].double()
+    if second is not None:
+        return first, second[right].double()
+    return first, None if left == right else weights[right].double()
+
+
+def _second_table(subject: Subject) -> Tensor | None:
+    """The second operand's own embedding (d_vocab, d_embed), of networks that have one."""
+    table = getattr(subject.model, "embed_y", None)
+    return None if table is None else table.W_E.detach()

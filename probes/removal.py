@@ -61,12 +61,16 @@ class EmbeddingRemoval:
             return None
         return cls(subject, tuple(dict.fromkeys(tuple(tokens) for tokens in operands)))
 
-    def loss(self, directions: Float[Array, "direction element"]) -> float:
-        """The loss with the orthonormal `directions` projected out of the operands' embedding."""
+    def loss(
+        self, directions: Float[Array, "direction element"], targets: Tensor | None = None
+    ) -> float:
+        """The loss with the orthonormal `directions` projected out of the operands' embedding;
+        against `targets` (example, output) in place of the subject's.
+        """
         basis = torch.tensor(directions, device=self.subject.device, dtype=torch.float64)
         fast = supports(self.subject.model) and self.subject.answer != "all"
         logits = self._with_edited_weights(basis) if fast else self._with_hook(basis)
-        return mean_loss(self.subject, logits, self.subject.targets)
+        return mean_loss(self.subject, logits, self.subject.targets if targets is None else targets)
 
     def _with_edited_weights(self, basis: Tensor) -> Tensor:
         subject = self.subject
@@ -196,7 +200,10 @@ class NeuronRemoval:
 
 
 def loss_without_classes(
-    subject: Subject, directions: Float[Array, "direction element"], columns: Sequence[int]
+    subject: Subject,
+    directions: Float[Array, "direction element"],
+    columns: Sequence[int],
+    targets: Tensor | None = None,
 ) -> float:
     """The loss with orthonormal directions over the classes projected out of the unembedding, its
     bias too; `columns` are the logits of the elements in the order of the directions' columns.
@@ -205,4 +212,4 @@ def loss_without_classes(
     columns = list(columns)
     logits = subject.logits().double().clone()  # (example, d_vocab_out)
     logits[:, columns] -= (logits[:, columns] @ basis.T) @ basis
-    return mean_loss(subject, logits, subject.targets)
+    return mean_loss(subject, logits, subject.targets if targets is None else targets)

@@ -4,6 +4,7 @@ published models.
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.groups.representations import representations
+from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
@@ -97,7 +99,8 @@ def test_lookup_tables_and_untrained_weights_are_silent(name: str) -> None:
             result.metrics["logits.key_irreps"] == []
             and result.metrics["embedding.key_irreps"] == []
         )
-        assert "no key representation" in result.finding
+        assert result.status != "found"
+        assert "No representation of the embedding is key" in result.finding
 
 
 def test_answers_that_are_no_group_are_said_to_be_none() -> None:
@@ -152,6 +155,76 @@ def test_published_models_have_their_published_figures(
         assert metrics["logits.cosine"][name] == pytest.approx(
             theirs[f"logit_{their}_rep_trace_similarity"], abs=2e-3
         )
+
+
+def test_weak_representations_that_a_published_model_needs_are_found_by_removal() -> None:
+    path = CHECKPOINTS / "rep-theory" / "D61_T_seed1" / "model.pt"
+    if not path.exists():
+        pytest.skip("the published checkpoint rep-theory/D61_T_seed1 is not beside the repository")
+    subject = mechint.load(path, task="groups", group="D61")
+    result = probe.run("irreps", subject, permutations=499)
+    metrics = result.metrics
+    assert metrics["loss"] == pytest.approx(0.0455, abs=1e-4)
+    weak = {"2a": 0.0188, "2d": 0.0338}  # their cosines, 0.0194 and 0.0168, are below the threshold
+    assert {name: metrics["embedding.removal"][name] for name in weak} == pytest.approx(
+        weak, rel=0.02
+    )
+    for name in weak:
+        assert metrics["logits.cosine"][name] < metrics["logits.threshold"][name]
+        assert name not in metrics["logits.key_irreps"]
+    assert set(metrics["logits.key_irreps"]) < set(metrics["embedding.removal"])
+
+
+def test_a_removal_is_the_loss_of_a_model_with_edited_weights() -> None:
+    subject = planted.group_product("S3", ("standard",), noise=0.1, rotation_seed=1).subject
+    metrics = probe.run("irreps", subject).metrics
+    known = representations(subject.task.finite_group)
+    rows = known.fourier_basis[list(known.irrep("standard").rows)]
+    projector = torch.from_numpy(rows.T @ rows).float()
+    for part in ("embedding", "unembedding"):
+        model = copy.deepcopy(subject.model)
+        with torch.no_grad():
+            if part == "embedding":
+                model.W_E[:6].sub_(projector @ model.W_E[:6])
+            else:
+                model.W_U.sub_(model.W_U @ projector)
+        loss = Subject(model, subject.task).loss()["answer"]
+        rise = metrics[f"{part}.removal"]["standard"]
+        assert metrics["loss"] + rise == pytest.approx(loss, rel=1e-4, abs=1e-6)
+
+
+def test_the_data_is_read_once_where_the_tasks_table_fits() -> None:
+    subject = planted.group_product("S4", ("standard",)).subject.with_limits(memory=0, chunk=64)
+    calls = []
+    original = Subject.stream
+
+    def counted(self: Subject, *arguments: object, **settings: object) -> object:
+        calls.append(arguments)
+        return original(self, *arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Subject, "stream", counted)
+        probe.run("irreps", subject, permutations=49)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("join", ["concat", "multiply"])
+def test_networks_of_two_operands_have_two_embeddings(join: str) -> None:
+    widths = () if join == "multiply" else (24,)
+    config = PairNetworkConfig(
+        d_vocab=6, d_vocab_out=6, d_embed=8, widths=widths, join=join, n_ctx=3
+    )
+    model = PairNetwork(config, seed=0)
+    subject = Subject(model, TASKS["groups"](group="S3"))
+    metrics = probe.run("irreps", subject, permutations=49).metrics
+    known = representations(subject.task.finite_group)
+    for metric, table in (
+        ("embedding.share", model.embed),
+        ("embedding.right.share", model.embed_y),
+    ):
+        expected = known.energy(table.W_E.detach().numpy())
+        assert list(metrics[metric].values()) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert ("hidden.left.share" in metrics) == (join == "concat")
 
 
 def test_a_difference_is_read_by_its_answer() -> None:

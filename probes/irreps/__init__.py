@@ -1,0 +1,1 @@
+"""Fourier analysis on any finite group."""

@@ -1,0 +1,193 @@
+"""Fourier analysis on any finite group: which irreducible representations a model's weights and
+logits hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from mechint.config import setting
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import FiniteTask, rng
+from probes import removal
+from probes.fourier.spectra import Array, Spectrum
+from probes.irreps import reporting
+from probes.irreps.grouped import Grouped, group_answers, why_no_group
+from probes.irreps.reporting import Rises
+from probes.irreps.spectrum import IrrepRule, IrrepSpectra
+from probes.operands import operand_rows, operand_tokens
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Irreps(Probe):
+    """In which irreducible representations of the group do embedding, hidden layer, unembedding and
+    logits live?
+
+    The group comes from its multiplication table: the task's, or the model's own answers (arg-max
+    over the grid) where they are an exact group table; then no order of the elements is needed.
+    With ρ a real irreducible representation, χ its character and n the order of the group:
+
+    - `embedding.share`, `unembedding.share`: share of the energy of the rows of W_E (of the second
+      operand too, `embedding.right.share`, where it has an embedding of its own) and of the columns
+      of W_out W_U of the last layer, from neurons to logits, in the matrix elements of ρ, not
+      centred, as in the published code: the trivial representation has a share.
+      `unembedding.direct.share` is that of W_U alone;
+    - `hidden.left|right|product.share`: of the centred ``mlp.hook_post`` of the last layer at the
+      answer's position, the share that is a function of x, of y, or of x·y alone, in ρ;
+    - `logits.cosine`: cosine of the logits, centred over classes and over inputs, with χ(x·y·z⁻¹)
+      over all x, y, z; for a task on the group's elements that is not its product (x − y, x² + y²)
+      the task's answer stands for x·y;
+    - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for
+      every ρ that is key in embedding or logits or whose cosine exceeds `cosine` (at most
+      `named` of them), on at most `examples` random pairs; `embedding.removal_unnamed`: of all
+      others together. A weak cosine is no sign that a representation is not needed.
+      `unembedding.removal`: the same out of the columns of W_U.
+
+    ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
+    order reach at any ρ, and √factor times the lower quartile, over the representations, of the
+    cosine relative to a memorized table's, √(rows/(n − 1)): a lookup table has all alike and no
+    key. `logits.threshold` is the largest of the three for each ρ. In the embedding ρ is key when
+    its share exceeds `factor` times rows/(n − 1) and the permuted null.
+
+    Cost: one forward over the data (two where the model's own table serves), one over the examples
+    per removal, n² per permutation; memory: a chunk of activations and (n, n) sums.
+    """
+
+    name: ClassVar[str] = "irreps"
+    source: ClassVar[str] = "Chughtai et al. 2023, A Toy Model of Universality, Sec. 4–5 and App. B"
+    needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING)
+    quick: ClassVar[bool] = True
+    intervenes: ClassVar[bool] = True
+
+    table: str = setting(
+        "auto",
+        (
+            "multiplication table: the task's, the model's own answers, or the model's where the "
+            "task's does not fit"
+        ),
+        choices=("auto", "task", "model"),
+    )
+    cosine: float = setting(
+        0.005, "least cosine of the logits with a key representation's character", low=0, high=1
+    )
+    factor: float = setting(2.0, "times the level of a flat spectrum", low=1)
+    alpha: float = setting(0.002, "family-wise level against the permuted null", low=1e-6, high=1)
+    permutations: int = setting(499, "permutations of the elements in the null", low=1)
+    named: int = setting(16, "most representations that are removed one at a time", low=0)
+    examples: int = setting(16384, "pairs on which the loss of a removal is taken", low=1)
+    least_rise: float = setting(
+        1e-3,
+        "rise of the loss, in nats, above which the finding says that a removal matters",
+        low=0,
+    )
+
+    def unmet(self, subject: Subject) -> str | None:
+        assert isinstance(subject.task, FiniteTask)
+        outputs = subject.task.outputs
+        if len(outputs) != 1 or subject.task.grid != (outputs[0].n_classes,) * 2:
+            return (
+                "it is no product of two elements: the answer's classes are not the operands' "
+                "values"
+            )
+        return why_no_group(subject, self.table)
+
+    @property
+    def significance(self) -> float:
+        return self.alpha
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        product = Trial(
+            "group product",
+            library.product,
+            library.untrained(library.product)
+            | library.lookup("groups", group="S4")
+            | library.shuffled("groups", group="S4"),
+            library.misses(
+                lambda result: result.metrics["logits.key_irreps"],
+                lambda plant: plant.truth["irreps"],
+            ),
+            "representations missed or made up",
+            settings={"permutations": 499},
+            detects=lambda result: bool(result.metrics["logits.key_irreps"]),
+        )
+        return Calibration((product,), {"permutations": 49})
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        found = group_answers(subject, self.table)
+        rule = IrrepRule(self.cosine, self.factor, self.alpha, self.permutations)
+        spectra = IrrepSpectra(found.group, rule)
+        logits = spectra.logits(found.sums, found.squares, seed)
+        left, right = operand_rows(subject)
+        embedding = spectra.shares(left.cpu().numpy(), seed)
+        report = Report(self, subject)
+        reporting.add_logits(report, found, spectra, logits)
+        reporting.add_embedding(report, spectra, embedding, left, right)
+        reporting.add_unembedding(report, subject, found.group)
+        reporting.add_hidden(report, found)
+        rises = self._removals(subject, found, spectra, logits, embedding, seed)
+        if rises is not None:
+            reporting.add_removals(report, rises, self.least_rise)
+        reporting.add_table_and_figures(report, found.group)
+        return report.result()
+
+    def _removals(
+        self,
+        subject: Subject,
+        found: Grouped,
+        spectra: IrrepSpectra,
+        logits: Spectrum,
+        embedding: Spectrum,
+        seed: int,
+    ) -> Rises | None:
+        """What the loss rises by without each named representation in embedding or unembedding."""
+        some = subject.with_data(subject.data[self._sample(subject, seed)])
+        edited = removal.EmbeddingRemoval.of(some, *operand_tokens(subject))
+        if edited is None:
+            return None
+        targets = self._targets(subject, found, seed)
+        weak = set((np.flatnonzero(logits.values > self.cosine) + 1).tolist())
+        keys = sorted(
+            {*logits.keys, *embedding.keys, *weak}, key=lambda k: -abs(logits.values[k - 1])
+        )[: self.named]
+        others = [k for k in range(1, len(logits.values) + 1) if k not in keys]
+        base = removal.mean_loss(some, some.logits(), targets)
+        columns = range(found.group.order)
+
+        def without(some_keys: list[int]) -> float:
+            return edited.loss(spectra.rows(some_keys), targets) - base if some_keys else 0.0
+
+        def without_classes(k: int) -> float:
+            directions = spectra.rows([k])
+            return removal.loss_without_classes(some, directions, columns, targets) - base
+
+        names = spectra.names
+        return Rises(
+            loss=base,
+            examples=len(some.data),
+            embedding={names[k - 1]: without([k]) for k in keys},
+            unnamed=without(others),
+            unembedding={names[k - 1]: without_classes(k) for k in keys},
+        )
+
+    def _sample(self, subject: Subject, seed: int) -> torch.Tensor:
+        n = len(subject.data)
+        drawn = rng("irreps examples", seed).permutation(n)[: self.examples]
+        return torch.from_numpy(np.sort(drawn)).to(subject.device)
+
+    def _targets(self, subject: Subject, found: Grouped, seed: int) -> torch.Tensor:
+        """(example, 1) the answers by the table that was found, of the sampled pairs."""
+        products: Array = found.products.ravel()
+        return torch.from_numpy(products).to(subject.device)[self._sample(subject, seed), None]

@@ -1,0 +1,128 @@
+"""Cosines with the characters and shares of energy by representation, with their nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from mechint.groups.finite import FiniteGroup
+from mechint.groups.representations import Representations, representations
+from mechint.task import rng
+from probes.fourier.spectra import Array, Spectrum, step_down
+
+
+@dataclass(frozen=True)
+class IrrepRule:
+    """When a representation is called key.
+
+    cosine: least cosine of the logits with its character; factor: times the level of a flat
+    spectrum; alpha: family-wise level against `permutations` permutations of the elements.
+    """
+
+    cosine: float
+    factor: float
+    alpha: float
+    permutations: int
+
+
+@dataclass(frozen=True)
+class IrrepSpectra:
+    """Both spectra of one group, over all representations but the trivial one."""
+
+    group: FiniteGroup
+    rule: IrrepRule
+
+    @cached_property
+    def known(self) -> Representations:
+        return representations(self.group)
+
+    @property
+    def names(self) -> list[str]:
+        return self.known.names[1:]
+
+    def rows(self, keys: Sequence[int]) -> Float[Array, "row n"]:
+        """Rows of the Fourier basis of the irreps `keys`, counted from 1."""
+        return self.known.fourier_basis[[row for k in keys for row in self.known.irreps[k].rows]]
+
+    @cached_property
+    def _starts(self) -> Array:
+        """First row of each irrep; they stand in order."""
+        return np.array([irrep.rows[0] for irrep in self.known.irreps])
+
+    def _by_irrep(self, of_rows: Array) -> Array:
+        """(n_irreps - 1,) sums of (n, …) over the rows of each irrep but the trivial one."""
+        return np.add.reduceat(of_rows, self._starts)[1:]
+
+    @cached_property
+    def dimensions(self) -> Array:
+        """(n_irreps - 1,) rows of each irrep."""
+        return np.array([len(irrep.rows) for irrep in self.known.irreps[1:]])
+
+    @property
+    def memorized(self) -> Array:
+        """(n_irreps - 1,) cosine of a lookup table's logits with each character."""
+        return np.sqrt(self.dimensions / max(self.group.order - 1, 1))
+
+    def logits(self, sums: Float[Array, "n n"], squares: float, seed: int) -> Spectrum:
+        """Cosines of the logits, summed by product, with the characters χ(x·y·z⁻¹).
+
+        With B the orthonormal rows of an irrep, χ(a c⁻¹) = s (BᵀB)[a, c], s = n χ(e) / rows, so
+        that Σ M[a, c] χ(a c⁻¹) is s times the sum of (B M) ∘ B: a permutation of the classes
+        permutes the columns of B M.
+        """
+        n, characters = self.group.order, self.known.characters[1:]
+        scale = n * characters[:, self.group.identity] / self.dimensions
+        norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
+        basis = np.ascontiguousarray(self.known.fourier_basis.T)  # (n, row)
+
+        def cosines(matrix: Array, order: Array | slice = slice(None)) -> Array:
+            of_rows = np.einsum("cr,cr->r", matrix[order], basis.astype(matrix.dtype))
+            return self._by_irrep(of_rows.astype(np.float64)) * scale / norms
+
+        values = cosines(sums.T @ basis)
+        relative = np.maximum(values / self.memorized, 0)
+        flat = float(np.quantile(relative, 0.25, method="lower")) if len(values) else 0.0
+        # levels differ by representation: dividing by them makes one rule of all
+        levels = np.maximum(self.rule.cosine, np.sqrt(self.rule.factor) * flat * self.memorized)
+
+        def null_without(keys: list[int]) -> Array:
+            taken = self.rows(keys)
+            rest = ((sums - (sums @ taken.T) @ taken).T @ basis).astype(np.float32)
+            generator = rng("irreps null", seed)
+            orders = (generator.permutation(n) for _ in range(self.rule.permutations))
+            return np.array([cosines(rest, order).max(initial=0) for order in orders])
+
+        found = step_down(
+            np.where(values > levels, values, 0.0), self.rule.cosine, self.rule.alpha, null_without
+        )
+        return Spectrum(values, found.keys, found.threshold, found.null)
+
+    def levels(self, found: Spectrum) -> Array:
+        """(n_irreps - 1,) the cosine that each representation has to exceed to be key."""
+        relative = np.maximum(found.values / self.memorized, 0)
+        flat = float(np.quantile(relative, 0.25, method="lower")) if len(relative) else 0.0
+        return np.maximum(found.threshold, np.sqrt(self.rule.factor) * flat * self.memorized)
+
+    def shares(self, x: Float[Array, "n d"], seed: int) -> Spectrum:
+        """Shares of the centred x, relative to a flat spectrum's."""
+        x = x - x.mean(0)
+        flat = self.dimensions / max(self.group.order - 1, 1)
+        total = max(float((x**2).sum()), 1e-24)
+        basis = self.known.fourier_basis
+
+        def excess(values: Array) -> Array:
+            return self._by_irrep((values.astype(np.float64) ** 2).sum(1)) / total / flat
+
+        def null_without(keys: list[int]) -> Array:
+            taken = self.rows(keys)
+            rest = (x - taken.T @ (taken @ x)).astype(np.float32)
+            single = basis.astype(np.float32)
+            generator = rng("irreps share null", seed)
+            orders = (generator.permutation(len(x)) for _ in range(self.rule.permutations))
+            return np.array([excess(single @ rest[order]).max(initial=0) for order in orders])
+
+        return step_down(excess(basis @ x), self.rule.factor, self.rule.alpha, null_without)
