@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from mechint.probe import Probe
     from mechint.subject import Subject
 
@@ -54,10 +57,12 @@ class Performance:
         return f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
 
 
-def performance(subject: Subject) -> tuple[Performance, ...]:
+def performance(subject: Subject, correct: Tensor | None = None) -> tuple[Performance, ...]:
     """Per output, how well the subject answers beside chance; () where nothing is classified.
 
-    Cost: one forward over the subject's data, which the subject keeps.
+    correct: (row, output) which answers are right, where that is known already.
+    Cost: one forward over the subject's data, which the subject keeps if it can; none with
+    `correct`.
     """
     task = subject.task
     if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
@@ -65,7 +70,8 @@ def performance(subject: Subject) -> tuple[Performance, ...]:
     from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
     binomtest: Any = stats.binomtest  # pyright: ignore
-    right, answered = subject.correct().cpu(), (subject.targets != IGNORE).cpu()
+    right = (subject.correct() if correct is None else correct).cpu()
+    answered = (subject.targets != IGNORE).cpu()
     rows: list[Performance] = []
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
@@ -135,6 +141,13 @@ class Report:
         self.figures: dict[str, Figure] = {}
         self.provenance: dict[str, Any] = {}
         self.findings: list[Finding] = []
+        self.correct: Tensor | None = None
+        """(row, output) which answers are right; set by a probe that knows it already."""
+
+    @cached_property
+    def performance(self) -> tuple[Performance, ...]:
+        """How well the subject answers, taken once for all findings."""
+        return performance(self.subject, self.correct)
 
     # --- numbers ----------------------------------------------------------------------------------
     def metric(
@@ -223,7 +236,7 @@ class Report:
         assert self.nulls, f"{self.probe.name}: a finding needs a null"
         assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
         tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
-        skill = None if at_chance else best_output(performance(self.subject))
+        skill = None if at_chance else best_output(self.performance)
         draft = Finding(
             sentence,
             "found" if holds else "not found",

@@ -133,6 +133,8 @@ class Irreps(Probe):
         left, right = operand_rows(subject)
         embedding = spectra.shares(left.cpu().numpy(), seed)
         report = Report(self, subject)
+        answered = torch.from_numpy(found.answers.ravel()).to(subject.device)
+        report.correct = answered[:, None] == subject.targets
         reporting.add_logits(report, found, spectra, logits)
         reporting.add_embedding(report, spectra, embedding, left, right)
         reporting.add_unembedding(report, subject, found.group)
