@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.timing import Row
 from mechint.files import make_directory, write_text
-from mechint.training.run_directory import manifest
+from mechint.training.manifest import manifest
 
 ROOT = Path(__file__).parents[1]
 JSON, PAGE = Path("benchmarks/results/bench.json"), Path("docs/benchmarks.md")

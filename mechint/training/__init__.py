@@ -10,6 +10,6 @@ Read `api` first, then `plan` (what trains together), `trainer` (the loop), `lea
 
 from mechint.training.api import seed_specs, spec, train, train_many
 from mechint.training.run import Run, Spec
-from mechint.training.trainer import Progress
+from mechint.training.schedule import Progress
 
 __all__ = ["Progress", "Run", "Spec", "seed_specs", "spec", "train", "train_many"]

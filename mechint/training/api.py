@@ -15,9 +15,11 @@ from mechint.models import config_class, find_device
 from mechint.task import Task
 from mechint.training.estimate import check_fits, does_not_fit, free_memory
 from mechint.training.interrupt import interruptible
+from mechint.training.part import train_part
 from mechint.training.plan import Part, partition
+from mechint.training.resume import repair
 from mechint.training.run import DONE, Run, Spec
-from mechint.training.trainer import Progress, train_part
+from mechint.training.schedule import Progress
 
 Report = Callable[[Progress], None]
 
@@ -176,6 +178,8 @@ def train_many(
     for run in runs:
         if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
             run.load()
+            if run.status in DONE:
+                repair(run)
     waiting = [run for run in runs if run.status not in DONE]
     free = free_memory(target)
     for run in waiting:

@@ -66,6 +66,19 @@ def open_runs(runs: Sequence[Run], ensemble: str, resume: bool) -> list[Group]:
     return [group for group in made if group.runs]
 
 
+def repair(run: Run) -> None:
+    """Put the directory of a run that is done in order, where a kill or a damage left it otherwise
+    and nothing is lost: its weights and its manifest, what is half-written, what came later.
+    """
+    directory = run.directory
+    if directory is None:
+        return
+    weights = run.status in DONE[:2] and directory.lacks_weights()
+    if weights or directory.untidy():
+        with directory.lock():
+            open_runs([run], "", resume=True)
+
+
 def _common(known: Sequence[Sequence[State]], ensemble: str) -> list[State | None] | None:
     """The states of the latest commit that every run has, or was done before; None for no such."""
     # what another ensemble prepared and never committed is void

@@ -17,29 +17,21 @@ the second all have the new one, under one name or the other (`mechint.training.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
-import platform
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import mechint
 from mechint.errors import RunError
 from mechint.files import make_directory, write_bytes, write_error, write_text
 from mechint.locks import clear_partial, locked
-
-State = dict[str, Any]
-"""step, commit (the step of the ensemble when it was written), status, error, ensemble (its
-identifier), metrics_bytes, values, optimizer, generator, stale_evaluations."""
+from mechint.training.manifest import manifest
+from mechint.training.state import State, brief, read_state
 
 BOOKKEEPING = {".lock"}
 """Names in a directory that make it no less empty."""
@@ -101,11 +93,11 @@ class RunDirectory:
         Raises:
             RunError: state.pt is damaged.
         """
-        committed = [_read_state(self.state_file)] if os.path.lexists(self.state_file) else []
+        committed = [read_state(self.state_file)] if os.path.lexists(self.state_file) else []
         prepared = []
         if self.next_file.is_file():
             with contextlib.suppress(RunError):
-                prepared = [_read_state(self.next_file)]
+                prepared = [read_state(self.next_file)]
         return committed + prepared
 
     @property
@@ -185,6 +177,14 @@ class RunDirectory:
     def _anew(self) -> str:
         return f"delete {self.state_file} and --resume starts this run anew"
 
+    def untidy(self) -> bool:
+        """Whether there is more than a run that is done leaves, or its manifest is damaged."""
+        state = self.states()[0]
+        size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
+        left = [*self.path.glob(".*.part"), *self.path.glob("checkpoints/.*.part")]
+        more = size > (state["metrics_bytes"] or 0)
+        return bool(left) or more or self.next_file.exists() or not _is_json(self.manifest_file)
+
     def lacks_weights(self) -> bool:
         """Whether ckpt.pt is missing or damaged."""
         try:
@@ -204,7 +204,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{file}: damaged ({_brief(error)}); {remedy}") from error
+        raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
     parts = ("task", "model", "train")
     if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
         raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {remedy}")
@@ -221,48 +221,6 @@ def _fill_defaults(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
     for name in wanted["train"]:
         if name not in there["train"]:
             there["train"][name] = defaults[name]
-
-
-def _read_state(file: Path) -> State:
-    """The state in `file`, whole and of the right types, with the name of its file."""
-    remedy = "delete it and --resume starts this run anew"
-    if not file.is_file():
-        raise RunError(f"{file}: it is no regular file, expected a saved state; {remedy}")
-    try:
-        state = torch.load(file, weights_only=True)
-    except Exception as error:  # torch and pickle raise nearly anything on a damaged file
-        raise RunError(f"{file}: damaged ({_brief(error)}); {remedy}") from error
-    if not isinstance(state, dict):
-        raise RunError(f"{file}: damaged: got {type(state).__name__}, expected a state; {remedy}")
-    made = {
-        "step": state.get("step"),
-        "commit": state.get("commit", state.get("step")),
-        "status": state.get("status"),
-        "error": state.get("error", ""),
-        "ensemble": state.get("ensemble", ""),
-        "metrics_bytes": state.get("metrics_bytes"),
-        "values": state.get("values"),
-        "optimizer": state.get("optimizer", state.get("optimiser")),
-        "generator": state.get("generator"),
-        "stale_evaluations": state.get("stale_evaluations", state.get("still", 0)),
-        "file": file.name,
-    }
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "step": int,
-        "commit": int,
-        "status": str,
-        "error": str,
-        "ensemble": str,
-        "metrics_bytes": (int, type(None)),
-        "values": torch.Tensor,
-        "optimizer": dict,
-        "generator": torch.Tensor,
-        "stale_evaluations": int,
-    }
-    for name, kind in kinds.items():
-        if not isinstance(made[name], kind):
-            raise RunError(f"{file}: damaged: {name} is missing or of a wrong type; {remedy}")
-    return made
 
 
 def _parse_row(line: bytes) -> dict[str, Any] | None:
@@ -289,12 +247,6 @@ def _flush(file: Path) -> None:
             os.fsync(opened.fileno())
 
 
-def _brief(error: BaseException) -> str:
-    """The first line of an error's text, in at most 120 characters."""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return text if len(text) <= 120 else text[:117] + "…"
-
-
 def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
     """The first setting in which two configurations differ, in words."""
     for part in wanted:
@@ -305,40 +257,3 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
             name = next(name for name in {**a, **b} if a.get(name) != b.get(name))
             return f"{part}.{name} is {a.get(name)!r} there, {b.get(name)!r} here"
     return "other settings"
-
-
-def manifest() -> dict[str, Any]:
-    """Versions, git commit, machine and plug-ins, as JSON values."""
-    return {
-        "versions": _versions(),
-        "commit": _commit(),
-        "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "plugins": {
-            group: [point.name for point in entry_points(group=group)]
-            for group in ("mechint.tasks", "mechint.probes", "mechint.checkpoint_formats")
-        },
-    }
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("torch", "transformer-lens", "numpy")}
-    return {"mechint": mechint.__version__, **packages, "python": sys.version.split()[0]}
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The git commit of this code; None where it is no checkout."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except OSError:
-        return None
-    return found.stdout.strip() or None

@@ -12,69 +12,30 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mechint.config import TrainConfig
 from mechint.errors import RunError
 from mechint.task import Batch
 from mechint.training.allocator import keep_freed_memory
+from mechint.training.dropout import dropout
 from mechint.training.graphs import Captured
 from mechint.training.interrupt import interruptible
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
-from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.run_directory import State
+from mechint.training.schedule import Progress, kept_steps, loss_change, stops
 
 STATE_SECONDS = 20.0
 """How often the states are committed at most, in seconds of training."""
 
 SYNC = 100
 """On a GPU, after how many steps the losses are fetched and checked."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where an ensemble stands.
-
-    step of `steps`; metrics: the latest, averaged over the models that still train; models: how
-    many those are; part: which ensemble of the plan, counted from 0; done: share of the whole
-    plan's work, 0 … 1.
-    """
-
-    step: int
-    steps: int
-    metrics: dict[str, float]
-    models: int = 1
-    part: int = 0
-    done: float = 0.0
-
-
-THIN_MOST, THIN_BYTES = 32, 1 << 26
-"""How many checkpoints ``checkpoints=thin`` keeps of a run at most, and in how many bytes."""
-
-
-def kept_steps(config: TrainConfig, parameters: int = 0) -> set[int]:
-    """The steps at which checkpoints are kept besides the last, of a model of so many parameters.
-
-    >>> sorted(kept_steps(TrainConfig(steps=1000, checkpoints="log", n_checkpoints=4)))
-    [0, 1, 10, 100, 1000]
-    """
-    n, steps = config.n_checkpoints, config.steps
-    if config.checkpoints == "linear":
-        return {round(i * steps / n) for i in range(n + 1)}
-    if config.checkpoints == "thin":
-        n = min(n, THIN_MOST, THIN_BYTES // (4 * parameters + 1)) - 1
-        return {0} | {round(steps ** (i / n)) for i in range(1, n + 1)} if n > 0 else set()
-    if config.checkpoints == "log":
-        return {0} | {round(steps ** (i / (n - 1 or 1))) for i in range(n)}
-    return set()
 
 
 class Ensemble:
@@ -188,14 +149,8 @@ class Ensemble:
 
     # --- one step ---------------------------------------------------------------------------------
     def _drop(self, name: str, tensor: Tensor) -> Tensor:
-        """Dropout with each model's own generator, so that its masks are those it would draw
-        alone.
-        """
-        keep = 1 - getattr(self.runs[0].spec.model, "dropout", 0.0)
-        if keep == 1:
-            return tensor
-        mask = torch.stack([_kept(keep, tensor[0], own) for own in self.generators])
-        return tensor * mask.to(tensor.dtype).div_(keep)
+        """Dropout with each model's own generator."""
+        return dropout(tensor, getattr(self.runs[0].spec.model, "dropout", 0.0), self.generators)
 
     def _descend(self, prepared: Any) -> Tensor:
         """Forward, backward and update; returns the losses (model,) before the update."""
@@ -304,21 +259,11 @@ class Ensemble:
             self._finish(model, "stopped")
         self.drop_models(done)
 
-    def _stops(self, model: int, before: dict[str, Any], row: dict[str, float]) -> bool:
-        config = self.config
-        name = "train.loss" if "train.loss" in row else "test.loss"
-        unchanged = name in before and abs(before[name] - row[name]) < config.stop_delta
+    def _stops(self, model: int, before: Mapping[str, Any], row: Mapping[str, float]) -> bool:
+        """Whether this evaluation is the last of a model."""
+        unchanged = loss_change(before, row) < self.config.stop_delta
         self.stale_evaluations[model] = self.stale_evaluations[model] + 1 if unchanged else 0
-        if self.step < config.stop_after:
-            return False
-        patient = (
-            config.stop_patience is None or self.stale_evaluations[model] < config.stop_patience
-        )
-        accuracies = [value for key, value in row.items() if key.startswith("test.accuracy")]
-        short = (
-            config.stop_accuracy is None or not accuracies or min(accuracies) < config.stop_accuracy
-        )
-        return not patient or not short
+        return stops(self.config, self.step, self.stale_evaluations[model], row)
 
     def _report(self) -> None:
         assert self.progress is not None
@@ -352,16 +297,6 @@ class Ensemble:
             self.captured = None
 
 
-def _kept(keep: float, like: Tensor, generator: torch.Generator) -> Tensor:
-    """True with probability `keep` to within 2⁻¹⁷, in the shape of `like`; every number drawn
-    decides for four entries.
-    """
-    drawn = torch.empty(-(-like.numel() // 4), dtype=torch.int64, device=like.device).random_(
-        -(2**63), None, generator=generator
-    )
-    return (drawn.view(torch.int16)[: like.numel()] < round(keep * 2**16) - 2**15).view(like.shape)
-
-
 @contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
     """TensorFloat-32 inside, where asked for; as before afterwards."""
@@ -372,31 +307,3 @@ def _precision(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def train_part(
-    runs: Sequence[Run],
-    ensemble: str,
-    device: torch.device,
-    progress: Callable[[Progress], None] | None = None,
-    resume: bool = False,
-) -> None:
-    """Train the runs of one part of a plan; each then holds what became of it.
-
-    Args:
-        runs: in the order of the plan; ensemble: the part's identifier.
-        resume: whether a directory may hold its run already.
-
-    Raises:
-        RunError: a directory holds something else, is damaged, or another process writes there.
-    """
-    with contextlib.ExitStack() as locks:
-        for run in runs:
-            if run.directory is not None:
-                run.directory.check(run.spec.to_dict(), resume)
-                locks.enter_context(run.directory.lock())
-        for group in open_runs(runs, ensemble, resume):
-            trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
-            trained.train()
-            if any(run.status == "interrupted" for run in group.runs):
-                return

@@ -25,9 +25,10 @@ import torch
 
 from mechint.errors import MechintError
 from mechint.training.interrupt import SIGNALS, interruptible
+from mechint.training.part import train_part
 from mechint.training.plan import Part
 from mechint.training.run import Run, Spec
-from mechint.training.trainer import Progress, train_part
+from mechint.training.schedule import Progress
 
 Message = dict[str, Any]
 """From a worker: the fields of a Progress; or "done", status and error of every run; or "error",

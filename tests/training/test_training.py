@@ -23,7 +23,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.training import spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
-from mechint.training.trainer import kept_steps
+from mechint.training.schedule import kept_steps
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}

@@ -28,7 +28,7 @@ from mechint.report import PAGE, Page, Section, write_page
 from mechint.results import Claim, to_jsonable
 from mechint.studies.core.study import SIZES, Analysis, Planned, Runs, Study
 from mechint.training import Progress, Run, Spec, train_many
-from mechint.training.run_directory import manifest
+from mechint.training.manifest import manifest
 
 if TYPE_CHECKING:
     import pandas as pd

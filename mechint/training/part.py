@@ -1,0 +1,41 @@
+"""One part of a plan: its directories locked and opened, its ensembles trained."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import torch
+
+from mechint.training.resume import open_runs
+from mechint.training.run import Run
+from mechint.training.schedule import Progress
+from mechint.training.trainer import Ensemble
+
+
+def train_part(
+    runs: Sequence[Run],
+    ensemble: str,
+    device: torch.device,
+    progress: Callable[[Progress], None] | None = None,
+    resume: bool = False,
+) -> None:
+    """Train the runs of one part of a plan; each then holds what became of it.
+
+    Args:
+        runs: in the order of the plan; ensemble: the part's identifier.
+        resume: whether a directory may hold its run already.
+
+    Raises:
+        RunError: a directory holds something else, is damaged, or another process writes there.
+    """
+    with contextlib.ExitStack() as locks:
+        for run in runs:
+            if run.directory is not None:
+                run.directory.check(run.spec.to_dict(), resume)
+                locks.enter_context(run.directory.lock())
+        for group in open_runs(runs, ensemble, resume):
+            trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
+            trained.train()
+            if any(run.status == "interrupted" for run in group.runs):
+                return

@@ -1,0 +1,71 @@
+"""When a run is evaluated for the last time, which checkpoints it keeps, and what is reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mechint.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where an ensemble stands.
+
+    step of `steps`; metrics: the latest, averaged over the models that still train; models: how
+    many those are; part: which ensemble of the plan, counted from 0; done: share of the whole
+    plan's work, 0 … 1.
+    """
+
+    step: int
+    steps: int
+    metrics: dict[str, float]
+    models: int = 1
+    part: int = 0
+    done: float = 0.0
+
+
+THIN_MOST, THIN_BYTES = 32, 1 << 26
+"""How many checkpoints ``checkpoints=thin`` keeps of a run at most, and in how many bytes."""
+
+
+def kept_steps(config: TrainConfig, parameters: int = 0) -> set[int]:
+    """The steps at which checkpoints are kept besides the last, of a model of so many parameters.
+
+    >>> sorted(kept_steps(TrainConfig(steps=1000, checkpoints="log", n_checkpoints=4)))
+    [0, 1, 10, 100, 1000]
+    """
+    n, steps = config.n_checkpoints, config.steps
+    if config.checkpoints == "linear":
+        return {round(i * steps / n) for i in range(n + 1)}
+    if config.checkpoints == "thin":
+        n = min(n, THIN_MOST, THIN_BYTES // (4 * parameters + 1)) - 1
+        return {0} | {round(steps ** (i / n)) for i in range(1, n + 1)} if n > 0 else set()
+    if config.checkpoints == "log":
+        return {0} | {round(steps ** (i / (n - 1 or 1))) for i in range(n)}
+    return set()
+
+
+def loss_change(before: Mapping[str, float], row: Mapping[str, float]) -> float:
+    """How much the training loss (test loss, where there is no other) changed between evaluations.
+
+    >>> loss_change({"train.loss": 1.0}, {"train.loss": 0.75}), loss_change({}, {"test.loss": 1.0})
+    (0.25, inf)
+    """
+    name = "train.loss" if "train.loss" in row else "test.loss"
+    return abs(before[name] - row[name]) if name in before else math.inf
+
+
+def stops(config: TrainConfig, step: int, stale: int, row: Mapping[str, float]) -> bool:
+    """Whether a run ends with the evaluation `row` at `step`.
+
+    stale: evaluations in a row without a change of the loss.
+    """
+    if step < config.stop_after:
+        return False
+    if config.stop_patience is not None and stale >= config.stop_patience:
+        return True
+    accuracies = [value for name, value in row.items() if name.startswith("test.accuracy")]
+    goal = config.stop_accuracy
+    return goal is not None and bool(accuracies) and min(accuracies) >= goal

@@ -1,0 +1,62 @@
+"""The saved state of a run, read with care: a damaged file is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mechint.errors import RunError
+
+State = dict[str, Any]
+"""step, commit (the step of the ensemble when it was written), status, error, ensemble (its
+identifier), metrics_bytes, values, optimizer, generator, stale_evaluations."""
+
+
+def read_state(file: Path) -> State:
+    """The state in `file`, whole and of the right types, with the name of its file."""
+    remedy = "delete it and --resume starts this run anew"
+    if not file.is_file():
+        raise RunError(f"{file}: it is no regular file, expected a saved state; {remedy}")
+    try:
+        state = torch.load(file, weights_only=True)
+    except Exception as error:  # torch and pickle raise nearly anything on a damaged file
+        raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
+    if not isinstance(state, dict):
+        raise RunError(f"{file}: damaged: got {type(state).__name__}, expected a state; {remedy}")
+    made = {
+        "step": state.get("step"),
+        "commit": state.get("commit", state.get("step")),
+        "status": state.get("status"),
+        "error": state.get("error", ""),
+        "ensemble": state.get("ensemble", ""),
+        "metrics_bytes": state.get("metrics_bytes"),
+        "values": state.get("values"),
+        "optimizer": state.get("optimizer", state.get("optimiser")),
+        "generator": state.get("generator"),
+        "stale_evaluations": state.get("stale_evaluations", state.get("still", 0)),
+        "file": file.name,
+    }
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "step": int,
+        "commit": int,
+        "status": str,
+        "error": str,
+        "ensemble": str,
+        "metrics_bytes": (int, type(None)),
+        "values": torch.Tensor,
+        "optimizer": dict,
+        "generator": torch.Tensor,
+        "stale_evaluations": int,
+    }
+    for name, kind in kinds.items():
+        if not isinstance(made[name], kind):
+            raise RunError(f"{file}: damaged: {name} is missing or of a wrong type; {remedy}")
+    return made
+
+
+def brief(error: BaseException) -> str:
+    """The first line of an error's text, in at most 120 characters."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 120 else text[:117] + "…"

@@ -1,0 +1,157 @@
+"""Damaged run directories: repaired where nothing is lost, refused in one line otherwise."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mechint.errors import RunError
+from tests.training.conftest import files_of, tiny
+
+
+def saved(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+REFUSED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "config truncated": ("config.json", half),
+    "config empty": ("config.json", lambda data: b""),
+    "config not UTF-8": ("config.json", lambda data: b"\xff\xfe\x00"),
+    "config a list": ("config.json", lambda data: b"[1, 2]"),
+    "config without a task": ("config.json", lambda data: b'{"model": {}, "train": {}}'),
+    "config with a wrong part": (
+        "config.json",
+        lambda data: b'{"task": 3, "model": {}, "train": {}}',
+    ),
+    "config nested deep": ("config.json", lambda data: b"[" * 100_000),
+    "state truncated": ("state.pt", half),
+    "state empty": ("state.pt", lambda data: b""),
+    "state not a state": ("state.pt", lambda data: b"\xff\xfe\x00 hello"),
+    "state a list": ("state.pt", lambda data: saved([1, 2])),
+    "state without a step": ("state.pt", lambda data: saved({"status": "running"})),
+    "state of a wrong type": ("state.pt", lambda data: saved({**load(data), "step": "three"})),
+    "metrics truncated": ("metrics.jsonl", half),
+    "metrics empty": ("metrics.jsonl", lambda data: b""),
+    "metrics not UTF-8": ("metrics.jsonl", lambda data: b"\xff" * len(data)),
+    "metrics of a wrong type": ("metrics.jsonl", lambda data: b"[1]" + data[3:]),
+}
+
+
+def load(data: bytes) -> dict:
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("finished") / "run"
+    tiny(place)
+    return place
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(finished: Path, tmp_path: Path, name: str) -> None:
+    file, damage = REFUSED[name]
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    (out / file).write_bytes(damage((out / file).read_bytes()))
+    before = files_of(out)
+    with pytest.raises(RunError) as error:
+        tiny(out, resume=True)
+    text = str(error.value)
+    assert text.startswith(f"{out / file}: ") and "damaged" in text
+    assert "delete" in text or "choose another --out" in text
+    assert "\n" not in text and len(text) < 500
+    assert files_of(out) == before, "nothing was changed"
+
+
+def test_what_the_message_advises_helps(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    (out / "metrics.jsonl").write_bytes(b"")
+    (out / "state.pt").unlink()
+    tiny(out, resume=True)
+    assert files_of(out) == files_of(finished)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("manifest.json", lambda file: file.write_bytes(b"{")),
+        ("manifest.json", lambda file: file.unlink()),
+        ("ckpt.pt", lambda file: file.write_bytes(half(file.read_bytes()))),
+        ("ckpt.pt", lambda file: file.unlink()),
+        ("metrics.jsonl", lambda file: file.write_bytes(file.read_bytes() + b'{"step": 45, "tr')),
+        ("metrics.jsonl", lambda file: file.write_bytes(file.read_bytes() + b"\xff\x00")),
+        (".ckpt.pt.123.part", lambda file: file.write_bytes(b"left by a killed process")),
+        ("state.next.pt", lambda file: file.write_bytes(b"half a state")),
+        ("checkpoints/.step-00000030.pt.7.part", lambda file: file.write_bytes(b"x")),
+    ],
+)
+def test_repaired(finished: Path, tmp_path: Path, name: str, damage: Callable) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    damage(out / name)
+    (run,) = tiny(out, resume=True)
+    assert run.status == "finished"
+    assert files_of(out) == files_of(finished)
+
+
+def test_states_of_an_earlier_version_go_on(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    state = load((out / "state.pt").read_bytes())
+    old = {
+        "step": state["step"],
+        "status": state["status"],
+        "values": state["values"],
+        "optimiser": state["optimizer"],
+        "generator": state["generator"],
+        "still": state["stale_evaluations"],
+    }
+    torch.save(old, out / "state.pt")
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps(config))
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 45, "train.loss": 1.0}\n{"st')
+    (run,) = tiny(out, resume=True)
+    assert run.status == "finished"
+    assert (out / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+
+
+def test_a_state_that_is_no_file(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    (out / "state.pt").unlink()
+    os.mkfifo(out / "state.pt")  # reading it would wait for ever
+    with pytest.raises(RunError, match=r"state\.pt: it is no regular file"):
+        tiny(out, resume=True)
+
+
+def test_tensors_of_another_shape(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    state = load((out / "state.pt").read_bytes())
+    torch.save({**state, "status": "running", "values": torch.zeros(3)}, out / "state.pt")
+    with pytest.raises(RunError, match=r"state\.pt: damaged: its tensors do not fit the run"):
+        tiny(out, resume=True)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny(tmp_path / "whole")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.replace", full)
+        with pytest.raises(RunError, match=r"config\.json: cannot be written: the disk is full"):
+            tiny(tmp_path / "cut")
+    tiny(tmp_path / "cut", resume=True)
+    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")

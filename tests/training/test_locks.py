@@ -1,0 +1,114 @@
+"""One writer per directory: locks held by a child, freed by its death, and SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mechint.errors import RunError
+from mechint.locks import locked
+from mechint.training import Progress
+from tests.training.conftest import files_of, in_child, tiny
+
+
+def holding(directory: Path) -> tuple[int, int]:
+    """A child that holds the lock of `directory` until it is killed: its process and a pipe."""
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with locked(directory):
+                os.write(tell, b"x")
+                signal.pause()
+        finally:
+            os._exit(0)
+    assert os.read(ready, 1) == b"x"
+    os.close(ready)
+    os.close(tell)
+    return child, tell
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_directory_has_one_writer_until_it_dies(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    child, _ = holding(out)
+    try:
+        for resume in (False, True):
+            with pytest.raises(RunError, match=rf"run: process {child} on .* is writing there"):
+                tiny(out, resume=resume)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert tiny(out)[0].status == "finished"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_one_of_several_directories_is_taken(tmp_path: Path) -> None:
+    child, _ = holding(tmp_path / "seed-0005")
+    try:
+        with pytest.raises(RunError, match="seed-0005: process"):
+            tiny(tmp_path, (4, 5))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert {run.status for run in tiny(tmp_path, (4, 5))} == {"finished"}
+
+
+def test_two_who_start_the_same_run_write_it_once(tmp_path: Path) -> None:
+    """`train --out b` and `train --out b --resume` side by side: one of them is refused, or finds
+    the run finished.
+    """
+    tiny(tmp_path / "whole")
+
+    def both() -> None:
+        def second(now: Progress) -> None:
+            with pytest.raises(RunError, match="is writing there"):
+                tiny(tmp_path / "b", resume=True)
+
+        from mechint.training import train_many
+
+        (run,) = tiny_specs(tmp_path / "b")
+        train_many([run], progress=second)
+
+    assert in_child(both) == 0
+    tiny(tmp_path / "b", resume=True)
+    assert files_of(tmp_path / "b") == files_of(tmp_path / "whole")
+
+
+def tiny_specs(out: Path) -> list:
+    """The run of `tiny`, not trained."""
+    from mechint.training import Run
+
+    captured: list = []
+
+    def keep(specs, **_):
+        captured.extend(specs)
+        return [Run(spec) for spec in specs]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mechint.training.api.train_many", keep)
+        tiny(out)
+    return captured
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number: int) -> None:
+    from mechint.training import train_many
+
+    tiny(tmp_path / "whole")
+    (spec,) = tiny_specs(tmp_path / "cut")
+    handler, pressed = signal.getsignal(number), []
+
+    def press(now: Progress) -> None:
+        if now.step == 15 and not pressed:
+            pressed.append(now)
+            os.kill(os.getpid(), number)
+
+    (cut,) = train_many([spec], progress=press)
+    assert (cut.status, cut.step) == ("interrupted", 15)
+    assert signal.getsignal(number) is handler
+    tiny(tmp_path / "cut", resume=True)
+    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")

@@ -1,0 +1,125 @@
+"""The same plan gives the same bits: whatever the workers, the turns and the memory; and what a
+model in an ensemble has in common with the model trained alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import tasks
+from mechint.training import Run, spec, train_many
+from mechint.training import api as training_api
+from mechint.training.plan import Part, partition
+
+ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
+BRIEF = {"steps": 20, "evaluate_every": 10, "checkpoints": None}
+
+
+def table(out: Path | None, widths: tuple[int, ...] = (16, 24), seeds: int = 3) -> list:
+    """Runs of two shapes, several seeds each."""
+    return [
+        spec(
+            ADDITION,
+            {**SMALL, "d_model": width},
+            BRIEF,
+            seed=seed,
+            out=None if out is None else out / f"{width}-{seed}",
+        )
+        for width in widths
+        for seed in range(seeds)
+    ]
+
+
+def bits(runs: list[Run]) -> list[dict[str, torch.Tensor]]:
+    return [run.subject().model.weights() for run in runs]
+
+
+def same(ours: list[dict[str, torch.Tensor]], theirs: list[dict[str, torch.Tensor]]) -> bool:
+    return all(
+        torch.equal(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in a
+    )
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_do_not_matter(tmp_path: Path, workers: int) -> None:
+    alone = train_many(table(tmp_path / "one"))
+    apart = train_many(table(tmp_path / "several"), workers=workers)
+    assert [run.metrics for run in apart] == [run.metrics for run in alone]
+    assert same(bits(apart), bits(alone))
+
+
+def test_free_memory_and_finished_runs_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_many(table(tmp_path / "whole"))
+    monkeypatch.setattr(training_api, "free_memory", lambda device: 1 << 24)
+    train_many(table(tmp_path / "parts", widths=(24,)))
+    again = train_many(table(tmp_path / "parts"), resume=True)
+    assert same(bits(again), bits(whole))
+
+
+def test_the_order_of_execution_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train_many(table(None))
+
+    def reversed_partition(*arguments: object) -> list[Part]:
+        return partition(*arguments)[::-1]
+
+    monkeypatch.setattr(training_api, "partition", reversed_partition)
+    again = train_many(table(None))
+    assert all(
+        torch.equal(a.weights[name], b.weights[name])
+        for a, b in zip(whole, again, strict=True)
+        for name in a.weights
+    )
+
+
+def test_the_partition_follows_from_the_plan(tmp_path: Path) -> None:
+    specs = table(None, seeds=5)
+    parts = partition(specs)
+    assert sorted(i for part in parts for i in part.members) == list(range(10))
+    assert [len(part.members) for part in parts] == [5, 5]
+    assert partition(table(tmp_path, seeds=5)) == parts, "where runs lie has no say"
+    small = partition(specs, memory=2 * parts[0].bytes)
+    assert {len(part.members) for part in small if part.bytes == parts[0].bytes} <= {1, 2}
+    for part in parts:
+        assert len({specs[i].model for i in part.members}) == 1
+
+
+ALONE = [
+    ("full batch", ADDITION, SMALL, {}),
+    ("minibatches", ADDITION, {**SMALL, "normalization_type": "LN"}, {"batch_size": 8}),
+    (
+        "packed rows",
+        tasks.make("listops", operands=2, depth=2),
+        {"d_model": 16, "n_layers": 2},
+        {"batch_size": 4, "eval_examples": 20},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "train"), [case[1:] for case in ALONE], ids=[case[0] for case in ALONE]
+)
+def test_a_model_alone_differs_by_rounding(task, model, train) -> None:
+    """`docs/reliability.md` promises the size: what one step in float32 rounds, grown with the
+    steps; in float64 below 1e-9 after 20 steps.
+    """
+    settings = {**BRIEF, **train, "precision": "float64"}
+    together = train_many([spec(task, model, settings, seed=seed) for seed in range(3)])
+    (alone,) = train_many([spec(task, model, settings, seed=1)])
+    for name, value in alone.weights.items():
+        ours = together[1].weights[name]
+        assert torch.allclose(ours, value, rtol=1e-6, atol=1e-7), name
+
+
+@pytest.mark.parametrize("more", [3, 5])
+def test_full_batches_do_not_depend_on_how_many_train_beside(more: int) -> None:
+    """With a fixed training set, ensembles of two and more give a model the same bits."""
+    two = train_many([spec(ADDITION, SMALL, BRIEF, seed=seed) for seed in range(2)])
+    several = train_many([spec(ADDITION, SMALL, BRIEF, seed=seed) for seed in range(more)])
+    for name, value in two[0].weights.items():
+        assert torch.allclose(several[0].weights[name], value, rtol=1e-4, atol=1e-6), name
