@@ -36,7 +36,6 @@ PENDING_FILES = {
     "probes/lens.py",
     "probes/linear.py",
     "probes/norms.py",
-    "probes/patching.py",
     "probes/progress.py",
     "tasks/composition.py",
     "tasks/corpus/task.py",

@@ -222,3 +222,10 @@ def test_bad_input() -> None:
         Patching(components=("heads",))
     with pytest.raises(UnknownNameError, match=r"unknown hook 'blocks\.5\.hook_resid_pre'"):
         Patching(layers=(5,), only_correct=False).run(made())
+
+
+def test_an_untrained_model_carries_nothing_to_its_answer() -> None:
+    """Information flows through it, and its recovery beats a wrong source's; it decides nothing."""
+    result = Patching(pairs=128, only_correct=False).run(made(3), seed=0)
+    assert result.status in ("abstains", "not found")
+    assert "carries most of" not in result.finding.removeprefix("No component alone ")

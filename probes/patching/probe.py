@@ -1,0 +1,202 @@
+"""The patching probe: which pairs it patches, and what it says of the components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mechint.config import setting
+from mechint.counterfactuals import Pairs, answered, asked_answer, choose_variable, draw
+from mechint.errors import UnknownNameError
+from mechint.interventions import ResidSite, Site
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.task import Variable
+from probes.patching.measures import KINDS, effects_of, largest_by_wrong_sources, spearman
+from probes.patching.views import components_table, patching_figures
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+    from mechint.subject import Subject
+
+MOST = 0.5
+"""What a component has to recover, and to flip, to carry most of a variable."""
+
+
+@dataclass(frozen=True)
+class Patching(Probe):
+    """Which layers, positions and heads carry the information that turns one answer into another?
+
+    Pairs (base, source) differ in one causal variable (where it has fixed positions, in these
+    tokens alone), and so in the answer. Each component's activation in the base run is replaced by
+    its activation in the source run. Recovered = (LD_patched - LD_base) / (LD_source - LD_base), LD
+    = logit of the source's answer - logit of the base's, means over pairs: 0 nothing, 1 all (the
+    residual stream before the first block is 1 by construction, so it is shown and not ranked).
+    Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
+    first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
+    (that of another pair) destroy information but carry none; the largest recovery over all
+    components in resamples of the pairs. Found: p ≤ 0.01, a component that recovers and flips at
+    least half, and a model that answers most pairs, drawn without selection, correctly; information
+    flows through an untrained model, too, but decides nothing there.
+
+    Cost: two forwards to record, one backward for the estimate, then all components that enter the
+    residual stream at one site run stacked, from there on, and as many again for the null. Memory:
+    `subject.chunk` pairs at a time.
+    """
+
+    name: ClassVar[str] = "patching"
+    source: ClassVar[str] = (
+        "Vig et al. 2020; Meng et al. 2022 (ROME); Nanda 2023, Attribution Patching"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS, Need.RESIDUAL)
+    intervenes: ClassVar[bool] = True
+
+    variable: str | None = setting(
+        None, "causal variable that tells base from source; the task's first one when none"
+    )
+    components: tuple[str, ...] = setting(
+        ("resid_pre", "head", "mlp"), "what is patched: resid_pre, attention, head, mlp"
+    )
+    layers: tuple[int, ...] | None = setting(None, "blocks; all when none", low=0)
+    pairs: int = setting(256, "pairs", low=2)
+    only_correct: bool = setting(
+        True, "only pairs whose base and source the model answers correctly"
+    )
+    null_samples: int = setting(999, "resamples of the pairs under the null", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in self.components:
+            if kind not in KINDS:
+                raise UnknownNameError.of("patching component", kind, KINDS)
+        if not self.components:
+            self.reject("components", f"at least one of {', '.join(KINDS)}")
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        # where no pair is answered correctly it refuses
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition),
+            library.misses(_strong, lambda plant: [library.head("a")(plant)]),
+            "heads missed or made up",
+            settings={"variable": "x", "pairs": 64},
+        )
+        # the first variable of composition stands at one position, and no two permutations differ
+        # in one value alone
+        suited = {"composition": {"variable": "2-hop of 0"}}
+        return Calibration((addition,), {"pairs": 32, "null_samples": 199}, suited)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        assert subject.task is not None
+        variable = choose_variable(subject.task, self.variable)
+        components = list(self._components(subject))
+        pairs = self._draw(subject, variable, seed, only_correct=self.only_correct)
+        effects = effects_of(subject, pairs, components)
+        recovered = effects.recovered(effects.difference)
+        estimated = effects.recovered(effects.base + effects.estimate)
+        inner = [
+            index
+            for index, component in enumerate(components)
+            if component.resid != ResidSite.pre(0)
+        ] or list(range(len(components)))
+        flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
+        unselected = self._draw(subject, variable, seed + 1, only_correct=False)
+        report = Report(self, subject)
+        report.metric(
+            "recovered",
+            float(recovered[top]),
+            null=largest_by_wrong_sources(effects, inner, self.null_samples, seed),
+            how="largest recovery over the components when the source is that of another pair",
+        )
+        report.update(
+            {
+                "flips": float(flips[top]),
+                "component": str(components[top]),
+                "components": len(components),
+                "attribution_spearman": spearman(recovered, estimated),
+                "variable": variable.name,
+                "pairs": len(pairs),
+                "answered": float(answered(subject, unselected).double().mean()),
+            }
+        )
+        wrong = effects.recovered(effects.null)
+        report.table("components", components_table(components, recovered, flips, estimated, wrong))
+        for name, array in (("recovered", recovered), ("flips", flips), ("attribution", estimated)):
+            report.array(name, array)
+        for name, figure in patching_figures(
+            components, recovered, estimated, variable.name
+        ).items():
+            report.figure(name, figure)
+        self._say(report)
+        return report.result()
+
+    def _say(self, report: Report) -> None:
+        metrics, null = report.metrics, report.nulls["recovered"]
+        numbers = (
+            f"recovers {metrics['recovered']:.0%} of the logit difference and flips "
+            f"{metrics['flips']:.0%} of {metrics['pairs']} answers; a wrong source recovers "
+            f"{null.mean:.0%}. Attribution patching ranks the {metrics['components']} components "
+            f"with a Spearman correlation of {metrics['attribution_spearman']:.2f}"
+        )
+        name, top = metrics["variable"], metrics["component"]
+        if metrics["answered"] <= 0.5:
+            status = report.abstain(
+                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
+                f"patching {top} {numbers}"
+            )
+        else:
+            status = report.finding(
+                f"{top} carries most of {name}: patching it {numbers}",
+                otherwise=(
+                    f"No component alone carries most of {name}: the one that recovers most, "
+                    f"{top}, {numbers}"
+                ),
+                holds=metrics["recovered"] >= MOST and metrics["flips"] >= MOST,
+                null="recovered",
+                effect=metrics["recovered"],
+                least=0.0,
+                n=metrics["pairs"],
+                causal=True,
+            )
+        report.metric("found", status == "found")
+
+    def _draw(
+        self, subject: Subject, variable: Variable, seed: int, *, only_correct: bool
+    ) -> Pairs:
+        return draw(
+            subject,
+            variable,
+            self.pairs,
+            seed,
+            only_correct=only_correct,
+            relation="minimal",
+            answer=asked_answer(subject),
+        )
+
+    def _components(self, subject: Subject) -> Iterator[Site]:
+        heads = [(head,) for head in range(subject.model_description.n_heads or 0)]
+        for layer in range(subject.n_layers) if self.layers is None else self.layers:
+            for kind in self.components:
+                if kind == "mlp" and Site.mlp(layer).hook not in subject.hooks:
+                    continue
+                subject.check_hook(Site.of(kind, layer).hook)
+                for pos in range(subject.data.tokens.shape[1]):
+                    for units in heads if kind == "head" else [()]:
+                        yield Site.of(kind, layer, pos, units)
+
+
+def _strong(result: ProbeResult) -> list[str]:
+    """Heads whose patch recovers most of the answer, for the calibration."""
+    columns = result.tables["components"].columns
+    names = ("kind", "head", "layer", "recovered")
+    return [
+        f"L{layer}H{head}"
+        for kind, head, layer, share in zip(*(columns[name] for name in names), strict=True)
+        if kind == "head" and share > 0.5
+    ]

@@ -1,0 +1,89 @@
+"""Interventions on a Hugging Face model against edits of its own weights."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import mechint
+from mechint.checkpoints import load_checkpoint
+from mechint.counterfactuals import choose_variable, draw
+from mechint.interventions import Site, Zero, loss_under
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.ablation import Ablation
+from probes.das import DAS, SwapSite, random_subspace, swap
+from probes.patching import Patching
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """A tiny GPT-2 at random weights on addition modulo 5."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    task = TASKS["modular-arithmetic"](p=5)
+    config = GPT2Config(
+        vocab_size=task.d_vocab, n_positions=8, n_embd=16, n_layer=2, n_head=2, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("gpt2")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        GPT2LMHeadModel(config).save_pretrained(path)
+    return Subject(load_checkpoint(Path(path)).model, task)
+
+
+def zeroed(subject: Subject, layer: int, head: int) -> dict[str, float]:
+    """The loss when a head's rows of the output projection are zero, by the weights alone."""
+    model = copy.deepcopy(subject.model.original_model)
+    with torch.no_grad():
+        model.transformer.h[layer].attn.c_proj.weight[8 * head : 8 * head + 8] = 0
+        logits = model(subject.data.tokens).logits[:, -1]
+    return subject.loss(logits)
+
+
+def test_a_zeroed_head_is_a_zeroed_projection(subject: Subject) -> None:
+    expected = zeroed(subject, 1, 0)
+    assert loss_under(subject, [Zero(Site.head(1, 0))]) == pytest.approx(expected, abs=1e-5)
+    settings: dict[str, Any] = {"mode": "zero", "components": ("head",), "neurons": 0}
+    result = Ablation(**settings, null_samples=9, null_examples=8).run(subject)
+    table = result.tables["effects"].to_frame().set_index("component")
+    (loss,) = subject.loss().values()
+    (zero,) = expected.values()
+    assert table.loss_change["head 1.0"] == pytest.approx(zero - loss, abs=1e-5)
+
+
+def test_patching_the_whole_stream_gives_the_source(subject: Subject) -> None:
+    result = Patching(pairs=12, only_correct=False, components=("resid_pre", "mlp")).run(subject)
+    table = result.tables["components"].to_frame().set_index(["kind", "layer", "pos"])
+    assert table.recovered["resid_pre", 0, 0] == pytest.approx(1.0, abs=1e-3)
+    assert table.recovered["resid_pre", 0, 1] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_an_interchange_equals_a_hooked_forward(subject: Subject) -> None:
+    variable = choose_variable(subject.task, "x")
+    pairs = draw(subject, variable, 8, 0, only_correct=False)
+    site = SwapSite(subject, pairs, "blocks.1.hook_resid_pre", 0)
+    assert site.path == "hooks"
+    basis = random_subspace(site.width, 3, torch.Generator().manual_seed(0)).float()
+    replaced = swap(basis, site.base, site.source)
+    with torch.no_grad():
+        ours = site.logits(replaced, torch.arange(8))
+
+        def put(x: torch.Tensor, hook: object) -> torch.Tensor:
+            return torch.cat([replaced[:, None], x[:, 1:]], 1)
+
+        hooks = [("blocks.1.hook_resid_pre", put)]
+        expected = subject.model.run_with_hooks(pairs.base, fwd_hooks=hooks)[:, -1]
+    assert torch.allclose(ours, expected, atol=1e-5)
+
+
+def test_das_runs_on_it_and_finds_nothing(subject: Subject) -> None:
+    small: dict[str, Any] = {"steps": 3, "pairs": 16, "held_out": 8, "null_samples": 99}
+    result = DAS(**small, dimensions=(1,), only_correct=False).run(subject)
+    assert result.status in ("abstains", "not found")
+    assert mechint.__version__ == result.provenance["mechint"]
