@@ -266,3 +266,23 @@ def make_directory(path: str | Path) -> Path:
     except OSError as error:
         raise write_error(path, error) from error
     return Path(path)
+
+
+def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The objects of a file with one JSON value per line, such as metrics.jsonl.
+
+    A line that is cut short or holds something else is left out; a file that is not there has none.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows

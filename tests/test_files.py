@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mechint.errors import RunError
-from mechint.files import make_directory, replacing, write_bytes, write_text
+from mechint.files import make_directory, read_json_lines, replacing, write_bytes, write_text
 
 
 def test_written_whole_with_directories_on_the_way(tmp_path):
@@ -84,3 +84,10 @@ def test_a_directory_is_made_once_and_never_over_a_file(tmp_path):
     write_text(tmp_path / "file", "")
     with pytest.raises(RunError, match="file: it is a file, expected a directory"):
         make_directory(tmp_path / "file")
+
+
+def test_json_lines_that_are_whole_are_read(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    assert read_json_lines(file) == []
+    file.write_bytes(b'{"step": 1}\n[2]\n{"step": 2, "x"\n\xff\n{"step": 3}\n{"st')
+    assert read_json_lines(file) == [{"step": 1}, {"step": 3}]

@@ -17,7 +17,7 @@ from mechint.cli.common import (
     print_json,
     spinner,
 )
-from mechint.cli.show import brief, describe, scores, show, title_of
+from mechint.cli.show import brief, describe, show, title_of
 from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
 from mechint.config import assign, parse_assignment
 from mechint.errors import (
@@ -31,7 +31,9 @@ from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
+    from mechint.report import Page
     from mechint.results import ProbeResult
+    from mechint.subject import Subject
 
 
 @click.command()
@@ -123,14 +125,15 @@ def analyze(
         parameters, options = sort_settings(settings, task, chosen)
         model = options.pop("model")
         opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
-        results, problems = run_probes(opened, chosen, options, seed, update)
+        subject = opened.subject()
+        results, problems = run_probes(subject, chosen, options, seed, update)
     if not names:
         problems = [] if results else problems
     # files first: whoever reads our output may close it early
     if (path / "config.json").is_file():
-        keep(path, opened, results)
+        keep(path, opened, subject, results)
     if out is not None and results:
-        problems += write(out, opened, results)
+        problems += write(out, report_page(opened, subject, results))
     if as_json:
         print_json(
             {
@@ -145,12 +148,21 @@ def analyze(
     return 2 if problems else 0
 
 
-def write(out: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> list[str]:
+def report_page(opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]) -> Page:
+    """The page of what was found, which opens with how well the model answers."""
+    from mechint.report import head_of, page_of
+
+    probes = "".join(f" --probe {name}" for name in results)
+    command = f"mechint analyze {opened.path}{probes} --out report.html"
+    return page_of(results, title_of(opened), **head_of(opened, subject, results, command))
+
+
+def write(out: Path, page: Page) -> list[str]:
     """Write the report; a line for what went wrong, so that the findings are still shown."""
-    from mechint.report import page_of, write_page
+    from mechint.report import write_page
 
     try:
-        write_page(page_of(results, title_of(opened), scores=scores(opened)), out)
+        write_page(page, out)
     except RunError as error:
         return [str(error)]
     print_error(f"report written to {out}")
@@ -197,7 +209,7 @@ def _sort_others(
 
 
 def run_probes(
-    opened: Checkpoint,
+    subject: Subject,
     names: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
     seed: int,
@@ -207,7 +219,6 @@ def run_probes(
     the others.
     """
     made = {name: PROBES[name].from_dict(dict(options.get(name, {}))) for name in names}
-    subject = opened.subject()
     results: dict[str, ProbeResult] = {}
     problems: list[str] = []
     for name, probe in made.items():
@@ -219,17 +230,35 @@ def run_probes(
     return results, problems
 
 
-def keep(run: Path, opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
-    """Keep whole results in the run's directory, and its page for the gallery; a directory that is
-    read-only only warns.
+def keep(
+    run: Path, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
+) -> None:
+    """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
+    these weights; a directory that is read-only only warns.
     """
     from mechint.files import write_text
-    from mechint.report import PAGE, page_of
+    from mechint.report import PAGE
 
-    page = page_of(results, title_of(opened), scores=scores(opened))
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())
+        page = report_page(opened, subject, kept(run, opened) | dict(results))
         write_text(run / PAGE, json.dumps(page.to_dict()))
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")
+
+
+def kept(run: Path, opened: Checkpoint) -> dict[str, ProbeResult]:
+    """Earlier results of the same step that the run keeps, by probe; damaged ones are left out."""
+    from mechint.results import ProbeResult
+
+    found: dict[str, ProbeResult] = {}
+    for file in sorted((run / "probes").glob("*.json")):
+        try:
+            result = ProbeResult.from_json(file.read_text(encoding="utf-8"))
+            step = (result.provenance.get("checkpoint") or {}).get("step")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        if step == opened.step:
+            found[file.stem] = result
+    return found

@@ -26,20 +26,6 @@ def assumptions(opened: Checkpoint) -> list[str]:
     return lines
 
 
-def scores(opened: Checkpoint) -> dict[str, str]:
-    """How well the model answers, as a page opens with it: name → accuracy beside chance."""
-    performance = opened.performance
-    if performance is None:
-        return {}
-    several = len(performance.accuracy) > 1
-    return {
-        f"accuracy, {name}" if several else "accuracy": (
-            f"{accuracy:.1%}, chance {performance.chance[name]['accuracy']:.1%}"
-        )
-        for name, accuracy in performance.accuracy.items()
-    }
-
-
 def describe(opened: Checkpoint) -> dict[str, Any]:
     """What a machine reads about the checkpoint."""
     return {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mechint.files import write_text
 from mechint.report.gallery import PAGE, build_gallery, find_pages
+from mechint.report.head import head_of
 from mechint.report.outputs import check_writable
 from mechint.report.page import Page, Section, page_of, section_of
 from mechint.report.render import render
@@ -44,6 +45,7 @@ __all__ = [
     "build_gallery",
     "check_writable",
     "find_pages",
+    "head_of",
     "page_of",
     "render",
     "section_of",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, RunError
-from mechint.files import write_text
+from mechint.files import read_json_lines, write_text
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -67,7 +67,7 @@ class Entry:
         if not self.is_run:
             return row
         config = _json(self.path / CONFIG)
-        metrics = [row for row in _rows(self.path / METRICS) if "step" in row]
+        metrics = [row for row in read_json_lines(self.path / METRICS) if "step" in row]
         upto = [row for row in metrics if self.step is None or row["step"] <= self.step]
         last = dict(upto[-1]) if upto else {}
         measured_at = last.pop("step", None)
@@ -125,23 +125,6 @@ def _json(file: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise CheckpointError(f"{file}: expected an object, got {type(data).__name__}")
     return data
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl that are whole."""
-    rows = []
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""What a report opens with: how well the model answers, how it trained, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.figures import Figure, training_curve
+from mechint.files import read_json_lines
+from mechint.registry import PROBES
+
+if TYPE_CHECKING:
+    from mechint.checkpoints import Checkpoint
+    from mechint.subject import Subject
+
+METRICS = "metrics.jsonl"
+
+
+def head_of(
+    opened: Checkpoint, subject: Subject, measured: Collection[str], command: str = ""
+) -> dict[str, Any]:
+    """The fields of a `Page` that stand before its findings.
+
+    Args:
+        measured: names of the probes whose findings follow.
+        command: what makes the page again.
+    """
+    return {
+        "scores": scores(opened),
+        "figures": _training(opened),
+        "next_steps": next_steps(opened, subject, measured),
+        "command": command,
+    }
+
+
+def scores(opened: Checkpoint) -> dict[str, str]:
+    """How well the model answers: name → accuracy beside chance."""
+    performance = opened.performance
+    if performance is None:
+        return {}
+    several = len(performance.accuracy) > 1
+    return {
+        f"accuracy, {name}" if several else "accuracy": (
+            f"{accuracy:.1%}, chance {performance.chance[name]['accuracy']:.1%}"
+        )
+        for name, accuracy in performance.accuracy.items()
+    }
+
+
+def _training(opened: Checkpoint) -> dict[str, Figure]:
+    """The training curve, where the checkpoint lies in a run."""
+    folder = opened.path if opened.path.is_dir() else opened.path.parent
+    rows = read_json_lines(folder / METRICS)
+    curve = training_curve(rows, chance=_chance(opened), step=opened.step)
+    return {} if curve is None else {"training": curve}
+
+
+def _chance(opened: Checkpoint) -> float | None:
+    """Chance level of the only output; None where there are several."""
+    chances: Mapping[str, Any] = {} if opened.task is None else opened.task.chance
+    return next(iter(chances.values())).accuracy if len(chances) == 1 else None
+
+
+def next_steps(
+    opened: Checkpoint, subject: Subject, measured: Collection[str], limit: int = 4
+) -> dict[str, str]:
+    """Command → what it would show: probes that apply and were not run."""
+    place = _place(opened.path)
+    steps: dict[str, str] = {}
+    for name in PROBES:
+        if name not in measured and PROBES[name]().applicable(subject) is None:
+            steps[f"mechint analyze {place} --probe {name}"] = PROBES[name].question
+    return dict(list(steps.items())[:limit])
+
+
+def _place(path: Path) -> Path:
+    """The run that the file lies in, else the file."""
+    return path.parent if (path.parent / "config.json").is_file() else path
