@@ -33,7 +33,6 @@ PENDING_FILES = {
     "probes/das/probe.py",
     "probes/embedding.py",
     "probes/interference.py",
-    "probes/lens.py",
     "probes/linear.py",
     "probes/norms.py",
     "probes/progress.py",

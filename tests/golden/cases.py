@@ -27,7 +27,9 @@ RENAMED: dict[str, str] = {}
 MIXTURES = "the neurons' null permutes random mixtures of all neurons, not 32 neurons of them"
 FLAT = "what a key frequency exceeds is a level that noise and lookup tables stay below"
 
+RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
 CHANGED: dict[str, str] = {
+    "lens on planted induction / null of attribution.top / mean": RENAMED_ANSWERS,
     "fourier on lookup table / metrics / logits.threshold": FLAT,
     "fourier on lookup table / null of neurons.largest_share": MIXTURES,
     "fourier on planted addition / null of neurons.largest_share": MIXTURES,

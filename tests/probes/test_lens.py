@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kstest
 from transformer_lens import ActivationCache
 
 from mechint import planted
@@ -14,6 +15,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
+from probes.lens.nulls import Dealt, Renamed, other_answers
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -121,7 +123,7 @@ def test_it_finds_the_planted_head_and_where_it_looks() -> None:
 def test_it_is_silent_on_untrained_weights() -> None:
     subject = planted.modular_addition(13, (2, 3)).subject
     p_values = [
-        Lens(permutations=99).run(subject.untrained(seed)).null["attribution.top"].p_value
+        Lens(permutations=199).run(subject.untrained(seed)).null["attribution.top"].p_value
         for seed in range(5)
     ]
     assert min(p_values) > 0.01
@@ -132,3 +134,45 @@ def test_it_says_why_it_does_not_apply() -> None:
     model = HookedTransformer(ModelConfig(d_model=8, d_vocab=8, d_vocab_out=7, read_layers=(1,)))
     with pytest.raises(NotApplicableError, match="leave after different layers"):
         Lens().run(Subject(model, task))
+
+
+def test_it_says_nothing_of_a_model_at_chance() -> None:
+    result = Lens().run(random_subject("LN"))
+    assert result.status == "abstains"
+    assert "the model answers no better than chance" in result.finding
+    assert "can be read after" not in result.finding
+
+
+def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:
+    subject = planted.comparison(n=6).subject
+    n = len(subject.targets)
+    dealt = other_answers(subject, 20, 0)
+    assert isinstance(dealt, Dealt)
+    whole = dealt.rows(slice(0, n))
+    assert torch.equal(torch.cat([dealt.rows(slice(0, 4)), dealt.rows(slice(4, n))]), whole)
+    for sample in whole.T:
+        assert sorted(sample.tolist()) == list(range(n))
+        assert not any(i == j for i, j in enumerate(sample.tolist()))
+
+
+def test_renamed_answers_by_brute_force() -> None:
+    subject = random_subject(None)
+    renamed = other_answers(subject, 5, 0)
+    assert isinstance(renamed, Renamed)
+    logits = torch.randn(49, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums = renamed.sums(slice(0, 30), logits[:30]) + renamed.sums(slice(30, 49), logits[30:])
+    for found, names in zip(sums, renamed.outputs[0][3], strict=True):
+        answers = subject.targets[:, 0].tolist()
+        assert found == pytest.approx(
+            sum(float(logits[i, names[a]]) for i, a in enumerate(answers))
+        )
+
+
+def test_p_values_are_uniform_on_random_weights() -> None:
+    """Kolmogorov–Smirnov against the uniform distribution over 40 random initializations."""
+    subject = random_subject(None)
+    p_values = [
+        Lens(permutations=199).run(subject.untrained(seed), seed=seed).null["attribution.top"]
+        for seed in range(40)
+    ]
+    assert kstest([null.p_value for null in p_values], "uniform").pvalue > 0.01

@@ -1,0 +1,170 @@
+"""What is added up over the examples: the lens at every depth, and what each component wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mechint.activations import writer_hooks
+from mechint.subject import Subject
+from mechint.task import IGNORE
+from probes.lens.nulls import OtherAnswers
+from probes.lens.readout import Readout
+
+
+@dataclass
+class Sums:
+    """What is added up over chunks: at every residual point, and for every component."""
+
+    right: dict[str, float] = field(default_factory=dict)
+    loss: dict[str, float] = field(default_factory=dict)
+    attribution: dict[str, float] = field(default_factory=dict)
+    null: dict[str, np.ndarray] = field(default_factory=dict)
+    by_position: dict[str, np.ndarray] = field(default_factory=dict)
+    error: float = 0.0
+
+    def divide(self, n: int) -> None:
+        """Turn sums into means over `n` answers."""
+        for totals in (self.right, self.loss, self.attribution):
+            totals.update({name: value / n for name, value in totals.items()})
+        for arrays in (self.null, self.by_position):
+            arrays.update({name: value / n for name, value in arrays.items()})
+
+    def add(
+        self,
+        subject: Subject,
+        readout: Readout,
+        points: dict[str, str],
+        part: slice,
+        found: dict[str, Tensor],
+        others: OtherAnswers,
+    ) -> None:
+        """Add one chunk: `found` its activations, `others` the answers of the
+        null.
+        """
+        targets = subject.targets[part]
+        for name, hook in points.items():
+            logits = readout.logits(found[hook].double())
+            self.right[name] = self.right.get(name, 0.0) + float(
+                subject.correct(logits, targets)[targets != IGNORE].sum()
+            )
+            self.loss[name] = self.loss.get(name, 0.0) + _total_loss(subject, logits, targets)
+        last = found[list(points.values())[-1]].double()
+        scale, total = readout.scale(last), torch.zeros_like(targets, dtype=torch.float64)
+        for name, component in _components(subject, found):
+            written = _centred(subject, component.double() @ readout.matrix / scale)
+            mine = _at(subject, written, targets)
+            total += mine
+            self.attribution[name] = self.attribution.get(name, 0.0) + float(mine.sum())
+            self.null[name] = self.null.get(name, 0.0) + others.sums(part, written)
+        bias = _at(subject, _centred(subject, readout.bias.expand(len(targets), -1)), targets)
+        self.attribution["final biases"] = self.attribution.get("final biases", 0.0) + float(
+            bias.sum()
+        )
+        whole = _at(subject, _centred(subject, readout.logits(last)), targets)
+        self.error = max(self.error, float((total + bias - whole).abs().max()))
+        toward = _toward(subject, readout, targets) / scale
+        for name, value in _positions(subject, found, toward):
+            self.by_position[name] = self.by_position.get(name, 0.0) + value
+
+
+def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    """(name, what it wrote at the read position (example, d_model)) of everything that adds to the
+    residual stream.
+    """
+    parts, model = [], subject.model
+    for hook in writer_hooks(subject.n_layers, subject.hooks):
+        value, layer = found[hook], hook.split(".")[1] if "." in hook else ""
+        if hook.endswith("hook_z"):
+            attention = model.blocks[int(layer) % model.cfg.n_layers].attn
+            parts += [
+                (f"L{layer}H{head}", value[:, head] @ attention.W_O[head].detach())
+                for head in range(value.shape[1])
+            ]
+            if getattr(attention, "b_O", None) is not None:
+                parts.append(
+                    (f"L{layer} attention bias", attention.b_O.detach().expand(len(value), -1))
+                )
+        else:
+            parts.append(
+                (
+                    f"L{layer} feed-forward"
+                    if layer
+                    else hook.removeprefix("hook_").replace("_", " "),
+                    value,
+                )
+            )
+    return parts
+
+
+def _positions(
+    subject: Subject, found: dict[str, Tensor], toward: Tensor
+) -> list[tuple[str, np.ndarray]]:
+    """(head, (pos,) sum over examples of its attribution to each source position) along `toward`
+    (example, d_model).
+    """
+    parts, model = [], subject.model
+    for layer in range(subject.n_layers):
+        pattern, v = (
+            found[f"blocks.{layer}.attn.hook_{which}"].double() for which in ("pattern", "v")
+        )
+        through = torch.einsum(
+            "bm,hdm->bhd",
+            toward,
+            model.blocks[layer % model.cfg.n_layers].attn.W_O.detach().double(),
+        )
+        if v.shape[2] != pattern.shape[1]:  # grouped queries share keys and values
+            v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
+        values = torch.einsum("bhk,bkhd,bhd->hk", pattern, v, through)
+        parts += [(f"L{layer}H{head}", row.cpu().numpy()) for head, row in enumerate(values)]
+    return parts
+
+
+def _centred(subject: Subject, logits: Tensor) -> Tensor:
+    """Logits above the mean class of their output."""
+    assert subject.task is not None
+    return torch.cat(
+        [
+            logits[:, part] - logits[:, part].mean(1, keepdim=True)
+            for part in subject.task.output_slices.values()
+        ],
+        1,
+    )
+
+
+def _at(subject: Subject, logits: Tensor, classes: Tensor) -> Tensor:
+    """(example, output) the logits at `classes` (example, output), zero where none is read."""
+    assert subject.task is not None
+    starts = torch.tensor(
+        [part.start for part in subject.task.output_slices.values()], device=logits.device
+    )
+    return logits.gather(1, classes.clamp(min=0) + starts) * (classes != IGNORE)
+
+
+def _toward(subject: Subject, readout: Readout, targets: Tensor) -> Tensor:
+    """(example, d_model) the direction whose product with the residual stream is Σ over outputs of
+    the right logit above the mean.
+    """
+    columns = _centred(subject, readout.matrix)
+    assert subject.task is not None
+    starts = [part.start for part in subject.task.output_slices.values()]
+    return sum(
+        (
+            columns.T[targets[:, i].clamp(min=0) + start] * (targets[:, i : i + 1] != IGNORE)
+            for i, start in enumerate(starts)
+        ),
+        torch.zeros(()),
+    )
+
+
+def _total_loss(subject: Subject, logits: Tensor, targets: Tensor) -> float:
+    assert subject.task is not None
+    parts = enumerate(subject.task.output_slices.values())
+    return sum(
+        float(F.cross_entropy(logits[:, part], targets[:, i], ignore_index=IGNORE, reduction="sum"))
+        for i, part in parts
+    )

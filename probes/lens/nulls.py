@@ -1,0 +1,118 @@
+"""What a component would write of the right answers if the answers were others."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.results import Null
+from mechint.subject import Subject
+from mechint.task import IGNORE, rng
+
+ENOUGH = 2000
+"""Ways to rename the answers, from which on they are renamed and not dealt out anew."""
+MOST_CLASSES = 2048
+"""Classes up to which they are renamed: a square of so many numbers is kept per component."""
+
+
+class OtherAnswers(Protocol):
+    """Samples of a null: answers that take the place of the right ones."""
+
+    how: str
+
+    def sums(self, part: slice, logits: Float[Tensor, "example d_vocab_out"]) -> np.ndarray:
+        """(sample,) sums over the examples of the chunk and the outputs of the logits at the other
+        answers.
+        """
+        ...
+
+
+def other_answers(subject: Subject, samples: int, seed: int) -> OtherAnswers:
+    """The answers renamed where they can be renamed in enough ways; else dealt out anew."""
+    ways = 1.0
+    for column in subject.targets.T:
+        ways *= math.factorial(min(len(column[column != IGNORE].unique()), 20))
+    most = max(len(column.unique()) for column in subject.targets.T)
+    if ways >= ENOUGH and most <= MOST_CLASSES:
+        return Renamed(subject, samples, seed)
+    return Dealt(subject, samples, seed)
+
+
+class Renamed:
+    """Every class of an output is taken for another one, the same for all inputs.
+
+    Which inputs share an answer stays as it is, as in a Latin square, where answers dealt out anew
+    would vary more than the right ones can. At initial weights, where classes are exchangeable,
+    p-values are uniform.
+    """
+
+    how = "the classes of the answers renamed at random"
+
+    def __init__(self, subject: Subject, samples: int, seed: int) -> None:
+        assert subject.task is not None
+        generator = rng("lens null", seed)
+        self.outputs: list[tuple[int, Tensor, Tensor, np.ndarray]] = []
+        for i, columns in enumerate(subject.task.output_slices.values()):
+            targets = subject.targets[:, i]
+            present = targets[targets != IGNORE].unique()  # ascending
+            place = torch.searchsorted(present, targets).masked_fill(targets == IGNORE, -1)
+            names = np.stack([generator.permutation(len(present)) for _ in range(samples)])
+            self.outputs.append((columns.start, present, place, names))
+
+    def sums(self, part: slice, logits: Tensor) -> np.ndarray:
+        total = 0.0
+        for start, present, place, names in self.outputs:
+            rows = place[part] >= 0
+            by_class = logits.new_zeros(len(present), len(present))  # (right class, class)
+            by_class.index_add_(0, place[part][rows], logits[rows][:, start + present])
+            found = by_class.cpu().numpy()
+            total = total + found[np.arange(len(present)), names].sum(1)
+        return np.asarray(total)
+
+
+class Dealt:
+    """Every answer is given to another input, as often as it occurs.
+
+    Inputs stand in one random order, and each sample moves all answers on by a number of places of
+    its own, so that the rows of a chunk are made without those of the others.
+    """
+
+    how = "the answers dealt out anew among the inputs"
+
+    def __init__(self, subject: Subject, samples: int, seed: int) -> None:
+        assert subject.task is not None
+        generator, n = rng("lens null", seed), len(subject.targets)
+        self.targets = subject.targets
+        self.starts = [part.start for part in subject.task.output_slices.values()]
+        self.order = generator.permutation(n)  # place -> input
+        self.place = np.argsort(self.order)  # input -> place
+        self.shifts = generator.integers(1, max(n, 2), samples)
+
+    def rows(self, part: slice) -> Tensor:
+        """(example, sample) the input whose answer each example of the chunk is given."""
+        places = self.place[part][:, None] + self.shifts[None, :]
+        return torch.from_numpy(self.order[places % len(self.order)])
+
+    def sums(self, part: slice, logits: Tensor) -> np.ndarray:
+        rows = self.rows(part).to(logits.device)
+        total = logits.new_zeros(rows.shape[1])
+        for i, start in enumerate(self.starts):
+            classes = self.targets[:, i][rows]
+            found = logits.gather(1, classes.clamp(min=0) + start)
+            total += (found * (classes != IGNORE)).sum(0)
+        return total.cpu().numpy()
+
+
+def above_chance(accuracy: float, chance: float, n: int) -> Null:
+    """An accuracy over `n` answers against that of the best constant one (binomial)."""
+    from scipy.stats import binom
+
+    p_value = float(binom.sf(round(accuracy * n) - 1, n, min(chance, 1.0)))
+    std = float(np.sqrt(chance * (1 - chance) / max(n, 1)))
+    how = "the best constant answer, binomial"
+    return Null("lens.final_accuracy", accuracy, float(chance), std, p_value, how)

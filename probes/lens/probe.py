@@ -1,0 +1,161 @@
+"""The lens: what the residual stream already answers at every depth, and who wrote it there.
+
+Logit lens (nostalgebraist 2020): the residual stream x after any layer goes through the final norm
+and the unembedding, logits(x) = N(x) W_U + b_U, each x with a norm of its own. Direct logit
+attribution (Elhage et al. 2021): the last x is a sum of what the embedding, every head and every
+feed-forward layer wrote; with the scale s of the final norm held fixed the logits are the sum of
+component · M / s + bias, M the norm's weights times W_U, centred over d_model where the norm
+centres. Attributions are to the right class, above the mean class of its output. A head's part is
+split over source positions by its pattern.
+
+Cost: one forward, components × d_model × d_vocab_out multiplications an example. Memory: one chunk
+of examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mechint.activations import residual_hooks, writer_hooks
+from mechint.config import setting
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.subject import At, Subject
+from mechint.task import IGNORE
+from probes.lens.attribution import Sums
+from probes.lens.nulls import above_chance, other_answers
+from probes.lens.readout import Readout
+from probes.lens.views import lens_figures, lens_tables
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Lens(Probe):
+    """What does the residual stream already answer after every layer, and which heads and layers
+    wrote the answer?
+
+    The answer counts as ready at the first depth whose accuracy makes up nine tenths of the way
+    from chance to the accuracy at the end. The largest mean attribution of a component is held, at
+    p ≤ 0.005, against the same maximum with the classes renamed at random, or, where there are too
+    few of them, the answers dealt out anew among the inputs.
+    Both are said only of a model that answers better than chance.
+    """
+
+    name: ClassVar[str] = "lens"
+    source: ClassVar[str] = (
+        "nostalgebraist 2020, the logit lens; Elhage et al. 2021, A Mathematical Framework "
+        "for Transformer Circuits"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL, Need.EMBEDDING)
+    quick: ClassVar[bool] = True
+
+    permutations: int = setting(400, "samples of the null", low=1)
+
+    @property
+    def significance(self) -> float:
+        return 0.005
+
+    def unmet(self, subject: Subject) -> str | None:
+        if not all(hasattr(subject.model, part) for part in ("cfg", "W_U", "unembed", "blocks")):
+            return "the model has no unembedding and blocks of TransformerLens's names"
+        if getattr(subject.model.cfg, "read_layers", None) is not None:
+            return (
+                "its output groups leave after different layers, so the last residual stream is "
+                "not the sum that answers"
+            )
+        if Readout(subject).error(subject) > 1e-3:
+            return "its logits are not its final norm and W_U on the last residual stream"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        induction = Trial(
+            "induction head",
+            library.induction,
+            library.untrained(library.induction),
+            library.misses(
+                lambda result: [result.metrics["attribution.top_component"]],
+                lambda plant: [library.head("induction")(plant)],
+            ),
+            "heads missed or made up",
+        )
+        return Calibration((induction,), {"permutations": 199})
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        sums, readout = Sums(), Readout(subject)
+        known = subject.hooks
+        points = residual_hooks(subject.n_layers, known)
+        parts = writer_hooks(subject.n_layers, known)
+        wanted: dict[str, At] = dict.fromkeys([*points.values(), *parts], "answer")
+        for layer in range(subject.n_layers):
+            wanted |= {
+                f"blocks.{layer}.attn.hook_pattern": "answer",
+                f"blocks.{layer}.attn.hook_v": None,
+            }
+        others = other_answers(subject, self.permutations, seed)
+        for part, found in subject.stream(list(wanted), wanted):
+            sums.add(subject, readout, points, part, found, others)
+        sums.divide(int((subject.targets != IGNORE).sum()))
+        return self._report(subject, sums, others.how)
+
+    def _report(self, subject: Subject, sums: Sums, how: str) -> ProbeResult:
+        assert subject.task is not None
+        report = Report(self, subject)
+        written = {name: value for name, value in sums.attribution.items() if name in sums.null}
+        top = max(written, key=lambda name: written[name])
+        final = list(sums.right.values())[-1]
+        answers = int((subject.targets != IGNORE).sum())
+        chance = np.mean([subject.task.chance[out.name].accuracy for out in subject.task.outputs])
+        enough = chance + 0.9 * (final - chance)
+        ready = next(name for name, value in sums.right.items() if value >= min(enough, final))
+        report.metric("lens.final_accuracy", final, null=above_chance(final, chance, answers))
+        report.metric("lens.ready_after", ready)
+        report.metric("attribution.top_component", top)
+        report.metric(
+            "attribution.top",
+            written[top],
+            null=np.stack(list(sums.null.values())).max(0),
+            how=how,
+            unit="nats",
+        )
+        share = written[top] / max(1e-12, sum(abs(value) for value in written.values()))
+        report.update(
+            {
+                "attribution.total": sum(sums.attribution.values()),
+                "attribution.top_share": share,
+                "attribution.error": sums.error,
+            }
+        )
+        for name, table in lens_tables(sums).items():
+            report.table(name, table)
+        if sums.by_position:
+            report.array("positions", np.stack(list(sums.by_position.values())))
+        for name, figure in lens_figures(sums, top).items():
+            report.figure(name, figure)
+        report.finding(
+            f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
+            f"{final:.2f}, chance {chance:.2f})",
+            otherwise=f"The answer can be read nowhere: accuracy {final:.2f}, chance {chance:.2f}",
+            null="lens.final_accuracy",
+            n=answers,
+        )
+        what = "most of it" if share > 0.5 else "the largest part of it"
+        report.finding(
+            f"{top} writes {what}, {written[top]:.2f} nats of logit above the mean class",
+            otherwise=(
+                f"No component writes more of the right answer than of others': at most "
+                f"{written[top]:.2f} nats above the mean class ({top})"
+            ),
+            null="attribution.top",
+            effect=written[top],
+            n=answers,
+        )
+        return report.result()

@@ -1,0 +1,53 @@
+"""The final norm and the unembedding as one linear map and a scale."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mechint.activations import residual_hooks
+from mechint.subject import Subject
+
+
+class Readout:
+    """The final norm and the unembedding of a subject's model as one linear map and a scale, in
+    float64.
+
+    Of an RMS norm the mean is not taken out.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        model, config = subject.model, subject.model.cfg
+        weight = model.W_U.detach().double()
+        self.bias = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)
+        kind = config.normalization_type
+        self.normed, self.eps = kind is not None, config.eps
+        self.centered = self.normed and not kind.startswith("RMS")
+        final = getattr(model, "ln_final", None)
+        if getattr(final, "b", None) is not None:
+            self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
+        if getattr(final, "w", None) is not None:
+            weight = final.w.detach().double().unsqueeze(1) * weight  # type: ignore[union-attr]
+        if getattr(model.unembed, "b_U", None) is not None:
+            self.bias = self.bias + model.unembed.b_U.detach().double()
+        self.matrix = weight - weight.mean(0) if self.centered else weight  # (d_model, d_vocab_out)
+
+    def scale(self, x: Tensor) -> Tensor:
+        """What the final norm divides x (example, d_model) by: (example, 1)."""
+        if not self.normed:
+            return x.new_ones(len(x), 1)
+        if self.centered:
+            x = x - x.mean(-1, keepdim=True)
+        return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+    def error(self, subject: Subject, examples: int = 8) -> float:
+        """Largest difference from the model's own logits, relative to the largest of these."""
+        few = subject.with_data(subject.data[:examples])
+        last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
+        own = few.logits().double()
+        mine = self.logits(few.activation(last, "answer").double())
+        return float((mine - own).abs().max() / own.abs().max().clamp_min(1e-12))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logit lens of x (example, d_model)."""
+        return x @ self.matrix / self.scale(x) + self.bias
