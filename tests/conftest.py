@@ -1,10 +1,34 @@
-"""Settings of every test: one thread a worker, and no deadline, because the machine may be busy."""
+"""Settings of every test: one thread per worker, no deadline, and shapes checked at run time.
+
+The functions of `SHAPED` have jaxtyping's shapes in their signatures. In the tests, and only there,
+every call is held to them: a tensor of another shape or type is an error.
+"""
 
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings
+from jaxtyping import install_import_hook
+
+from tests import shapes
+
+SHAPED = [
+    "mechint.activations",
+    "mechint.counterfactuals",
+    "mechint.groups",
+    "mechint.interventions",
+    "mechint.models.at_positions",
+    "mechint.models.pair_network",
+    "mechint.subject",
+    "mechint.task",
+    "tasks.digit_sum",
+    "tasks.holdout",
+    "tasks.sequences",
+]
+sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes
+install_import_hook(SHAPED, "mechint_shapes.check_shapes")
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")

@@ -1,0 +1,60 @@
+"""Holds calls to the shapes in their signatures: what the import hook of conftest applies.
+
+Only annotations of jaxtyping are checked, by ``isinstance``, which binds the names of axes within a
+call. Nothing is drawn at random, since tests compare the global random states.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import AbstractArray
+
+
+def is_shape(annotation: Any) -> bool:
+    """Whether it is ``Float[Tensor, "…"]`` or one of several, such as ``Float[…] | None``."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(map(is_shape, typing.get_args(annotation)))
+    return isinstance(annotation, type) and issubclass(annotation, AbstractArray)
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether `value` is what a shape says; members that are not shapes fit what is no tensor."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        members = typing.get_args(annotation)
+        shapes = [member for member in members if is_shape(member)]
+        others = len(shapes) < len(members) and not hasattr(value, "shape")
+        return others or any(fits(value, member) for member in shapes)
+    return isinstance(value, annotation)
+
+
+def check_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which raises TypeError for what it takes or returns of another shape."""
+    signature = inspect.signature(function)
+    shapes = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if is_shape(parameter.annotation)
+    }
+    returns = signature.return_annotation
+    if not shapes and not is_shape(returns):
+        return function
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        for name, annotation in shapes.items():
+            if name in bound.arguments and not fits(bound.arguments[name], annotation):
+                got = getattr(bound.arguments[name], "shape", bound.arguments[name])
+                raise TypeError(f"{function.__qualname__}: {name} is {got}; expected {annotation}")
+        result = function(*args, **kwargs)
+        if is_shape(returns) and not fits(result, returns):
+            raise TypeError(f"{function.__qualname__} returns {result!r}; expected {returns}")
+        return result
+
+    return checked
