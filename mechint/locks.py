@@ -18,6 +18,10 @@ except ImportError:  # not a POSIX system
     fcntl = None
 
 
+class BusyError(RunError):
+    """Another process is writing where this one would."""
+
+
 def clear_partial(directory: Path) -> None:
     """Remove what killed writers left half-written in `directory`; only its one writer may ask."""
     for left in directory.glob(".*.part"):
@@ -34,7 +38,7 @@ def locked(directory: str | Path) -> Iterator[None]:
     no locks, a warning says so and the block runs without one.
 
     Raises:
-        RunError: another process holds it; the message names that process.
+        BusyError: another process holds it; the message names that process.
     """
     directory = make_directory(directory)
     if fcntl is None:
@@ -50,7 +54,7 @@ def locked(directory: str | Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
-            raise RunError(
+            raise BusyError(
                 f"{directory}: {holder} is writing there; wait until it has ended, or choose "
                 "another directory"
             ) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -145,27 +146,27 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+MOST_SEEDS = 100_000
+
+
 def seeds_of(text: str) -> tuple[int, ...]:
     """Seeds from ``0:8`` (0 to 7) or ``0,1,5``.
 
     >>> seeds_of("0:4"), seeds_of("3"), seeds_of("0,2,5")
     ((0, 1, 2, 3), (3,), (0, 2, 5))
     """
-    try:
-        first, colon, last = text.partition(":")
-        seeds = (
-            tuple(range(int(first or 0), int(last)))
-            if colon
-            else tuple(int(part) for part in text.split(","))
-        )
-    except ValueError as error:
+    where = f"--seeds {text[:40]}"
+    if not re.fullmatch(r"\d{0,10}:\d{1,10}|\d{1,10}(,\d{1,10})*", text):
+        raise ParameterError(f"{where}: expected first:end or a list such as 0,1,5")
+    first, colon, last = text.partition(":")
+    span = range(int(first or 0), int(last)) if colon else [int(part) for part in text.split(",")]
+    if not 0 < len(span) <= MOST_SEEDS or max(span) >= 2**32:
         raise ParameterError(
-            f"--seeds {text}: expected first:end or a list such as 0,1,5"
-        ) from error
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ParameterError(
-            f"--seeds {text}: expected at least one seed, none below 0 and none twice"
+            f"{where}: expected from 1 to {MOST_SEEDS:,} seeds, each below {2**32:,}"
         )
+    seeds = tuple(span)
+    if len(set(seeds)) < len(seeds):
+        raise ParameterError(f"{where}: expected each seed once")
     return seeds
 
 

@@ -28,7 +28,7 @@ def demo(out: Path, report: Path) -> None:
     """The two-minute tour: train addition mod 113 until it generalises, analyse it, write the
     report.
     """
-    from mechint.cli.train import progress_bar
+    from mechint.cli.progress import progress_bar
     from mechint.demo import run_demo
     from mechint.report import check_writable
 

@@ -4,17 +4,14 @@ learnt.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mechint.cli.common import (
-    console,
     device_option,
     json_option,
     print_error,
@@ -22,11 +19,18 @@ from mechint.cli.common import (
     seeds_of,
     set_option,
 )
+from mechint.cli.progress import announce, headlines, progress_bar
 from mechint.config import TrainConfig, assign
+from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
 if TYPE_CHECKING:
-    from mechint.training import Progress, Run
+    from mechint.training import Run
+
+
+preset_option = click.option(
+    "--preset", metavar="NAME", help="Settings that suit a purpose: fast, grokking or paper."
+)
 
 
 @click.command()
@@ -38,7 +42,8 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The run directory.  [default: runs/TASK-… ]",
 )
-@click.option("--seeds", metavar="A:B", help="Train one model a seed, together: 0:8, or 0,3,5.")
+@click.option("--seeds", metavar="A:B", help="Train one model per seed, together: 0:8, or 0,3,5.")
+@preset_option
 @click.option("--resume", is_flag=True, help="Go on where a run in --out stopped.")
 @device_option
 @json_option
@@ -47,6 +52,7 @@ def train(
     settings: tuple[str, ...],
     out: Path | None,
     seeds: str | None,
+    preset: str | None,
     resume: bool,
     device: str,
     as_json: bool,
@@ -54,34 +60,31 @@ def train(
     """Train a model on TASK.
 
     --set reaches any field of the task, the model and the training: --set p=29 --set steps=600
-    --set lr=2e-3.
+    --set lr=2e-3. A preset, printed by `mechint tasks TASK`, is a list of such settings; --set
+    comes after it.
     """
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
 
     from mechint.models import config_class
-    from mechint.training import train as run_training
+    from mechint.training import seed_specs, train_many
+    from mechint.training.run_directory import RunDirectory
 
     values = assign(
-        settings, {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
+        [*preset_settings(task, preset), *settings],
+        {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig},
     )
-    made = kind.from_dict(values["task"])
-    out = (
-        out
-        or Path("runs")
-        / f"{task}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    out = out or Path("runs") / f"{task}-{digest}"
+    specs = seed_specs(
+        kind.from_dict(values["task"]), values["model"], values["train"], seeds=chosen, out=out
     )
+    for one in specs:
+        if one.out is not None:
+            RunDirectory(one.out).check(one.to_dict(), resume)
+    announce(specs, device)
     with progress_bar(f"training {task}") as report:
-        runs = run_training(
-            made,
-            values["model"],
-            values["train"],
-            seeds=chosen,
-            out=out,
-            resume=resume,
-            device=device,
-            progress=report,
-        )
+        runs = train_many(specs, resume=resume, device=device, progress=report)
     if as_json:
         print_json([_row(run) for run in runs])
     else:
@@ -101,84 +104,16 @@ def _row(run: Run) -> dict[str, Any]:
     return {"path": str(run.path), "status": run.status, "metrics": to_jsonable(run.final)}
 
 
-def headlines(metrics: Mapping[str, Any]) -> str:
-    """The step, and accuracy and loss over all outputs, in one line.
-
-    >>> headlines({"step": 100, "test.accuracy": 0.25, "test.accuracy.q=3": 0.5})
-    'step 100  test.accuracy 0.25'
-    """
-    wanted = ("step", "train.loss", "test.loss", "train.accuracy", "test.accuracy")
-    return "  ".join(
-        f"{name} {metrics[name]:.6g}"
-        for name in wanted
-        if isinstance(metrics.get(name), int | float)
-    )
-
-
-@contextlib.contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on stderr with the latest accuracies; on a stderr that is no terminal, about
-    ten lines.
-    """
-    out = console(err=True)
-    if not out.is_terminal:
-        yield _lines(title)
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    seen = TextColumn("{task.fields[seen]}")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        seen,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=out) as bar:
-        entry = bar.add_task(title, total=None, seen="")
-        yield lambda now: bar.update(
-            entry, completed=now.step, total=now.steps, seen=summary(now.metrics)
-        )
-
-
-def _lines(title: str) -> Callable[[Progress], None]:
-    shown = -1
-
-    def report(now: Progress) -> None:
-        nonlocal shown
-        tenth = 10 * now.step // max(now.steps, 1)
-        if tenth > shown and now.metrics:
-            shown = tenth
-            print_error(f"{title}: step {now.step} of {now.steps} {summary(now.metrics)}")
-
-    return report
-
-
-def summary(metrics: Mapping[str, Any]) -> str:
-    """The accuracies (or losses, where a task has none) in a few words.
-
-    >>> summary({"train.accuracy": 1.0, "test.accuracy": 0.5, "train.loss": 0.1})
-    'train 100.0%  test 50.0%'
-    """
-    accuracies = [
-        f"{split} {100 * float(metrics[f'{split}.accuracy']):.1f}%"
-        for split in ("train", "test")
-        if f"{split}.accuracy" in metrics
+def preset_settings(task: str, preset: str | None) -> list[str]:
+    """The ``--set`` texts of a preset of `task`; UnknownNameError says which there are."""
+    if preset is None:
+        return []
+    presets = TASKS[task].presets
+    if not presets:
+        raise ParameterError(f"--preset {preset}: {task} has no presets")
+    if preset not in presets:
+        raise UnknownNameError.of(f"preset of {task}", preset, presets)
+    return [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in presets[preset].items()
     ]
-    losses = [
-        f"{split} loss {float(metrics[f'{split}.loss']):.3g}"
-        for split in ("train", "test")
-        if f"{split}.loss" in metrics
-    ]
-    return "  ".join(accuracies or losses)
-
-
-__all__ = ["headlines", "progress_bar", "summary", "train"]

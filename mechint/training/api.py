@@ -16,7 +16,7 @@ from mechint.task import Task
 from mechint.training.estimate import check_fits, does_not_fit, free_memory
 from mechint.training.interrupt import interruptible
 from mechint.training.part import train_part
-from mechint.training.plan import Part, partition
+from mechint.training.plan import Part, part_of, partition
 from mechint.training.resume import repair
 from mechint.training.run import DONE, Run, Spec
 from mechint.training.schedule import Progress
@@ -143,7 +143,7 @@ def train_many(
     progress: Report | None = None,
     memory: int | None = None,
     workers: int = 1,
-    done: Callable[[Part], None] | None = None,
+    parts: Sequence[Sequence[int]] | None = None,
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
 
@@ -158,7 +158,7 @@ def train_many(
         memory: bytes that one ensemble may need; `TILE` of the plan when None.
         workers: processes that train ensembles side by side, one thread each, on a CPU and for runs
             that have directories; with 1 everything happens in this process.
-        done: called with every part of the plan that has ended.
+        parts: places in `specs` that train together, in place of the plan's own choice.
 
     Returns:
         One Run per spec, in order; status "interrupted" after Ctrl-C or SIGTERM, "failed" with
@@ -184,12 +184,16 @@ def train_many(
     free = free_memory(target)
     for run in waiting:
         check_fits(run.spec, free)
-    parts = partition(specs, target.type, memory) if waiting else []
-    parts = [part for part in parts if any(runs[i].status not in DONE for i in part.members)]
-    for part in parts:
+    chosen: list[Part] = []
+    if waiting and parts is None:
+        chosen = partition(specs, target.type, memory)
+    elif waiting and parts is not None:
+        chosen = [part_of(specs, members) for members in parts]
+    chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
+    for part in chosen:
         if part.bytes > free:
             raise does_not_fit(specs[part.members[0]], part.bytes, free)
-    _train_parts(parts, runs, target, resume, workers, progress, done)
+    _train_parts(chosen, runs, target, resume, workers, progress)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     return runs
@@ -202,13 +206,12 @@ def _train_parts(
     resume: bool,
     workers: int,
     progress: Report | None,
-    done: Callable[[Part], None] | None,
 ) -> None:
     report = None if progress is None else _WholePlan(parts, runs, progress)
     if workers > 1 and len(parts) > 1:
         from mechint.training.workers import train_in_processes
 
-        train_in_processes(parts, runs, resume, workers, report, done)
+        train_in_processes(parts, runs, resume, workers, report)
     else:
         with interruptible() as interrupted:
             for number, part in enumerate(parts):
@@ -217,8 +220,6 @@ def _train_parts(
                 members = [runs[i] for i in part.members]
                 numbered = None if report is None else report.of_part(number)
                 train_part(members, part.ensemble, device, numbered, resume)
-                if done is not None:
-                    done(part)
     for run in runs:
         if run.status in ("waiting", "running"):
             run.status = "interrupted"

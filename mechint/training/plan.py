@@ -68,9 +68,15 @@ def partition(specs: Sequence[Spec], device: str = "cpu", memory: int | None = N
         portions = -(-len(members) // max(1, min(MOST, limit // needed)))
         size = -(-len(members) // portions)
         for start in range(0, len(members), size):
-            some = tuple(members[start : start + size])
-            parts.append(Part(some, needed, identifier([specs[i] for i in some])))
+            parts.append(part_of(specs, members[start : start + size], needed))
     return sorted(parts, key=lambda part: -part.work(specs[part.members[0]].train.steps))
+
+
+def part_of(specs: Sequence[Spec], members: Sequence[int], needed: int | None = None) -> Part:
+    """The part of the runs at `members`, of which one needs so many bytes."""
+    if needed is None:
+        needed = model_bytes(specs[members[0]])
+    return Part(tuple(members), needed, identifier([specs[i] for i in members]))
 
 
 def identifier(specs: Sequence[Spec]) -> str:

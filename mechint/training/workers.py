@@ -94,7 +94,6 @@ def train_in_processes(
     resume: bool,
     n: int,
     progress: Callable[[Progress], None] | None = None,
-    done: Callable[[Part], None] | None = None,
 ) -> None:
     """Train every part of a plan by `n` workers; each run then holds what became of it.
 
@@ -124,13 +123,9 @@ def train_in_processes(
                         worker.stop()
                 with contextlib.suppress(queue.Empty):
                     worker, message = inbox.get(timeout=0.1)
-                    number = worker.part
                     handle_message(worker, message, parts, runs, interrupted.is_set(), progress)
-                    if worker.part is None and number is not None:
-                        if done is not None and message is not None:
-                            done(parts[number])
-                        if waiting:
-                            submit_next(worker)
+                    if worker.part is None and waiting:
+                        submit_next(worker)
         finally:
             for worker in workers:
                 worker.close()

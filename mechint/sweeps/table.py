@@ -1,0 +1,152 @@
+"""The directory of a sweep: its plan, and the rows of its groups.
+
+    DIR/sweep.json              the plan; another plan is refused
+    DIR/seed=3,d_model=16/      a run directory each
+    DIR/groups/0000/rows.jsonl  one row per run: id, parameters, status, path, metrics
+
+A group keeps its rows in a file of its own under a lock of its own, so that any number of workers
+and machines share the directory of a sweep.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mechint.errors import MechintError, RunError
+from mechint.files import make_directory, parse_json, read_bytes, write_text
+from mechint.locks import BusyError, locked
+from mechint.sweeps.plan import Group, Row, from_json, to_json
+
+PLAN, ROWS = "sweep.json", "rows.jsonl"
+UNFINISHED = ("failed", "interrupted", "running", "submitted", "waiting")
+
+
+def keep_plan(groups: Sequence[Group], out: Path) -> None:
+    """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
+    text = to_json(groups)
+    file = make_directory(out) / PLAN
+    if file.exists():
+        if read_plan(out) != from_json(json.loads(text)):
+            raise RunError(
+                f"{out}: holds another sweep; choose another --out, or give the directory "
+                "itself to see it"
+            )
+    elif any(path.name != ".lock" and not path.name.endswith(".part") for path in out.iterdir()):
+        raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
+    else:
+        write_text(file, text)
+
+
+def read_plan(out: Path) -> list[Group]:
+    """The groups of the sweep in the directory `out`."""
+    try:
+        return from_json(parse_json(read_bytes(out / PLAN), out / PLAN))
+    except (RunError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{out}: holds no sweep: {error}") from error
+
+
+def rows_of(group: Group, out: Path) -> list[Row]:
+    """What is known of a group's runs; a damaged file counts for nothing."""
+    file = group.books(out) / ROWS
+    if not file.exists():
+        return group.rows()
+    try:
+        lines = read_bytes(file).decode("utf-8").splitlines()
+        rows = [parse_json(line, file) for line in lines]
+        known = [row["id"] for row in rows]
+    except (RunError, ValueError, KeyError, TypeError):
+        return group.rows()
+    return rows if known == group.run_ids else group.rows()
+
+
+def is_finished(group: Group, out: Path) -> bool:
+    """Whether there is nothing left to do for a group."""
+    return not any(row["status"] in UNFINISHED for row in rows_of(group, out))
+
+
+def live_rows(group: Group, out: Path) -> list[Row]:
+    """`rows_of`, with where the runs of an unfinished group stand now."""
+    from mechint.results import to_jsonable
+    from mechint.training import Run
+
+    rows = rows_of(group, out)
+    if not any(row["status"] in UNFINISHED for row in rows):
+        return rows
+    busy = _is_busy(group.books(out))
+    for row, spec in zip(rows, group.specs(out), strict=True):
+        try:
+            run = Run(spec).load()
+        except RunError as error:
+            row |= {"status": "failed", "error": str(error)}
+            continue
+        if run.status != "waiting" or row["status"] not in ("failed", "submitted"):
+            unfinished = run.status in UNFINISHED
+            row["status"] = "running" if busy and unfinished else run.status
+        row |= {"path": str(run.path), "metrics": to_jsonable(run.final)}
+        if row["status"] == "running" and not busy:
+            row["status"] = "interrupted"  # killed: its state says that it was at work
+    return rows
+
+
+def _is_busy(directory: Path) -> bool:
+    if not directory.is_dir():
+        return False
+    try:
+        with locked(directory):
+            return False
+    except BusyError:
+        return True
+
+
+def run_group(
+    group: Group,
+    out: Path,
+    device: str = "cpu",
+    progress: Callable[[Any], None] | None = None,
+) -> list[Row]:
+    """Train one group, or return its rows where it is finished; a failure is a row, not an
+    exception. A group that another process trains is left to it.
+    """
+    if is_finished(group, out):
+        return rows_of(group, out)
+    try:
+        with locked(group.books(out)):
+            if is_finished(group, out):  # by another process, meanwhile
+                return rows_of(group, out)
+            return _train_group(group, out, device, progress)
+    except BusyError:
+        return live_rows(group, out)
+
+
+def _train_group(
+    group: Group, out: Path, device: str, progress: Callable[[Any], None] | None
+) -> list[Row]:
+    from mechint.results import to_jsonable
+    from mechint.training import train_many
+
+    rows = group.rows("failed")
+    try:
+        specs = group.specs(out)
+        runs = train_many(
+            specs,
+            resume=True,
+            device=device,
+            progress=progress,
+            parts=[range(len(specs))],
+        )
+    except BusyError:
+        raise
+    except MechintError as error:
+        rows = [row | {"error": str(error)} for row in rows]
+    else:
+        for row, run in zip(rows, runs, strict=True):
+            row |= {
+                "status": run.status,
+                "path": str(run.path),
+                "metrics": to_jsonable(run.final),
+            } | ({"error": run.error} if run.error else {})
+    write_text(group.books(out) / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
+    return rows

@@ -1,0 +1,84 @@
+"""``mechint sweep``: a table from the command line, its state, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, one_line
+from tests.sweeps.conftest import SMALL, TASK
+
+SETTINGS = [part for text in SMALL for part in ("--set", text)]
+
+
+def test_the_command(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    arguments = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--over", "d_mlp=8,16"]
+    done = mechint(*arguments, "--out", out, "--workers", 1)
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 4
+    assert "4 models in 2 ensembles of 685 parameters" in done.stderr
+    stands = mechint("sweep", out, "--json")
+    rows = json.loads(stands.stdout)
+    assert sorted(row["id"] for row in rows) == [
+        f"seed={seed},d_mlp={width}" for seed in (0, 1) for width in (16, 8)
+    ]
+    assert {row["status"] for row in rows} == {"finished"}
+    assert "4 finished" in stands.stderr
+    assert mechint("sweep", out, "--resume").exit_code == 0
+    some = mechint("sweep", out, "--only", "1", "--json")
+    assert json.loads(some.stdout) == rows[2:]
+    assert json.loads(mechint("sweep", out, "--only", "0:9", "--json").stdout) == rows
+    assert "expected groups from 0 to 1" in one_line(mechint("sweep", out, "--only", "2"))
+    assert "expected a group" in one_line(mechint("sweep", out, "--only", "x"))
+
+
+def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    done = mechint("sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "norms", "--out", out)
+    assert done.exit_code == 0, done.output
+    lines = (out / "sweep.csv").read_text().splitlines()
+    assert len(lines) == 3 and "norms." in lines[0]
+
+
+def test_a_file_describes_a_sweep(mechint: Command, tmp_path: Path) -> None:
+    toml = tmp_path / "sweep.toml"
+    toml.write_text(
+        'task = "modular-arithmetic"\n[set]\np = 5\nsteps = 2\nd_model = 8\nn_heads = '
+        "1\n[over]\nseed = [0, 1]\n"
+    )
+    done = mechint("sweep", toml, "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)) == 2
+    toml.write_text("task = 3\n")
+    assert "expected the names task, set (name = value) and over" in one_line(
+        mechint("sweep", toml)
+    )
+
+
+def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    arguments = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--dry-run", "--out", out]
+    assert mechint(*arguments).stdout == "group 0000: seed=0, seed=1\n"
+    text = mechint(*arguments, "--executor", "slurm", "--slurm", "time=1:00:00").stdout
+    assert text.startswith("#!/bin/bash\n#SBATCH ") and "--time=1:00:00\n" in text
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "nothing is swept; give --over"),
+        (["--over", "seed=0,0"], "stands there twice"),
+        (["--over", "seed=0:100000000000"], "expected at most 100,000 values"),
+        (["--over", "seeds=0:2"], "unknown parameter 'seeds'; did you mean 'seed'"),
+        (["--over", "seed=0:2", "--slurm", "time"], "expected KEY=VALUE"),
+        (["--over", "seed=0:2", "--probe", "nrms"], "unknown probe 'nrms'"),
+        (["--over", "d_model=65536", "--set", "n_layers=1000"], "one model of modular-arithmetic"),
+    ],
+)
+def test_refused(mechint: Command, tmp_path: Path, arguments: list[str], text: str) -> None:
+    assert text in one_line(mechint("sweep", TASK, *arguments, "--out", tmp_path / "s"))
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,163 @@
+"""Sweeps that run, stop, go on, and stand beside each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mechint.errors import RunError
+from mechint.locks import locked
+from mechint.sweeps import plan, read_plan, run_group, run_sweep, status
+from mechint.sweeps.executors import EXECUTORS, Job
+from mechint.sweeps.plan import Group
+from mechint.sweeps.table import PLAN, ROWS, keep_plan, rows_of
+from tests.sweeps.conftest import SMALL, TASK, trained_files
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "sweep"
+    groups = plan(TASK, SMALL, {"seed": [0, 1], "d_mlp": [8, 16]})
+    stopped = run_sweep(groups, out, "local")
+    first = next(stopped)
+    stopped.close()
+    assert [row["status"] for row in rows_of(groups[1], out)] == ["waiting", "waiting"]
+    assert [row["status"] for row in status(groups, out)] == ["finished"] * 2 + ["waiting"] * 2
+
+    monkeypatch.setattr(
+        "mechint.training.train_many",
+        lambda *args, **kwargs: pytest.fail("a finished run was repeated"),
+    )
+    assert run_group(groups[0], out) == first
+    monkeypatch.undo()
+    rows = [row for group in run_sweep(read_plan(out), out, "local") for row in group]
+    assert rows[:2] == first
+    assert len({row["id"] for row in rows}) == 4
+    for row in rows:
+        assert (Path(row["path"]) / "metrics.jsonl").exists()
+        assert 0 <= row["metrics"]["test.accuracy"] <= 1
+    assert rows[0]["metrics"] != rows[1]["metrics"], "two seeds are two models"
+
+
+def test_a_run_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    groups = plan(
+        TASK,
+        (*SMALL, "optimizer=sgd", "warmup=0"),
+        {"momentum": [0.5, 0.0], "lr": [1e30, 1e-3]},
+    )
+    for failed, fine in run_sweep(groups, tmp_path / "sweep"):
+        assert failed["status"] == "failed" and "not finite" in failed["error"]
+        assert fine["status"] == "finished" and fine["metrics"]["step"] == 4
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    keep_plan(plan(TASK, SMALL, {"d_mlp": [8]}), tmp_path / "a")
+    with pytest.raises(RunError, match="holds another sweep"):
+        keep_plan(plan(TASK, SMALL, {"d_mlp": [16]}), tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thing").touch()
+    with pytest.raises(RunError, match="holds something else"):
+        keep_plan(plan(TASK, SMALL, {"seed": [1]}), tmp_path / "b")
+    with pytest.raises(RunError, match="holds no sweep"):
+        read_plan(tmp_path / "b")
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[3]", b"\xff\xfe", b'[{"task": 1}]'])
+def test_a_damaged_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / PLAN).write_bytes(content)
+    if content == b"{}":
+        assert read_plan(tmp_path) == []
+        return
+    with pytest.raises(RunError, match="holds no sweep"):
+        read_plan(tmp_path)
+
+
+def test_damaged_rows_are_made_again(tmp_path: Path) -> None:
+    (group,) = plan(TASK, SMALL, {"seed": [0, 1]})
+    out = tmp_path / "sweep"
+    (rows,) = run_sweep([group], out)
+    for content in (b"", b"\xff", b'{"id": 3}\n', b"[1]\n", b"{"):
+        (group.books(out) / ROWS).write_bytes(content)
+        assert run_group(group, out) == rows
+
+
+def test_two_sweeps_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    groups, out = plan(TASK, SMALL, {"seed": [0, 1], "d_mlp": [8, 16]}), tmp_path / "sweep"
+    keep_plan(groups, out)
+    with locked(groups[0].books(out)):  # as another process that trains it
+        first, second = run_sweep(groups, out)
+    assert {row["status"] for row in first} <= {"waiting", "running"}
+    assert {row["status"] for row in second} == {"finished"}
+    assert not (groups[0].books(out) / ROWS).exists(), "its rows are the other one's to write"
+    assert {row["status"] for rows in run_sweep(groups, out) for row in rows} == {"finished"}
+
+
+def test_sweeps_of_earlier_versions_open(tmp_path: Path) -> None:
+    """Directories called by digests, rows in them, and a plan without names."""
+    out = tmp_path / "old"
+    runs = ({"seed": 0}, {"seed": 1})
+    group = Group(TASK, SMALL, runs)
+    out.mkdir()
+    (out / PLAN).write_text(
+        json.dumps([{"task": TASK, "settings": list(SMALL), "runs": list(runs)}], indent=1)
+    )
+    assert read_plan(out) == [group]
+    ((rows),) = run_sweep(read_plan(out), out)
+    assert {row["status"] for row in rows} == {"finished"}
+    assert (out / group.id / ROWS).exists()
+    assert (out / group.id / rows[0]["id"] / "ckpt.pt").exists()
+
+
+def test_workers_give_the_same_bits_as_this_process(tmp_path: Path) -> None:
+    groups = plan(TASK, SMALL, {"seed": [0, 1], "d_mlp": [8, 16, 24]})
+    list(run_sweep(groups, tmp_path / "one"))
+    seen = []
+    rows = list(run_sweep(groups, tmp_path / "two", progress=seen.append, workers=2))
+    assert {row["status"] for group in rows for row in group} == {"finished"}
+    assert trained_files(tmp_path / "one") == trained_files(tmp_path / "two")
+    assert len({now.part for now in seen}) == 3 and max(now.done for now in seen) == 1
+
+
+def test_interrupted_workers_go_on_elsewhere(tmp_path: Path) -> None:
+    """Stopped under two workers, gone on with in this process: the same bits."""
+    long = tuple("steps=1500" if text == "steps=4" else text for text in SMALL)
+    groups = plan(TASK, (*long, "evaluate_every=500"), {"seed": [0, 1], "d_mlp": [8, 16]})
+    out, timer = tmp_path / "cut", []
+
+    def interrupt(now) -> None:
+        if now.step > 0 and not timer:
+            timer.append(threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)))
+            timer[0].start()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_sweep(groups, out, progress=interrupt, workers=2))
+    assert {row["status"] for row in status(groups, out)} & {"interrupted", "waiting"}
+    list(run_sweep(groups, out))
+    list(run_sweep(groups, tmp_path / "whole"))
+    assert trained_files(out) == trained_files(tmp_path / "whole")
+
+
+def test_without_ray_its_executor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RunError, match=r"Ray is not installed; pip install 'mechint\[ray\]'"):
+        list(EXECUTORS["ray"](Job([], tmp_path)))
+
+
+@pytest.mark.slow
+def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    groups = plan(TASK, SMALL, {"seed": [0, 1], "d_mlp": [8, 16]})
+    list(run_sweep(groups, tmp_path / "here"))
+    try:
+        rows = list(run_sweep(groups, tmp_path / "ray", "ray"))
+    finally:
+        ray.shutdown()
+    assert {row["status"] for group in rows for row in group} == {"finished"}
+    assert trained_files(tmp_path / "here") == trained_files(tmp_path / "ray")
+    shutil.rmtree(tmp_path / "ray")
