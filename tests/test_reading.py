@@ -33,7 +33,6 @@ PENDING_FILES = {
     "probes/das/probe.py",
     "probes/embedding.py",
     "probes/interference.py",
-    "probes/linear.py",
     "probes/norms.py",
     "probes/progress.py",
     "tasks/composition.py",
@@ -51,7 +50,6 @@ PENDING_FUNCTIONS = {
     ("mechint/studies/joint_training/runs.py", "full"),
     ("probes/embedding.py", "_figures"),
     ("probes/interference.py", "measure"),
-    ("probes/linear.py", "measure"),
     ("tasks/listops/variables.py", "_variable"),
 }
 """Functions that are still to be split; nothing may be added."""

@@ -169,7 +169,8 @@ SHUFFLES = {"permutations": 199, "operand_permutations": 19}
 ORDER = {"variable": "rank of a", "hook": "hook_embed"}
 ONE = {"dimensions": (1,)}
 FITTED = {"steps": 100, "pairs": 512, "held_out": 256, "null_samples": 99}
-NUMBER = {"kind": "number", "pos": 0}
+RIDGE = {"ridge": 1e-3}
+NUMBER = {"kind": "number", "pos": 0, **RIDGE}
 
 MEASUREMENTS = {
     "fourier on planted addition": Measurement("fourier", addition, {**SHUFFLES, "steps": 0}),
@@ -202,7 +203,7 @@ MEASUREMENTS = {
     "linear on planted doubling": Measurement(
         "linear",
         doubling,
-        {"variable": "2-hop of 0", "pos": 0},
+        {"variable": "2-hop of 0", "pos": 0, **RIDGE},
         atol=0.01,
     ),
     "linear on planted order": Measurement("linear", order, {**ORDER, **NUMBER}),

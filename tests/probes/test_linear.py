@@ -8,7 +8,7 @@ import pytest
 from mechint import planted
 from mechint.errors import NotApplicableError, UnknownNameError
 from mechint.registry import TASKS
-from probes.linear import Discriminant, Linear, Ridge
+from probes.linear import Discriminant, Linear, Ridge, choose_penalty
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 
@@ -116,3 +116,41 @@ def test_unknown_variables_and_hooks_are_named() -> None:
         Linear(hook="blocks.0.mlp.hook_pst").run(subject)
     with pytest.raises(NotApplicableError, match="no causal variables"):
         Linear().run(planted.induction_head(5, 3).subject)
+
+
+def test_the_penalty_is_the_best_on_the_validation_part() -> None:
+    draw = np.random.default_rng(3)
+    x, noise = draw.normal(size=(60, 40)), draw.normal(size=60)
+    y, fit = x[:, 0] + 3 * noise, np.arange(60) < 45
+    chosen = choose_penalty(Ridge, x, y, fit, (0.0, 1e-2, 1.0, 100.0))
+    scores = {
+        penalty: Ridge(x[fit], penalty).score(y[fit], x[~fit], y[~fit])
+        for penalty in (0.0, 1e-2, 1.0, 100.0)
+    }
+    assert scores[chosen] == max(scores.values())
+    assert chosen > 0  # 40 noisy coordinates from 45 inputs
+
+
+def test_a_penalty_that_hides_the_variable_is_not_chosen() -> None:
+    """One coordinate holds x at a millionth of the variance of the others."""
+    draw = np.random.default_rng(4)
+    labels = draw.integers(0, 4, 400)
+    x = draw.normal(size=(400, 8))
+    x[:, 0] = 1e-4 * (labels + 0.05 * draw.normal(size=400))
+    train, fit = np.arange(400) < 300, np.arange(300) < 200
+    penalty = choose_penalty(Discriminant, x[train], labels[train], fit)
+    right = Discriminant(x[train], penalty).score(labels[train], x[~train], labels[~train])
+    hidden = Discriminant(x[train], 1e-3).score(labels[train], x[~train], labels[~train])
+    assert right > 0.95
+    assert hidden < 0.6
+
+
+def test_an_operand_that_stands_there_is_no_finding() -> None:
+    """Read perfectly from its own embedding, as any relabelling of it is."""
+    subject = planted.modular_addition(13, (2, 3)).subject.untrained(1)
+    result = Linear(variable="x", hook="hook_embed", pos=0, examples=169).run(subject)
+    assert result.metrics["linear.x.accuracy"] > 0.9
+    assert result.null["linear.x.accuracy"].p_value <= 0.005
+    assert result.status == "not found"
+    assert "is the most linearly decodable" not in result.finding
+    assert "selectivity" in result.finding
