@@ -10,33 +10,34 @@ of up to `FEW` values (sums of products), loss and optimizer.
 from __future__ import annotations
 
 from mechint.config import ModelConfig
-from mechint.models.forward import FEW, Gather, Layout
+from mechint.models.attention import FEW
+from mechint.models.rows import BlockRows, Layout
 
 
 def flops(config: ModelConfig, layout: Layout) -> int:
     """Floating-point operations of forward and backward of one model on a compact layout."""
     assert layout.blocks is not None
     rows, total = layout.tokens.shape[-1], 0
-    for gather in layout.blocks:
-        total += _block(config, gather, rows)
-        rows = _rows_out(gather, rows)
+    for block in layout.blocks:
+        total += _block(config, block, rows)
+        rows = _rows_out(block, rows)
     reads = rows if layout.reads is None else layout.reads.shape[-1]
     return 3 * (total + 2 * reads * config.d_model * config.d_vocab_out)
 
 
-def _block(config: ModelConfig, gather: Gather, rows: int) -> int:
+def _block(config: ModelConfig, block: BlockRows, rows: int) -> int:
     """Of the forward through one block that is given `rows`."""
     assert config.d_head is not None and config.d_mlp is not None
     width = config.n_heads * config.d_head
-    asking = rows if gather.query_rows is None else gather.query_rows.shape[-1]
-    out = _rows_out(gather, rows)
-    queries, keys = gather.queries.shape[-1], gather.keys.shape[-1]
-    pairs = gather.queries.shape[-2] * queries * keys
-    scores = asking * rows if gather.table else pairs
+    asking = rows if block.query_rows is None else block.query_rows.shape[-1]
+    out = _rows_out(block, rows)
+    queries, keys = block.queries.shape[-1], block.keys.shape[-1]
+    pairs = block.queries.shape[-2] * queries * keys
+    scores = asking * rows if block.table else pairs
     mixed = pairs if queries * keys > FEW else 0
     mlp = 0 if config.attn_only else 2 * out * config.d_model * config.d_mlp
     return 2 * ((asking + 2 * rows + out) * config.d_model * width + (scores + mixed) * width + mlp)
 
 
-def _rows_out(gather: Gather, rows: int) -> int:
-    return rows if gather.residual is None else gather.residual.shape[-1]
+def _rows_out(block: BlockRows, rows: int) -> int:
+    return rows if block.residual is None else block.residual.shape[-1]

@@ -19,7 +19,8 @@ from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError, ParameterError
 from mechint.interventions import detached_weights, resumes
-from mechint.models import forward
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
 from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.task import IGNORE, Batch, Task, rng
@@ -43,7 +44,7 @@ def weighted_loss(
     """Σ weights · cross-entropy (nats) over targets (example, pos, output), those to IGNORE left
     out.
     """
-    logits = forward.forward(p, config, forward.dense(tokens))
+    logits = Forward(p, config).logits(dense(tokens))
     losses = [
         F.cross_entropy(
             logits[..., part].flatten(0, 1),

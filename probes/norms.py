@@ -23,7 +23,8 @@ import torch
 from mechint import figures
 from mechint.checkpoints import load
 from mechint.config import setting
-from mechint.models import forward
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
 from mechint.models.transformer import initialise
 from mechint.probe import Need, Probe, unmet_need
 from mechint.results import Figure, Null, ProbeResult, Table
@@ -174,9 +175,8 @@ class Norms(Probe):
                 return tensor
 
             with torch.no_grad():
-                forward.forward(
-                    stack, config, forward.dense(tokens.expand(len(drawn), *tokens.shape)), keep
-                )
+                same = tokens.expand(len(drawn), *tokens.shape)
+                Forward(stack, config, keep).logits(dense(same))
             for name, (output, given) in hooks.items():
                 ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
                 means[name].append(

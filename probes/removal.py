@@ -21,8 +21,8 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.models import forward
 from mechint.models.at_positions import forward_at, supports
+from mechint.models.forward import Forward
 from mechint.subject import Subject
 from mechint.task import IGNORE
 from probes.fourier.spectra import Array
@@ -168,7 +168,7 @@ class NeuronRemoval:
         if self.residual is not None:
             model = subject.model
             with torch.no_grad():
-                logits = forward.unembed(model.weights(), model.config, self.residual - removed)
+                logits = Forward(model.weights(), model.config).unembed(self.residual - removed)
         else:
             logits = torch.cat([self._hooked(removed, part) for part in _slices(subject)])
         return mean_loss(subject, logits, subject.targets)

@@ -18,7 +18,8 @@ from benchmarks import gpu, table
 from benchmarks.arithmetic import flops
 from benchmarks.timing import Bench, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
-from mechint.models.forward import dense, forward
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
 from mechint.training.loss import combined, cross_entropies
 
 SMALL_ADDITION = Workload("addition-59", "modular-arithmetic", 1.0, 1, {"p": 59})
@@ -49,7 +50,7 @@ def test_compact_step_is_no_slower_than_the_plain_one():
         torch.autograd.grad(learner.losses(weights, prepared).sum(), list(weights.values()))
 
     def plain():
-        logits = forward(weights, config, dense(prepared.tokens))[:, :, -1]
+        logits = Forward(weights, config).logits(dense(prepared.tokens))[:, :, -1]
         torch.autograd.grad(
             combined(
                 cross_entropies(logits, prepared.targets, None, config.output_sizes),

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from mechint.interventions.resume import detached_weights, resumes
-from mechint.models import forward
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
 
 
 def activation_gradients(
@@ -42,10 +43,11 @@ def activation_gradients(
 
     with torch.enable_grad():
         if resumes(model):
-            p, layout = detached_weights(model), forward.dense(tokens)
-            x = forward.embed(p, layout, keep)
+            layout = dense(tokens)
+            forward = Forward(detached_weights(model), model.config, keep)
+            x = forward.embed(layout)
             x = x if x.requires_grad else x.requires_grad_()
-            logits = forward.read_out(p, model.config, x, layout, keep)
+            logits = forward.read_out(x, layout)
         else:
             logits = _hooked(model, tokens, wanted, keep)
         gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)

@@ -17,8 +17,8 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.interventions.resume import Parameters
 from mechint.interventions.sites import select_positions
-from mechint.models import forward
-from mechint.models.forward import no_hook
+from mechint.models.forward import Forward
+from mechint.models.pieces import heads, linear, no_hook, norm
 
 
 class OneRow:
@@ -66,11 +66,11 @@ class OneRow:
 
     def _norm(self, x: Tensor) -> Tensor:
         name = f"{self.weights}.ln1"
-        return forward.norm(self.p, name, name, self.config, x, no_hook)
+        return norm(self.p, name, name, self.config, x, no_hook)
 
     def _project(self, x: Tensor, letter: str) -> Tensor:
         name = f"{self.weights}.attn"
-        return forward.heads(x, self.p[f"{name}.W_{letter}"], self.p.get(f"{name}.b_{letter}"))
+        return heads(x, self.p[f"{name}.W_{letter}"], self.p.get(f"{name}.b_{letter}"))
 
     def logits(
         self, rows: Float[Tensor, "row d_model"], index: Int[Tensor, " row"]
@@ -93,6 +93,6 @@ class OneRow:
         z = torch.einsum("nht,nthd->nhd", pattern, self.values[index])
         z = z + pattern.gather(2, where) * (value - self.old_values[index])
         weight, bias = self.p[f"{attn}.W_O"], self.p.get(f"{attn}.b_O")
-        stream = stream + forward.linear(z.flatten(1), weight.flatten(0, 1), bias)
-        stream = forward.feed_forward(self.p, config, self.block, stream, no_hook, no_hook)
-        return forward.unembed(self.p, config, stream)
+        stream = stream + linear(z.flatten(1), weight.flatten(0, 1), bias)
+        forward = Forward(self.p, config)
+        return forward.unembed(forward.feed_forward(self.block, stream))

@@ -36,9 +36,9 @@ from mechint.interventions.resume import (
 )
 from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
-from mechint.models import forward
-from mechint.models.forward import no_hook
+from mechint.models.forward import Forward
 from mechint.models.protocol import describe
+from mechint.models.rows import dense
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class RecordedForward:
                 self.activations[name] = tensor
             return tensor
 
-        p, config = self.weights, self.config
-        x = forward.embed(p, forward.dense(self.tokens), keep)
+        forward = Forward(self.weights, self.config, keep)
+        x = forward.embed(dense(self.tokens))
         for block in range(until + 1):
             self._residual[ResidSite.pre(block)] = x
-            x = forward.attend(p, config, block, x, None, keep, no_hook)
+            x = forward.attend(block, x)
             self._residual[ResidSite.mid(block)] = x
             if block < until or wanted - set(self.activations):
-                x = forward.feed_forward(p, config, block, x, keep, no_hook)
+                x = forward.feed_forward(block, x)
                 self._residual[ResidSite.pre(block + 1)] = x
 
     def _record_hooked(self, wanted: set[str]) -> None:
@@ -140,9 +140,7 @@ class RecordedForward:
         if self.resumes:  # after the last recorded block, which is not computed before it is needed
             before = ResidSite.mid(site.layer - 1)
             x = self._residual[before]
-            return forward.feed_forward(
-                self.weights, self.config, before.layer, x, no_hook, no_hook
-            )
+            return Forward(self.weights, self.config).feed_forward(before.layer, x)
         found: dict[str, Tensor] = {}
         names = [site.writer(self.depth)]
         if site.after_attention:

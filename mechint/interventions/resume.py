@@ -18,9 +18,9 @@ from torch import Tensor
 from mechint.activations import select_positions
 from mechint.config import ModelConfig
 from mechint.interventions.sites import ResidSite
-from mechint.models import forward
-from mechint.models.forward import no_hook
+from mechint.models.forward import Forward
 from mechint.models.protocol import Capability, capabilities, describe
+from mechint.models.rows import BlockRows, dense
 from mechint.task import Batch
 
 if TYPE_CHECKING:
@@ -104,28 +104,27 @@ def resume_functional(
 ) -> Tensor:
     """`resume` by the functional transformer: p its parameters by name."""
     last, site = config.depth - 1, site.at_depth(config.depth)
+    forward = Forward(p, config)
     if config.read_layers is not None:
         start = site.layer
         if site.after_attention:
-            x = forward.feed_forward(p, config, site.layer, x, no_hook, no_hook)
+            x = forward.feed_forward(site.layer, x)
             start += 1
-        layout = forward.dense(x[..., 0].detach().long())
-        return select_positions(
-            forward.read_out(p, config, x, layout, start=start), answer_positions
-        )
+        layout = dense(x[..., 0].detach().long())
+        return select_positions(forward.read_out(x, layout, start=start), answer_positions)
     if site.after_attention and site.layer < last:
-        x = forward.feed_forward(p, config, site.layer, x, no_hook, no_hook)
+        x = forward.feed_forward(site.layer, x)
         site = ResidSite.pre(site.layer + 1)
     if site <= ResidSite.pre(last):
-        layout = forward.dense(x[..., 0].detach().long())
-        x = forward.blocks(p, config, x, layout, start=site.layer, stop=last)
+        layout = dense(x[..., 0].detach().long())
+        x = forward.blocks(x, layout, start=site.layer, stop=last)
         rows = attend_at(p, config, last, x, answer_positions)
         site = ResidSite.mid(last)
     else:
         rows = select_positions(x, answer_positions)
     if site.after_attention:
-        rows = forward.feed_forward(p, config, last, rows, no_hook, no_hook)
-    return forward.unembed(p, config, rows)
+        rows = forward.feed_forward(last, rows)
+    return forward.unembed(rows)
 
 
 def attend_at(
@@ -145,14 +144,12 @@ def attend_at(
     if config.attention_dir == "causal":
         later = torch.arange(n_ctx, device=x.device) > positions[:, None]
         mask = x.new_zeros(later.shape).masked_fill(later, -torch.inf)[:, None]
-    gather = forward.Gather(
+    rows = BlockRows(
         keys=keys,
         queries=torch.arange(n, device=x.device)[:, None],
         query_rows=asking,
-        out=None,
         residual=asking,
         mask=mask,
-        table=False,
         in_order=True,
     )
-    return forward.attend(p, config, block, x.flatten(0, 1), gather, no_hook, no_hook)
+    return Forward(p, config).attend(block, x.flatten(0, 1), rows)

@@ -22,8 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models import forward
-from mechint.models.forward import Gather, Layout, no_hook
+from mechint.models.forward import Forward
+from mechint.models.pieces import no_hook
+from mechint.models.rows import BlockRows, Layout
 from mechint.models.untouched import plain_arithmetic
 
 BEFORE_ATTENTION = "hook_resid_pre"
@@ -102,7 +103,7 @@ def forward_at(
         return tensor
 
     with plain_arithmetic(tokens.device), torch.no_grad():
-        logits = forward.forward(parameters, config, rows.layout, keep if wanted else no_hook)
+        logits = Forward(parameters, config, keep if wanted else no_hook).logits(rows.layout)
     return logits, found
 
 
@@ -157,9 +158,9 @@ def _mask(positions: Tensor, n_ctx: int) -> Tensor:
     return torch.zeros(later.shape, device=later.device).masked_fill(later, -torch.inf)[:, None]
 
 
-def _all_rows(rows: Tensor, mask: Tensor | None) -> Gather:
+def _all_rows(rows: Tensor, mask: Tensor | None) -> BlockRows:
     """Every position of every example asks; `rows` (example, key) may be the same for several."""
-    return Gather(
+    return BlockRows(
         keys=rows,
         queries=rows,
         query_rows=None,
@@ -170,11 +171,11 @@ def _all_rows(rows: Tensor, mask: Tensor | None) -> Gather:
     )
 
 
-def _selected_rows(rows: Tensor, selected: Tensor, mask: Tensor | None) -> Gather:
+def _selected_rows(rows: Tensor, selected: Tensor, mask: Tensor | None) -> BlockRows:
     """The rows `selected` (example,) alone ask."""
     asking, queries = torch.unique(selected, return_inverse=True)
     n_rows = int(rows.max()) + 1 if rows.numel() else 0
-    return Gather(
+    return BlockRows(
         keys=rows,
         queries=queries[:, None],
         query_rows=asking,

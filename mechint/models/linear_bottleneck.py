@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mechint.config import Settings, setting
 from mechint.errors import ParameterError
-from mechint.models.forward import Hook, Parameters, linear, no_hook
+from mechint.models.pieces import Hook, Parameters, linear, no_hook
 from mechint.task import Batch
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -99,6 +100,11 @@ class PairNetwork(HookedRootModule):
     """
 
     capabilities = frozenset({Capability.REINITIALIZE, Capability.EDIT_WEIGHTS})
+
+    embed: Any
+    embed_y: Any
+    layers: Any
+    blocks: Any
 
     def __init__(self, config: PairNetworkConfig, seed: int = 0) -> None:
         super().__init__()

@@ -20,8 +20,9 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
-from mechint.models import forward
+from mechint.models.forward import Forward
 from mechint.models.protocol import Capability
+from mechint.models.rows import dense
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -207,24 +208,16 @@ class HookedTransformer(HookedRootModule):
         Raises:
             ParameterError: more positions than n_ctx, or a token outside the vocabulary.
         """
-        first = 0
+        forward = Forward(self.weights(), self.config, HookPointCaller(self))
         if start_at_layer is None:
             self._check(tokens)
-            layout = forward.dense(tokens)
-            x = forward.embed(self.weights(), layout, _Through(self))
+            first, layout = 0, dense(tokens)
+            x = forward.embed(layout)
         else:
-            x, first, layout = tokens, start_at_layer, forward.dense(tokens[..., 0].long())
+            x, first, layout = tokens, start_at_layer, dense(tokens[..., 0].long())
         if stop_at_layer is not None:
-            return forward.blocks(
-                self.weights(),
-                self.config,
-                x,
-                layout,
-                _Through(self),
-                start=first,
-                stop=stop_at_layer,
-            )
-        return forward.read_out(self.weights(), self.config, x, layout, _Through(self), start=first)
+            return forward.blocks(x, layout, start=first, stop=stop_at_layer)
+        return forward.read_out(x, layout, start=first)
 
     def _check(self, tokens: Tensor) -> None:
         if tokens.dim() != 2 or tokens.shape[1] > self.config.n_ctx:
@@ -279,8 +272,8 @@ class HookedTransformer(HookedRootModule):
         return state
 
 
-class _Through:
-    """The hook the functional transformer calls: every activation goes through its hook point."""
+class HookPointCaller:
+    """The hook of a module's forward: every activation goes through its hook point."""
 
     def __init__(self, model: HookedTransformer) -> None:
         self.points, self.wants_result = model.hook_dict, model.use_attn_result

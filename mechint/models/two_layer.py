@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mechint import hermite
 from mechint.config import Settings, setting
-from mechint.models.forward import Hook, Parameters, linear, no_hook
+from mechint.models.pieces import Hook, Parameters, linear, no_hook
 from mechint.task import Batch
 
 TINY = 1e-30

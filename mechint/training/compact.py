@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.forward import Gather, Layout
+from mechint.models.rows import BlockRows, Layout
 from mechint.task import IGNORE, Batch
 from mechint.training.packing import Grid, lay_out, stack
 
@@ -131,7 +131,7 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
     for index in range(config.depth):
         keys, once = (shared, True) if distinct and index == 0 else (place, False)
         last = index == config.depth - 1 and not staged
-        blocks.append(_gather(keys, once, grid.reads if last else every, last, mask))
+        blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
     return Prepared(
         Layout(*first, tuple(blocks), place.flatten(1).gather(1, grid.reads) if staged else None),
         targets,
@@ -140,7 +140,9 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
     )
 
 
-def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | None) -> Gather:
+def _block_rows(
+    keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | None
+) -> BlockRows:
     """One block: keys (model, row, slot) are the rows it is given, each `once` for all its equals;
     it hands on the flat slots `out`.
     """
@@ -148,7 +150,7 @@ def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | No
     n_given = int(keys.max()) + 1
     in_order = not once and n_given == n_rows * slots
     if in_order and not last:
-        return Gather(keys, keys, None, None, None, mask, False, in_order)
+        return BlockRows(keys=keys, queries=keys, mask=mask, in_order=in_order)
     asked, queue = _queues(out, keys)
     asking = keys.gather(2, asked)
     flat_out = (out // slots) * asked.shape[2] + queue
@@ -171,15 +173,15 @@ def _gather(keys: Tensor, once: bool, out: Tensor, last: bool, mask: Tensor | No
     everything = flat_out.shape[1] == asking[0].numel() and bool(
         (flat_out[:, 1:] > flat_out[:, :-1]).all()
     )
-    return Gather(
-        keys,
-        queries,
-        query_rows,
-        None if everything else flat_out,
-        residual,
-        _asked(mask, asked),
-        table,
-        in_order,
+    return BlockRows(
+        keys=keys,
+        queries=queries,
+        query_rows=query_rows,
+        out=None if everything else flat_out,
+        residual=residual,
+        mask=_mask_rows(mask, asked),
+        table=table,
+        in_order=in_order,
     )
 
 
@@ -199,7 +201,7 @@ def _queues(out: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     return asked, rank.flatten(1).gather(1, out)
 
 
-def _asked(mask: Tensor | None, asked: Tensor) -> Tensor | None:
+def _mask_rows(mask: Tensor | None, asked: Tensor) -> Tensor | None:
     """The queries `asked` (model, row, query) of the mask (model | 1, row | 1, slot, key); None
     where they may look everywhere.
     """

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mechint.config import ModelConfig, Settings
 from mechint.errors import ParameterError
-from mechint.models.forward import Hook, forward, no_hook
+from mechint.models.forward import Forward
+from mechint.models.pieces import Hook, no_hook
 from mechint.task import IGNORE, Batch, FiniteTask, Task
 from mechint.training.compact import Prepared, compact, stack
 from mechint.training.loss import combined, counts, cross_entropies
@@ -82,7 +83,7 @@ class TokenLearner:
     ) -> Tensor:
         """(model,) losses that training descends."""
         config = self.configs[0]
-        logits = forward(weights, config, prepared.layout, drop=drop)
+        logits = Forward(weights, config, drop=drop).logits(prepared.layout)
         sizes = config.output_sizes
         assert sizes is not None  # filled in by ModelConfig
         return combined(
@@ -136,7 +137,7 @@ class TokenLearner:
                 continue
             parts = [
                 counts(
-                    forward(weights, config, chunk.layout),
+                    Forward(weights, config).logits(chunk.layout),
                     chunk.targets,
                     chunk.weights,
                     config.output_sizes,
@@ -194,7 +195,7 @@ class TokenLearner:
         prepared = compact(
             Batch(tokens, marks, lengths=positions + 1).to(self.device), self.configs[0]
         )
-        return forward(weights, self.configs[0], prepared.layout).cpu()
+        return Forward(weights, self.configs[0]).logits(prepared.layout).cpu()
 
 
 class RegressionLearner:

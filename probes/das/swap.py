@@ -22,7 +22,7 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.interventions.one_row import OneRow
-from mechint.models import forward
+from mechint.models.forward import Forward
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class SwapSite:
             return tensor.index_put(index, replaced.view(-1, *tensor.shape[2:]))
 
         layer, x = self.start.layer, self.stream[rows]
-        x = forward.block(self.p, self.config, layer, x, None, override, forward.no_hook)
+        x = Forward(self.p, self.config, override).block(layer, x)
         return resume(
             self.model, x, ResidSite.pre(layer + 1), self.pairs.reads[rows], weights=self.p
         )

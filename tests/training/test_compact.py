@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models import forward
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
 from mechint.models.transformer import initialise
 from mechint.task import IGNORE, Batch
 from mechint.training.compact import compact, stack
@@ -78,7 +79,7 @@ def plain(weights: dict[str, Tensor], config: ModelConfig, batch: Batch) -> tupl
     logits, targets = [], []
     for index, tokens in enumerate(batch.tokens):
         length = len(tokens) if batch.lengths is None else int(batch.lengths[index])
-        answers = forward.forward(weights, config, forward.dense(tokens[None, :length]))[0]
+        answers = Forward(weights, config).logits(dense(tokens[None, :length]))[0]
         read = (batch.targets[index, :length] != IGNORE).any(-1)
         logits.append(answers[read])
         targets.append(batch.targets[index, :length][read])
@@ -93,7 +94,7 @@ def test_compact_equals_plain(problem):
         for name in alone[0]
     }
     prepared = compact(stack(batches), config)
-    logits = forward.forward(stacked, config, prepared.layout)
+    logits = Forward(stacked, config).logits(prepared.layout)
     real = (prepared.targets != IGNORE).any(-1)
     (logits.square().sum(-1) * real).sum().backward()
     for index, (weights, batch) in enumerate(zip(alone, batches, strict=True)):

@@ -1,0 +1,80 @@
+"""The small pieces of a transformer's mathematics, on parameters plain or stacked along `model`.
+
+`...` in shape comments stands for that axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mechint.config import ModelConfig
+
+Parameters = Mapping[str, Tensor]
+Hook = Callable[[str, Tensor], Tensor]
+
+
+def no_hook(name: str, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
+    if weight.dim() == 2:
+        return F.linear(x, weight.T, bias)
+    if weight.shape[0] == 1:
+        return F.linear(x, weight.squeeze(0).T, None if bias is None else bias.squeeze(0))
+    flat = x.flatten(1, -2)
+    y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+    return y.view(*x.shape[:-1], weight.shape[-1])
+
+
+def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (..., *, d_model) through weight (..., head, d_model, d_head) -> (..., *, head, d_head)."""
+    n_heads, _, d_head = weight.shape[-3:]
+    y = linear(x, weight.transpose(-3, -2).flatten(-2), None if bias is None else bias.flatten(-2))
+    return y.unflatten(-1, (n_heads, d_head))
+
+
+def norm(
+    p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook
+) -> Tensor:
+    """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model
+    has none.
+    """
+    if config.normalization_type is None:
+        return x
+    weight, bias = None, None
+    if config.normalization_type == "LN":
+        weight, bias = p[f"{name}.w"], p.get(f"{name}.b")
+    if hook is not no_hook:
+        y = _hooked_norm(hooked_as, config, x, hook)
+    elif weight is not None and weight.numel() == x.shape[-1]:  # one model: in one pass
+        flat_bias = None if bias is None else bias.flatten()
+        return F.layer_norm(x, x.shape[-1:], weight.flatten(), flat_bias, config.eps)
+    else:
+        y = F.layer_norm(x, x.shape[-1:], eps=config.eps)
+    if weight is None:
+        return y
+    if weight.dim() == 2:
+        weight = weight.view(weight.shape[0], *[1] * (y.dim() - 2), -1)
+        bias = None if bias is None else bias.view(weight.shape)
+    return y * weight if bias is None else torch.addcmul(bias, y, weight)
+
+
+def _hooked_norm(hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> Tensor:
+    x = x - x.mean(-1, keepdim=True)
+    scale = (x.square().mean(-1, keepdim=True) + config.eps).sqrt()
+    return hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", scale))
+
+
+def activation(name: str, x: Tensor) -> Tensor:
+    """The nonlinearity `name` of x: relu, silu, gelu or gelu_new (by tanh)."""
+    if name == "relu":
+        return F.relu(x)
+    if name == "silu":
+        return F.silu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
