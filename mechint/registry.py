@@ -153,6 +153,7 @@ PROBES: Registry[type[Probe]] = Registry(
     "probe",
     {
         "fourier": "probes.fourier.probe:Fourier",
+        "clock-pizza": "probes.clock_pizza.probe:ClockPizza",
         "progress": "probes.progress:Progress",
         "irreps": "probes.irreps.probe:Irreps",
         "das": "probes.das.probe:DAS",

@@ -84,17 +84,34 @@ def _leaf_into(leaves: list[Tensor]) -> Callable[[Tensor, Any], Tensor]:
     return hook
 
 
-def by_difference(grid: Float[Array, "n n"], order: Int[Array, " n"]) -> Float[Array, "n n"]:
-    """values[d, x] of a grid of two operands, for x the first and d the difference of the operands'
-    exponents mod n; `order` lists the operands by exponent. For a given difference every first
-    operand is one column, in the order of the first operands.
+def by_distance(
+    grid: Float[Array, "n n"], order: Int[Array, " m"], sign: int
+) -> Float[Array, "distance sum"]:
+    """Values over a grid of two operands by what the answer does not say.
 
-    >>> by_difference(np.arange(9.0).reshape(3, 3), np.arange(3)).tolist()
+    order lists the operands by exponent; sign is 1 where the answer is the sum of the exponents, so
+    that their difference is the distance, and -1 where it is their difference and the sum is the
+    distance. Row d holds the values at distance d, one for each first operand.
+
+    >>> by_distance(np.arange(9.0).reshape(3, 3), np.arange(3), 1).tolist()
     [[0.0, 4.0, 8.0], [1.0, 5.0, 6.0], [2.0, 3.0, 7.0]]
     """
-    n = len(order)
-    first, difference = np.meshgrid(np.arange(n), np.arange(n))
-    return grid[order[first], order[(first + difference) % n]]
+    m = len(order)
+    first, distance = np.meshgrid(np.arange(m), np.arange(m))
+    return grid[order[first], order[(sign * first + distance) % m]]
+
+
+def answer_sign(exponents: Int[Array, "n n"], order: Int[Array, " m"]) -> int | None:
+    """1 where the answer's exponent is the sum of the operands' (up to a constant), -1 where it is
+    their difference, None elsewhere; for m of at least 3.
+    """
+    m = len(order)
+    inner = exponents[np.ix_(order, order)]
+    x, y = np.ogrid[:m, :m]
+    for sign in (1, -1):
+        if ((inner - x - sign * y - inner[0, 0]) % m == 0).all():
+            return sign
+    return None
 
 
 def distance_irrelevance(values: Float[Array, "difference sum"]) -> float:
@@ -108,6 +125,18 @@ def distance_irrelevance(values: Float[Array, "difference sum"]) -> float:
     """
     spread = float(values.std())
     return float(values.std(1).mean() / spread) if spread > 1e-12 else 1.0
+
+
+def distance_effect(values: Float[Array, "distance sum"], level: float) -> float:
+    """How much the right logit changes with the distance, relative to how far it stands out:
+    standard deviation over the distances of its mean, over its mean less `level`, the mean of all
+    logits. Where it is near 0 the irrelevance compares rounding errors.
+
+    >>> distance_effect(np.array([[1.0, 1.0], [3.0, 3.0]]), 0.0)
+    0.5
+    """
+    margin = abs(float(values.mean()) - level)
+    return float(values.mean(1).std() / margin) if margin > 1e-12 else 0.0
 
 
 def circularity(rows: Float[Array, "n d_model"], waves: Float[Array, "n_waves n"]) -> float:
@@ -127,8 +156,8 @@ def circularity(rows: Float[Array, "n d_model"], waves: Float[Array, "n_waves n"
 
 def correct_and_wrong(
     subject: Subject, columns: Int[Array, " class"], exponents: Int[Array, " example"]
-) -> tuple[Array, Array]:
-    """(example,) the logit of the right class and the largest of the wrong ones.
+) -> tuple[Array, Array, float]:
+    """(example,) the logit of the right class, the largest of the wrong ones, and the mean of all.
 
     columns: the logits of the classes, by exponent; exponents: of every example's answer.
     """
@@ -136,6 +165,6 @@ def correct_and_wrong(
         subject.logits()[:, torch.from_numpy(columns).to(subject.device)].double().cpu().numpy()
     )
     examples = np.arange(len(logits))
-    correct = logits[examples, exponents].copy()
+    correct, mean = logits[examples, exponents].copy(), float(logits.mean())
     logits[examples, exponents] = -np.inf
-    return correct, logits.max(1)
+    return correct, logits.max(1), mean

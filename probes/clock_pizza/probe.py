@@ -1,0 +1,293 @@
+"""The probe clock-pizza: by which of two algorithms a model adds modulo n."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mechint import figures
+from mechint.config import setting
+from mechint.probe import Need, Probe, Report
+from mechint.results import Null, ProbeResult
+from mechint.subject import Subject
+from mechint.task import rng
+from probes import answers
+from probes.answers import Cycle
+from probes.clock_pizza import measures
+from probes.clock_pizza.measures import Triples
+from probes.fourier import spectra
+from probes.fourier.reporting import listed
+from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
+from probes.operands import embedding_rows, operand_positions
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class ClockPizza(Probe):
+    """Does the model add its operands as a clock, as a pizza, as both or as neither?
+
+    - `gradient_symmetricity`: cosine of the gradients of a logit at the embeddings of the two
+      operands, mean over random triples of two operands and a class. A pizza adds the embeddings
+      before anything else and has 1; a clock multiplies them and has less. Null: the first
+      operand's gradient beside the second's of another triple.
+    - `distance_irrelevance`: of the logit of the right class, standard deviation over the pairs of
+      one distance between the operands, mean over the distances, over that of all pairs;
+      `distance_irrelevance_wrong`: of the largest wrong logit. A clock's logit does not depend on
+      the distance, 1; a pizza's does, near 0. Null: distances shuffled, smaller is surprising.
+    - `distance_effect`: standard deviation over the distances of the right logit's mean, over how
+      far that logit stands above the mean of all.
+    - `circularity`: for every frequency how round the ellipse is on which the embedding puts the
+      tokens, 1 a circle, 1/2 a line.
+
+    `mechanism` is "pizza" where the gradients are symmetric (at least `symmetric`) and distance is
+    relevant (at most `relevant`, and an effect of at least `effect`); "clock" where they are not
+    (at most `asymmetric`) and distance is irrelevant (at least `irrelevant`, or less effect);
+    "both" with one sign of each; "neither" else, where a
+    measure lies in between, as in many models with ordinary attention, or where no frequency of the
+    logits is key, so that the question does not arise. The measures are of the whole model; layers
+    deeper than one can be symmetric and irrelevant of distance at once.
+
+    Cost: one forward over the data, forward and backward on the triples. Memory: a chunk's
+    gradients.
+    """
+
+    name: ClassVar[str] = "clock-pizza"
+    source: ClassVar[str] = (
+        "Zhong et al. 2023, The Clock and the Pizza, Sec. 4 (gradient symmetricity, distance "
+        "irrelevance) and Appendix (circularity)"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING, Need.SYMMETRY)
+    quick: ClassVar[bool] = True
+
+    triples: int = setting(1024, "random triples of two operands and a class", low=2)
+    permutations: int = setting(499, "samples of the nulls", low=1)
+    symmetric: float = setting(0.9, "symmetricity of a pizza, at least", low=0, high=1)
+    asymmetric: float = setting(0.6, "symmetricity of a clock, at most", low=-1, high=1)
+    irrelevant: float = setting(0.6, "distance irrelevance of a clock, at least", low=0)
+    relevant: float = setting(0.4, "distance irrelevance of a pizza, at most", low=0)
+    effect: float = setting(0.02, "effect of the distance below which it is irrelevant", low=0)
+    alpha: float = setting(0.01, "level of the finding", low=1e-6, high=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        if "hook_embed" not in subject.model.hook_dict:
+            return "the model has no hook_embed, at which gradients are taken"
+        cycles, order = answers.cycles(subject), answers.value_tokens(subject)
+        grid = subject.task.grid  # type: ignore[union-attr]
+        if len(cycles) != 1 or order is None or cycles[0].n != len(order) or len(grid) != 2:
+            return "it is no sum of two operands in a cyclic group"
+        if len(order) < 5 or max(order) >= min(grid):
+            return f"its cyclic group has {len(order)} elements; expected at least 5"
+        if operand_positions(subject) is None:
+            return "its operands have no positions of their own"
+        if self._sign(subject, cycles[0], order) is None:
+            return "its answer is neither the sum nor the difference of the operands"
+        return None
+
+    @property
+    def significance(self) -> float:
+        return self.alpha
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library, modular_addition
+        from mechint.planted.assembly import Planted
+        from mechint.planted.calibration import Calibration, Trial
+
+        def pizza(noise: float, seed: int) -> Planted:
+            drawn = np.random.default_rng(seed).choice(np.arange(1, 16), 3, replace=False)
+            return modular_addition(
+                31,
+                tuple(int(k) for k in drawn),
+                constant_attention=True,
+                noise=noise,
+                rotation_seed=seed,
+                seed=seed,
+            )
+
+        def trial(mechanism: str, plant: Any) -> Trial:
+            return Trial(
+                f"{mechanism}, modular addition",
+                plant,
+                library.untrained(plant) | library.no_waves(),
+                lambda result, plant: float(result.metrics["mechanism"] != mechanism),
+                "mechanism named (0 right, 1 wrong)",
+                settings={"triples": 256},
+            )
+
+        trials = (trial("clock", library.addition), trial("pizza", pizza))
+        return Calibration(trials, {"triples": 64, "permutations": 99})
+
+    # --- measuring --------------------------------------------------------------------------------
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        (cycle,) = answers.cycles(subject)
+        order = answers.value_tokens(subject)
+        assert order is not None
+        logits = answers.logit_spectrum(
+            subject, cycle, KeyFrequencyRule(permutations=self.permutations), seed
+        )
+        report = Report(self, subject)
+        how = "the largest cosine with the classes in random order"
+        report.metric("key_frequencies", logits.keys)
+        report.metric(
+            "logits.largest_cosine",
+            float(logits.values.max()),
+            null=logits.test("logits.largest_cosine", how),
+        )
+        triples = self._gradients(subject, cycle, order, seed)
+        self._add_symmetricity(report, triples, seed)
+        self._add_irrelevance(report, cycle, order, seed)
+        self._add_circles(report, order, logits)
+        self._add_finding(report, logits)
+        return report.result()
+
+    def _gradients(self, subject: Subject, cycle: Cycle, order: list[int], seed: int) -> Triples:
+        positions = operand_positions(subject)
+        assert positions is not None
+        draw = rng("clock-pizza triples", seed)
+        pairs = np.array(order)[draw.integers(len(order), size=(self.triples, 2))]
+        examples = pairs[:, 0] * subject.task.grid[1] + pairs[:, 1]  # type: ignore[union-attr]
+        columns = self._columns(subject, cycle)[draw.integers(cycle.n, size=self.triples)]
+        return measures.gradients(subject, examples, columns, positions)
+
+    def _columns(self, subject: Subject, cycle: Cycle) -> Array:
+        """(class,) columns of the logits, by exponent."""
+        assert subject.task is not None
+        return subject.task.output_slices[cycle.output].start + np.array(cycle.classes)
+
+    def _exponents(self, subject: Subject, cycle: Cycle) -> Array:
+        """(example,) exponents of the answers; -1 where the answer is not on the cycle."""
+        targets = subject.targets[:, cycle.index]
+        return answers.answer_positions(cycle, targets)[0].cpu().numpy()
+
+    def _sign(self, subject: Subject, cycle: Cycle, order: list[int]) -> int | None:
+        grid = subject.task.grid  # type: ignore[union-attr]
+        return measures.answer_sign(self._exponents(subject, cycle).reshape(grid), np.array(order))
+
+    def _add_symmetricity(self, report: Report, triples: Triples, seed: int) -> None:
+        draw = rng("clock-pizza gradient null", seed)
+        null = [float(triples.mismatched(draw).mean()) for _ in range(self.permutations)]
+        how = "the first operand's gradient beside the second's of another triple"
+        cosines = triples.cosines
+        report.metric("gradient_symmetricity", float(cosines.mean()), null=null, how=how)
+        report.array("gradient_cosines", cosines)
+        report.figure(
+            "gradients",
+            figures.histogram(
+                {"random triples": cosines},
+                title="Gradients at the two operands",
+                x_title="cosine of the gradients of one logit (−1 … 1)",
+                caption="A pizza's gradients are alike, a clock's are not.",
+            ),
+        )
+
+    def _add_irrelevance(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:
+        subject = report.subject
+        sign, values = self._sign(subject, cycle, order), np.array(order)
+        assert sign is not None
+        grid = subject.task.grid  # type: ignore[union-attr]
+        exponents = self._exponents(subject, cycle)
+        *found, mean = measures.correct_and_wrong(subject, self._columns(subject, cycle), exponents)
+        draw = rng("clock-pizza distance null", seed)
+        names = ("distance_irrelevance", "distance_irrelevance_wrong")
+        for name, logit in zip(names, found, strict=True):
+            by_distance = measures.by_distance(logit.reshape(grid), values, sign)
+            observed = measures.distance_irrelevance(by_distance)
+            null = [
+                measures.distance_irrelevance(draw.permuted(by_distance, axis=0))
+                for _ in range(self.permutations)
+            ]
+            report.metric(name, observed, null=_smaller(name, observed, null))
+        correct = measures.by_distance(found[0].reshape(grid), values, sign)
+        report.metric("distance_effect", measures.distance_effect(correct, mean))
+        report.figure(
+            "distance",
+            figures.heatmap(
+                correct,
+                title="Logit of the right class",
+                x_title="first operand (exponent)",
+                y_title="distance between the operands (exponent)",
+                z_title="logit (nats)",
+                caption="Rows of one color: the logit depends on the distance, as a pizza's does.",
+                annotate=False,
+            ),
+        )
+
+    def _add_circles(self, report: Report, order: list[int], logits: Spectrum) -> None:
+        rows = embedding_rows(report.subject, order).cpu().numpy()
+        n = len(order)
+        shares = spectra.energies(rows) / max(float(((rows - rows.mean(0)) ** 2).sum()), 1e-24)
+        frequencies = [k for k in range(1, n // 2 + 1) if 2 * k != n]  # which turn
+        waves = spectra.waves(n)
+        circles = {k: measures.circularity(rows, waves[k - 1]) for k in frequencies}
+        report.metric("circularity", circles, unit="1 a circle, 1/2 a line")
+        report.table(
+            "frequencies",
+            {
+                "frequency": frequencies,
+                "circularity": list(circles.values()),
+                "embedding share": [float(shares[k - 1]) for k in frequencies],
+                "logits cosine": [float(logits.values[k - 1]) for k in frequencies],
+                "key": [k in logits.keys for k in frequencies],
+            },
+            "one row per frequency",
+            {"frequency": "cycles over the group", "embedding share": "0–1"},
+        )
+
+    # --- the verdict ------------------------------------------------------------------------------
+    def mechanism(self, symmetricity: float, irrelevance: float, effect: float = 1.0) -> str:
+        """Which of the two the measures speak for.
+
+        >>> ClockPizza().mechanism(0.99, 0.17), ClockPizza().mechanism(0.33, 0.85)
+        ('pizza', 'clock')
+        >>> ClockPizza().mechanism(0.97, 0.95), ClockPizza().mechanism(0.75, 0.5)
+        ('both', 'neither')
+        """
+        none = effect < self.effect
+        pizza = [symmetricity >= self.symmetric, irrelevance <= self.relevant and not none]
+        clock = [symmetricity <= self.asymmetric, irrelevance >= self.irrelevant or none]
+        if all(pizza) or all(clock):
+            return "pizza" if all(pizza) else "clock"
+        return "both" if any(pizza) and any(clock) else "neither"
+
+    def _add_finding(self, report: Report, logits: Spectrum) -> None:
+        metrics: Mapping[str, Any] = report.metrics
+        symmetricity, irrelevance, effect = (
+            metrics[name]
+            for name in ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
+        )
+        verdict = self.mechanism(symmetricity, irrelevance, effect) if logits.keys else "neither"
+        report.metric("mechanism", verdict)
+        numbers = (
+            f"gradient symmetricity {symmetricity:.3f}, distance irrelevance {irrelevance:.3f} "
+            f"({metrics['distance_irrelevance_wrong']:.3f} on the largest wrong logit)"
+        )
+        shown = [k for k in logits.keys[:8] if k in metrics["circularity"]]
+        circles = [f"{metrics['circularity'][k]:.3f}" for k in shown]
+        words = {
+            "pizza": "The model adds as a pizza does",
+            "clock": "The model adds as a clock does",
+            "both": "The model has a sign of a clock and one of a pizza",
+        }
+        keys = f"key frequencies {listed(shown)} with circularity {', '.join(circles)}"
+        reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
+        report.finding(
+            f"{words.get(verdict, '')}: {numbers}; {keys}.",
+            otherwise=f"Neither clock nor pizza, since {reason}: {numbers}.",
+            holds=verdict != "neither",
+            null="logits.largest_cosine",
+            n=self.triples,
+        )
+
+
+def _smaller(name: str, observed: float, null: list[float]) -> Null:
+    """A null in which smaller is more surprising."""
+    p_value = (1 + sum(value <= observed for value in null)) / (1 + len(null))
+    how = "distances shuffled within the pairs of each first operand; smaller is surprising"
+    return Null(
+        name, observed, float(np.mean(null)), float(np.std(null, ddof=1)), p_value, how, len(null)
+    )

@@ -1,0 +1,186 @@
+"""Clock or pizza: planted ones of each, closed forms, and the figures of published models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mechint
+from mechint import planted, probe
+from mechint.errors import NotApplicableError
+from mechint.models.pair_network import PairNetwork, PairNetworkConfig
+from mechint.registry import TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes.clock_pizza import measures
+
+CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("constant_attention", "mechanism", "symmetricity"), [(False, "clock", 0), (True, "pizza", 1)]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_planted_mechanisms_are_told_apart(
+    constant_attention: bool, mechanism: str, symmetricity: float, noise: float
+) -> None:
+    subject = planted.modular_addition(
+        23, (3, 7), constant_attention=constant_attention, noise=noise, rotation_seed=1
+    ).subject
+    result = probe.run("clock-pizza", subject, triples=512)
+    metrics = result.metrics
+    assert metrics["mechanism"] == mechanism and result.status == "found"
+    assert metrics["gradient_symmetricity"] == pytest.approx(symmetricity, abs=0.15)
+    assert (metrics["distance_effect"] > 0.2) == constant_attention
+    assert [metrics["circularity"][k] for k in (3, 7)] == pytest.approx([1, 1], abs=0.01)
+    assert metrics["key_frequencies"] == [3, 7]
+    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
+
+
+def test_a_planted_pizza_has_the_closed_form_of_its_mechanism() -> None:
+    """One frequency: the right logit is |cos(πk(a − b)/p)| times a constant, so that distance says
+    all of it; gradients at equal embeddings of one sum are equal.
+    """
+    subject = planted.modular_addition(23, (5,), constant_attention=True).subject
+    metrics = probe.run("clock-pizza", subject, triples=256).metrics
+    assert metrics["gradient_symmetricity"] == pytest.approx(1, abs=1e-4)
+    assert metrics["distance_irrelevance"] < 0.05
+    logit = measures.correct_and_wrong(subject, np.arange(23), subject.targets[:, 0].numpy())[0]
+    by_distance = measures.by_distance(logit.reshape(23, 23), np.arange(23), 1).mean(1)
+    expected = np.abs(np.cos(np.pi * 5 * np.arange(23) / 23))
+    assert np.corrcoef(by_distance, expected)[0, 1] > 0.999
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
+    subject.model.double()
+    found = measures.gradients(subject, np.array([5, 37]), np.array([3, 8]), (0, 1))
+    step = 1e-5
+    for row, (example, column) in enumerate([(5, 3), (37, 8)]):
+        for position, gradient in enumerate((found.first[row], found.second[row])):
+            for direction in (0, 3):
+
+                def shifted(
+                    x: torch.Tensor,
+                    hook: object,
+                    by: float,
+                    position: int = position,
+                    direction: int = direction,
+                ) -> torch.Tensor:
+                    x = x.clone()
+                    x[:, position, direction] += by
+                    return x
+
+                data = subject.data[example : example + 1]
+                up, down = (
+                    float(
+                        subject.logits(
+                            data,
+                            hooks=[("hook_embed", lambda x, hook, by=by: shifted(x, hook, by))],
+                        )[0, column]
+                    )
+                    for by in (step, -step)
+                )
+                assert float(gradient[direction]) == pytest.approx(
+                    (up - down) / (2 * step), abs=1e-4, rel=1e-4
+                )
+
+
+@given(st.integers(3, 9), st.integers(0, 10**6))
+def test_distance_irrelevance_by_loops(n: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    grid, order = generator.standard_normal((n, n)), generator.permutation(n)
+    for sign in (1, -1):
+        spreads = []
+        for distance in range(n):
+            line = [
+                grid[order[a], order[b]]
+                for a in range(n)
+                for b in range(n)
+                if (b - sign * a) % n == distance
+            ]
+            spreads.append(np.std(line))
+        found = measures.distance_irrelevance(measures.by_distance(grid, order, sign))
+        assert found == pytest.approx(np.mean(spreads) / grid.std())
+
+
+@given(st.floats(0.0, 1.0), st.integers(0, 10**6))
+def test_circularity_is_the_share_of_one_sense_of_rotation(ratio: float, seed: int) -> None:
+    n, k = 12, 5
+    angles = 2 * np.pi * k * np.arange(n) / n
+    axes = np.linalg.qr(np.random.default_rng(seed).standard_normal((4, 2)))[0].T
+    rows = np.outer(np.cos(angles), axes[0]) + ratio * np.outer(np.sin(angles), axes[1])
+    waves = np.stack([np.cos(angles), np.sin(angles)]) / np.sqrt(n / 2)
+    turning = rows @ (axes[0] + 1j * axes[1])  # an ellipse in the complex plane
+    energies = np.abs(np.fft.fft(turning)) ** 2
+    expected = max(energies[k], energies[n - k]) / energies.sum()
+    assert measures.circularity(rows, waves) == pytest.approx(expected, abs=1e-9)
+
+
+def test_lookup_tables_and_untrained_models_are_neither() -> None:
+    task = TASKS["modular-arithmetic"](p=13)
+    subject = planted.modular_addition(13, (2, 5)).subject
+    for other in (planted.lookup_table(task, rotation_seed=1).subject, subject.untrained(0)):
+        result = probe.run("clock-pizza", other, triples=64)
+        assert result.metrics["mechanism"] == "neither" and result.status != "found"
+
+
+def test_a_difference_has_its_sum_for_a_distance() -> None:
+    order = np.arange(7)
+    x, y = np.ogrid[:7, :7]
+    assert measures.answer_sign((x + y + 3) % 7, order) == 1
+    assert measures.answer_sign((x - y) % 7, order) == -1
+    assert measures.answer_sign((x * y) % 7, order) is None
+    with pytest.raises(NotApplicableError, match=r"no sum of two operands|neither the sum"):
+        task = TASKS["modular-arithmetic"](p=7, operation="x^2+y^2")
+        probe.run("clock-pizza", planted.lookup_table(task).subject)
+
+
+def test_networks_of_two_operands_are_measured() -> None:
+    config = PairNetworkConfig(
+        d_vocab=13, d_vocab_out=13, d_embed=6, widths=(9,), join="add", separate=False, n_ctx=3
+    )
+    subject = Subject(PairNetwork(config, seed=0), TASKS["modular-arithmetic"](p=13))
+    metrics = probe.run("clock-pizza", subject, triples=32).metrics
+    assert metrics["gradient_symmetricity"] == pytest.approx(1, abs=1e-6)  # it adds embeddings
+
+
+@pytest.mark.parametrize(
+    ("name", "figures", "mechanism"),
+    [
+        (
+            "model_18c9ev5v5p.pt",
+            {
+                "gradient_symmetricity": (0.997, 0.01),
+                "distance_irrelevance_wrong": (0.181, 0.005),
+            },
+            "pizza",
+        ),
+        (
+            "model_p99zdpze5l.pt",
+            {"gradient_symmetricity": (0.994, 0.01), "distance_irrelevance": (0.172, 0.005)},
+            "pizza",
+        ),
+        (
+            "model_l8k1hzciux.pt",
+            {"gradient_symmetricity": (0.334, 0.03), "distance_irrelevance": (0.848, 0.005)},
+            "clock",
+        ),
+        ("model_hpv2jgskwe.pt", {}, "neither"),
+    ],
+)
+def test_published_figures(
+    name: str, figures: dict[str, tuple[float, float]], mechanism: str
+) -> None:
+    path = CHECKPOINTS / "pizza" / name
+    if not path.exists():
+        pytest.skip(f"the published checkpoint pizza/{name} is not beside the repository")
+    metrics = probe.run("clock-pizza", mechint.load(path)).metrics
+    for metric, (value, tolerance) in figures.items():
+        assert metrics[metric] == pytest.approx(value, abs=tolerance), metric
+    assert metrics["mechanism"] == mechanism
