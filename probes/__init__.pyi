@@ -40,6 +40,21 @@ def attention(
     """Where does each head look: from the answer's position to the operands, at the previous or an
     earlier equal token, at a target?"""
 
+def clock_pizza(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    triples: int = ...,
+    permutations: int = ...,
+    symmetric: float = ...,
+    asymmetric: float = ...,
+    irrelevant: float = ...,
+    relevant: float = ...,
+    effect: float = ...,
+    alpha: float = ...,
+) -> ProbeResult:
+    """Does the model add its operands as a clock, as a pizza, as both or as neither?"""
+
 def das(
     subject: Subject,
     *,
@@ -130,6 +145,9 @@ def irreps(
     factor: float = ...,
     alpha: float = ...,
     permutations: int = ...,
+    named: int = ...,
+    examples: int = ...,
+    least_rise: float = ...,
 ) -> ProbeResult:
     """In which irreducible representations of the group do embedding, hidden layer, unembedding and
     logits live?"""

@@ -163,3 +163,14 @@ def test_every_example_is_short_and_has_cells() -> None:
         text = script.read_text(encoding="utf-8")
         assert "\n# %% " in text, script.name
         assert len(text.splitlines()) <= 60, script.name
+
+
+def test_the_clock_and_the_pizza_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = run("clock_and_pizza", monkeypatch, tmp_path)["results"]
+    assert [result.metrics["mechanism"] for result in results.values()] == [
+        "clock",
+        "pizza",
+        "neither",
+    ]

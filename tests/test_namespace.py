@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_registry_is_listed() -> None:
-    assert probes.names() == PROBES.names() and set(PROBES.names()) < set(dir(probes))
+    assert probes.names() == PROBES.names()
+    assert {attribute(name) for name in PROBES} < set(dir(probes))
     assert tasks.names() == TASKS.names()
     assert {attribute(name) for name in TASKS} < set(dir(tasks))
 
