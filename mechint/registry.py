@@ -145,6 +145,13 @@ TASKS: Registry[type[Task]] = Registry(
         "regression-mixture": "tasks.regression:RegressionMixture",
         "single-index": "tasks.single_index:SingleIndex",
         "digit-sum": "tasks.digit_sum:DigitSum",
+        "balanced-brackets": "tasks.brackets:Brackets",
+        "max-of-list": "tasks.lists:MaxOfList",
+        "sorted-list": "tasks.lists:SortedList",
+        "palindromes": "tasks.palindromes:Palindromes",
+        "first-unique": "tasks.first_unique:FirstUnique",
+        "running-sign": "tasks.running_sign:RunningSign",
+        "repeated-tokens": "tasks.repeated:RepeatedTokens",
     },
     group="mechint.tasks",
 )

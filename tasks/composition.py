@@ -20,6 +20,7 @@ from mechint.config import setting
 from mechint.errors import DataError
 from mechint.task import (
     IGNORE,
+    MAX_SEED,
     Batch,
     Chance,
     Control,
@@ -78,8 +79,10 @@ class Composition(GeneratedTask):
 
     n: int = setting(6, "points that are permuted", low=2, high=64)
     k: int = setting(4, "permutations composed", low=1, high=32)
-    hops: tuple[int, ...] = setting((1, 2, 4), "hop lengths asked for, one output each", low=1)
-    perm_seed: int = setting(0, "seed of the hidden permutations", low=0)
+    hops: tuple[int, ...] = setting(
+        (1, 2, 4), "hop lengths asked for, one output each", low=1, high=32
+    )
+    perm_seed: int = setting(0, "seed of the hidden permutations", low=0, high=MAX_SEED)
     weights: tuple[float, ...] | None = setting(
         None,
         (
@@ -87,9 +90,13 @@ class Composition(GeneratedTask):
             "when none"
         ),
         low=0,
+        high=1e6,
     )
     stages: tuple[int, ...] | None = setting(
-        None, "first training batch of each hop; all from the start when none", low=0
+        None,
+        "first training batch of each hop; all from the start when none",
+        low=0,
+        high=1_000_000_000,
     )
     cumulative: bool = setting(True, "earlier hops stay in later stages")
     labels: str = setting(

@@ -48,7 +48,7 @@ class Groups(TwoOperandTask):
 
     group: str = setting("S5", "C<n>, D<n>, S<n>, A<n>, blocks, or a product of such, as S3xC4")
     table: tuple[tuple[int, ...], ...] | None = setting(
-        None, "a multiplication table in place of the named group"
+        None, "a multiplication table in place of the named group", low=0, high=1023
     )
     train_fraction: float = setting(0.4, "share of the pairs that is trained on", low=0, high=1)
 

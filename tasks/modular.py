@@ -57,7 +57,7 @@ class ModularArithmetic(TwoOperandTask):
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)
     operation: str = setting("add", "what is computed modulo p", choices=OPERATIONS)
     table: tuple[tuple[int, ...], ...] | None = setting(
-        None, "p rows of p answers 0 … p-1, in place of the operation"
+        None, "p rows of p answers 0 … p-1, in place of the operation", low=0, high=1023
     )
     separate_vocabulary: bool = setting(False, "the second operand has tokens of its own, p … 2p-1")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.groups import named
-from mechint.task import Output, Symmetry, rng
+from mechint.task import MAX_SEED, Output, Symmetry, rng
 from tasks.two_operands import TwoOperandTask
 
 SOURCE = "Why Larger Models Learn More, Sec. 4 and App. E"
@@ -30,7 +30,7 @@ class HiddenOrder(TwoOperandTask):
     source: ClassVar[str] = SOURCE
 
     n: int = setting(100, "number of tokens", low=2, high=1024)
-    bijection_seed: int = setting(0, "seed of the tokens' ranks", low=0)
+    bijection_seed: int = setting(0, "seed of the tokens' ranks", low=0, high=MAX_SEED)
     equals: bool = setting(
         False,
         "whether the prompt ends with '='; otherwise the answer is read at the second operand",

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import ParameterError
-from mechint.task import Batch, Chance, Output, rng
+from mechint.task import MAX_SEED, Batch, Chance, Output, rng
 from tasks.real import RealTask, orthonormal
 
 
@@ -61,18 +61,23 @@ class RegressionMixture(RealTask):
         "clip": 1.0,
     }
 
-    n: int = setting(64, "inputs", low=1)
-    n_tasks: int = setting(8, "tasks in the mixture", low=1)
-    rank: int = setting(8, "features of a task; 1 makes every task a single direction", low=1)
-    alpha: float = setting(1.0, "prior of task t (from 1) is proportional to t^-alpha", low=0)
-    beta: float = setting(0.7, "eigenvalue j (from 1) of a task is j^-beta", low=0)
+    n: int = setting(64, "inputs", low=1, high=8192)
+    n_tasks: int = setting(8, "tasks in the mixture", low=1, high=8192)
+    rank: int = setting(
+        8, "features of a task; 1 makes every task a single direction", low=1, high=8192
+    )
+    alpha: float = setting(
+        1.0, "prior of task t (from 1) is proportional to t^-alpha", low=0, high=16
+    )
+    beta: float = setting(0.7, "eigenvalue j (from 1) of a task is j^-beta", low=0, high=16)
     beta_rarest: float | None = setting(
-        None, "beta of the last task, those between lying on a line; beta when none", low=0
+        None, "beta of the last task, those between lying on a line; beta when none", low=0, high=16
     )
     gap: int = setting(
         1,
         "steps from one showing of the rare task to the next, at the same long-run frequency",
         low=1,
+        high=1_000_000,
     )
     normalisation: str = setting(
         "batch",
@@ -80,7 +85,7 @@ class RegressionMixture(RealTask):
         choices=("batch", "fixed"),
     )
     rotation: int | None = setting(
-        None, "seed of the rotation of the blocks; coordinate axes when none", low=0
+        None, "seed of the rotation of the blocks; coordinate axes when none", low=0, high=MAX_SEED
     )
     labels: str = setting(
         "true",

@@ -59,7 +59,7 @@ class Remainders(TwoOperandTask):
     p: int = setting(
         113, "the base of the two digits; the primes are those below it", low=3, high=1024
     )
-    masked: tuple[int, ...] = setting((), "primes that are left out", low=2)
+    masked: tuple[int, ...] = setting((), "primes that are left out", low=2, high=1024)
     target: str = setting(
         "remainder", "x mod q, or whether q divides x", choices=("remainder", "divisibility")
     )

@@ -24,7 +24,7 @@ from torch import Tensor
 from mechint import hermite
 from mechint.config import setting
 from mechint.errors import ParameterError
-from mechint.task import Batch, Chance, Output
+from mechint.task import MAX_SEED, Batch, Chance, Output
 from tasks.real import RealTask, orthonormal
 
 
@@ -54,17 +54,22 @@ class SingleIndex(RealTask):
         "warmup": 0,
     }
 
-    d: int = setting(64, "inputs", low=1)
-    n_directions: int = setting(24, "terms of the sum, P", low=1)
+    d: int = setting(64, "inputs", low=1, high=8192)
+    n_directions: int = setting(24, "terms of the sum, P", low=1, high=8192)
     beta: float = setting(
-        1.0, "amplitude of direction p (from 1) is proportional to p^-beta", low=0
+        1.0, "amplitude of direction p (from 1) is proportional to p^-beta", low=0, high=16
     )
     hermite: tuple[float, ...] = setting(
         (0.0, 0.0, 0.0, 1.0),
         "coefficients of the link on the normalised Hermite polynomials, from degree 0",
+        low=-1e6,
+        high=1e6,
     )
     rotation: int | None = setting(
-        None, "seed of the rotation of the directions; coordinate axes when none", low=0
+        None,
+        "seed of the rotation of the directions; coordinate axes when none",
+        low=0,
+        high=MAX_SEED,
     )
     labels: str = setting(
         "true", "the targets, or those of other inputs", choices=("true", "shuffled")

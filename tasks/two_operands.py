@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import DataError
-from mechint.task import IGNORE, Chance, Control, FiniteTask, Variable, Vocabulary, rng
+from mechint.task import IGNORE, MAX_SEED, Chance, Control, FiniteTask, Variable, Vocabulary, rng
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TwoOperandTask(FiniteTask):
     labels: str = setting(
         "true", "shuffled: the answers permuted over the pairs", choices=("true", "shuffled")
     )
-    label_seed: int = setting(0, "seed of the shuffle", low=0)
+    label_seed: int = setting(0, "seed of the shuffle", low=0, high=MAX_SEED)
     equals: bool = setting(
         True, "whether the prompt ends with '='; otherwise the answer is read at the second operand"
     )

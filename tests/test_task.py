@@ -89,3 +89,34 @@ def test_classes_have_the_names_a_reader_knows() -> None:
     assert digits[:10] == tuple("0123456789") and digits[-1] == "e"
     assert tasks.make("groups", group="S3").class_names["answer"][4] == "201"
     assert tasks.make("comparison").class_names["a < b"] == ("a ≥ b", "a < b")
+
+
+def test_an_empty_split_is_refused_in_one_line() -> None:
+    task = tasks.make("modular-arithmetic", p=7)
+    message = r"^modular-arithmetic: its validation split is empty, a share of 0; expected some"
+    for ask in (
+        lambda: task.sample(3, 0, "validation"),
+        lambda: next(task.stream("validation", 0, 4)),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            ask()
+    assert len(
+        tasks.make("modular-arithmetic", p=7, validation_fraction=0.2).sample(3, 0, "validation")
+    )
+
+
+@pytest.mark.parametrize("name", ["modular-arithmetic", "listops", "digit-sum"])
+def test_examples_that_do_not_fit_are_refused_before_they_are_made(name: str) -> None:
+    with pytest.raises(ParameterError, match=r"need about .* GiB; .* GiB are free; ask for fewer"):
+        tasks.make(name).sample(10**12, 0)
+
+
+def test_all_examples_are_planned_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mechint.task import memory
+
+    task = tasks.make("remainders", p=1024)
+    needed = 1024**2 * 3 * 8 * (1 + len(task.outputs))  # tokens and targets, once
+    assert memory.example_bytes(1024**2, 3, len(task.outputs)) >= needed
+    monkeypatch.setattr(memory, "free_memory", lambda: needed)
+    with pytest.raises(ParameterError, match="1048576 examples of 3 tokens and 172 outputs"):
+        task.examples()

@@ -14,7 +14,7 @@ from mechint.planted.bottleneck import bottleneck
 from mechint.planted.calibration import Calibration, Trial
 from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
-from mechint.planted.induction import RepeatedTokens, induction_head
+from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
@@ -22,7 +22,6 @@ from mechint.planted.ordering import comparison
 __all__ = [
     "Calibration",
     "Planted",
-    "RepeatedTokens",
     "Trial",
     "bottleneck",
     "comparison",

@@ -8,74 +8,15 @@ Induction Heads).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig, setting
+from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank
-from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary, rng
-
-
-@dataclass(frozen=True)
-class RepeatedTokens(GeneratedTask):
-    """A random sequence of different tokens, twice over: continue it in the second half.
-
-    Tokens are drawn without replacement, so that every token has one successor. The answer at
-    position t ≥ length is the token at t + 1.
-
-    >>> task = RepeatedTokens(n=5, length=3)
-    >>> task.brute_force([4, 0, 2, 4, 0, 2])
-    [[-1], [-1], [-1], [0], [2], [-1]]
-    """
-
-    name: ClassVar[str] = "repeated-tokens"
-    source: ClassVar[str] = "Olsson et al. 2022, In-context Learning and Induction Heads"
-
-    n: int = setting(20, "tokens", low=2)
-    length: int = setting(10, "tokens before the repetition", low=2)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length > self.n:
-            self.reject("length", f"at most n={self.n}: tokens are drawn without replacement")
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return Vocabulary(tuple(str(i) for i in range(self.n)))
-
-    @property
-    def n_ctx(self) -> int:
-        return 2 * self.length
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        return (Output("next", self.n),)
-
-    @property
-    def n_answers(self) -> int:
-        return self.length - 1
-
-    @property
-    def chance(self) -> Mapping[str, Chance]:
-        return {"next": Chance(1 / self.n, float(np.log(self.n)))}
-
-    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
-        """`n` sequences; every split draws from all sequences."""
-        once = torch.from_numpy(generator.random((n, self.n)).argsort(1)[:, : self.length])
-        tokens = torch.cat([once, once], 1)
-        targets = torch.full((*tokens.shape, 1), IGNORE)
-        targets[:, self.length : -1, 0] = tokens[:, self.length + 1 :]
-        return Batch(tokens, targets)
-
-    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
-        last = len(tokens) - 1
-        return [[tokens[t + 1] if self.length <= t < last else IGNORE] for t in range(len(tokens))]
+from mechint.registry import TASKS
+from mechint.task import rng
 
 
 def induction_head(
@@ -89,8 +30,8 @@ def induction_head(
     decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
-    """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on
-    `RepeatedTokens`.
+    """Two attention-only layers of `n_heads` heads, one of each a planted one; accuracy 1.0 on the
+    task repeated-tokens.
 
     Args:
         n, length: of the task.
@@ -108,7 +49,7 @@ def induction_head(
     """
     if n_heads < 1:
         raise ParameterError(f"planted: n_heads={n_heads}: expected at least 1")
-    task = RepeatedTokens(n=n, length=length)
+    task = TASKS["repeated-tokens"](n=n, length=length, held_out=False)
     slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
     d_head = max(n, task.n_ctx)
     config = ModelConfig(

@@ -8,7 +8,7 @@ have stays at the default and the probe says why it does not apply.
 
 from mechint.task.base import Task
 from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocabulary
-from mechint.task.drawing import SPLITS, epochs, rng
+from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
@@ -16,6 +16,7 @@ from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Varia
 
 __all__ = [
     "IGNORE",
+    "MAX_SEED",
     "SPLITS",
     "Answers",
     "Batch",

@@ -12,6 +12,9 @@ from mechint.task.batch import Batch
 
 SPLITS = ("train", "validation", "test")
 
+MAX_SEED = 2**63 - 1
+"""Largest seed that a parameter takes."""
+
 
 def rng(*key: int | str) -> np.random.Generator:
     """A generator that depends on `key` alone, the same on every machine (PCG64 over SHA-256 of the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from mechint.errors import ParameterError
 from mechint.task.base import Task
 from mechint.task.batch import Batch
 from mechint.task.drawing import SPLITS, epochs, rng
+from mechint.task.memory import check_fits
 
 
 class FiniteTask(Task):
@@ -48,6 +50,8 @@ class FiniteTask(Task):
 
     @cached_property
     def _all(self) -> Batch:
+        n = math.prod(self.grid)
+        check_fits(self.name, n, self.n_ctx, len(self.outputs))
         return self.batch_of(self.inputs())
 
     def batch_of(self, tokens: Tensor) -> Batch:
@@ -74,13 +78,29 @@ class FiniteTask(Task):
         }
 
     def sample(self, n: int, seed: int, split: str = "all") -> Batch:
-        """`n` inputs drawn with replacement, from all inputs or from a split of seed `seed`."""
+        """`n` inputs drawn with replacement, from all inputs or from a split of seed `seed`.
+
+        Raises:
+            ParameterError: the split is empty, or `n` examples do not fit in memory.
+        """
+        check_fits(self.name, n, self.n_ctx, len(self.outputs))
         index = (
             torch.arange(len(self._all)) if split in ("all", "test") else self.split(seed)[split]
         )
+        self._check_split(split, len(index))
         return self._all[index[torch.as_tensor(rng("sample", seed).integers(0, len(index), n))]]
 
     def stream(
         self, split: str, seed: int, batch_size: int | None, start: int = 0
     ) -> Iterator[Batch]:
-        return epochs(self._all[self.split(seed)[split]], seed, batch_size, start)
+        index = self.split(seed)[split]
+        self._check_split(split, len(index))
+        return epochs(self._all[index], seed, batch_size, start)
+
+    def _check_split(self, split: str, n: int) -> None:
+        if not n:
+            shares = dict(zip(SPLITS, (*self.fractions, 1 - sum(self.fractions)), strict=True))
+            raise ParameterError(
+                f"{self.name}: its {split} split is empty, a share of {shares[split]:g}; expected "
+                "some of the inputs: set train_fraction and validation_fraction"
+            )

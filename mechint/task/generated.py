@@ -12,6 +12,7 @@ from mechint.errors import ParameterError
 from mechint.task.base import Task
 from mechint.task.batch import Batch
 from mechint.task.drawing import rng
+from mechint.task.memory import check_fits
 
 
 class GeneratedTask(Task):
@@ -28,6 +29,7 @@ class GeneratedTask(Task):
         """`n` examples of `split`; never a held-out pattern in "train"."""
 
     def sample(self, n: int, seed: int, split: str = "test") -> Batch:
+        check_fits(self.name, n, self.n_ctx, len(self.outputs))
         return self.generate(n, split, rng("sample", self.name, split, seed))
 
     def stream(

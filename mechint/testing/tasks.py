@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import typing
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -119,8 +120,14 @@ def check_parameters(task: Task) -> None:
     again = type(task).from_dict(json.loads(json.dumps(task.to_dict())))
     assert again == task, f"{task.name}: {task.to_dict()} gives another task back"
     _refused(task, {"no_such_parameter": 1}, UnknownNameError)
+    hints = typing.get_type_hints(type(task))
     for field in _fields(task):
         _refused(task, {field.name: object()}, ParameterError)
+        bounds = field.metadata.get("low"), field.metadata.get("high")
+        assert not _takes_numbers(hints[field.name]) or None not in bounds, (
+            f"{task.name}: {field.name} takes numbers from {bounds[0]} to {bounds[1]}; both bounds "
+            "are needed"
+        )
         value, low, high = (
             getattr(task, field.name),
             field.metadata.get("low"),
@@ -130,6 +137,15 @@ def check_parameters(task: Task) -> None:
             for bound, step in ((low, -1), (high, 1)):
                 if bound is not None:
                     _refused(task, {field.name: type(value)(bound + step)}, ParameterError)
+
+
+def _takes_numbers(hint: Any) -> bool:
+    """Whether a field of this type holds numbers of a range, alone or in a flat tuple."""
+    members = typing.get_args(hint) or (hint,)
+    nested = any(typing.get_origin(member) is tuple for member in members)
+    if nested:
+        members = [inner for member in members for inner in typing.get_args(member)]
+    return any(member in (int, float) for member in members)
 
 
 def _refused(task: Task, changed: dict[str, object], expected: type[MechintError]) -> None:

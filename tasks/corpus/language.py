@@ -45,7 +45,8 @@ FUNCTION_WORDS = (
     *(f"the{k}" for k in range(CLASSES)),
     *map(str, range(NUMBERS)),
 )
-SMALLEST = len(FUNCTION_WORDS) + CLASSES + TOPICS
+SMALLEST, LARGEST = len(FUNCTION_WORDS) + CLASSES + TOPICS, 8192
+"""Words of the smallest language, and of one that is built in seconds."""
 
 State = tuple
 Edge = tuple[str, float, State]  # word, probability, next state
@@ -158,9 +159,9 @@ class Grammar:
     reference_rate: float
 
     def __post_init__(self) -> None:
-        if self.n_words < SMALLEST:
+        if not SMALLEST <= self.n_words <= LARGEST:
             raise ParameterError(
-                f"corpus: vocab_size={self.n_words}: expected at least {SMALLEST} for the "
+                f"corpus: vocab_size={self.n_words}: expected {SMALLEST} to {LARGEST} for the "
                 "synthetic language"
             )
 

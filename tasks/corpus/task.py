@@ -21,6 +21,7 @@ from mechint.errors import NotApplicableError
 from mechint.registry import TASKS
 from mechint.task import (
     IGNORE,
+    MAX_SEED,
     Batch,
     Chance,
     Control,
@@ -89,7 +90,7 @@ class Corpus(GeneratedTask):
         "clip": 1.0,
     }
 
-    n_ctx: int = setting(64, "tokens of a text", low=2)
+    n_ctx: int = setting(64, "tokens of a text", low=2, high=65_536)
     path: str | None = setting(
         None,
         "background from a file: text, .npy, or .bin (uint16); the synthetic language when none",
@@ -110,6 +111,7 @@ class Corpus(GeneratedTask):
             "of a token file"
         ),
         low=1,
+        high=1_000_000,
     )
     reference_rate: float = setting(
         0.02,
@@ -117,16 +119,21 @@ class Corpus(GeneratedTask):
         low=0,
         high=0.5,
     )
-    language_seed: int = setting(0, "seed of the synthetic language's words", low=0)
+    language_seed: int = setting(0, "seed of the synthetic language's words", low=0, high=MAX_SEED)
     inject: str | None = setting(None, "name of the task to inject")
     inject_parameters: Mapping[str, Any] | None = setting(None, "its parameters")
     frequency: float = setting(
         0.1, "expected instances of the injected task per text", low=0, high=1
     )
     gap: int = setting(
-        1, "batches from one burst of instances to the next, at the same long-run frequency", low=1
+        1,
+        "batches from one burst of instances to the next, at the same long-run frequency",
+        low=1,
+        high=1_000_000,
     )
-    inject_seed: int = setting(0, "seed of the injected task's words and of its split", low=0)
+    inject_seed: int = setting(
+        0, "seed of the injected task's words and of its split", low=0, high=MAX_SEED
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,6 +19,7 @@ from mechint.config import setting
 from mechint.errors import DataError, UnknownNameError
 from mechint.task import (
     IGNORE,
+    MAX_SEED,
     Batch,
     Chance,
     Control,
@@ -103,7 +104,10 @@ class ListOps(GeneratedTask):
         None, "operations mixed; MAX, MED, ADD or OP, OP_TOP, OP_BOTTOM when none"
     )
     weights: tuple[float, ...] | None = setting(
-        None, "how often each is drawn for a bracket, in proportion; equal when none", low=0
+        None,
+        "how often each is drawn for a bracket, in proportion; equal when none",
+        low=0,
+        high=1e6,
     )
     operands: int = setting(3, "most operands of a bracket", low=1, high=5)
     min_operands: int | None = setting(
@@ -126,11 +130,16 @@ class ListOps(GeneratedTask):
         "random: each bracket's answer a fixed random function of operation and operands",
         choices=("true", "random"),
     )
-    table_seed: int = setting(0, "seed of shuffled and random tables and answers", low=0)
-    excluded: int | None = setting(
-        None, "operand tuples held out; 100, or a tenth of all where that is less, when none", low=1
+    table_seed: int = setting(
+        0, "seed of shuffled and random tables and answers", low=0, high=MAX_SEED
     )
-    excluded_seed: int = setting(0, "seed of the held-out tuples", low=0)
+    excluded: int | None = setting(
+        None,
+        "operand tuples held out; 100, or a tenth of all where that is less, when none",
+        low=1,
+        high=1_000_000,
+    )
+    excluded_seed: int = setting(0, "seed of the held-out tuples", low=0, high=MAX_SEED)
     loss_on: str = setting(
         "output",
         "characters predicted: after the =, after the prompt, or all",
@@ -140,15 +149,21 @@ class ListOps(GeneratedTask):
         None,
         f"most characters of a text; the longest the grammar writes, at most {LONGEST}, when none",
         low=1,
+        high=4096,
     )
     train_examples: int | None = setting(
-        None, "training expressions, repeated in random order; ever new ones when none", low=1
+        None,
+        "training expressions, repeated in random order; ever new ones when none",
+        low=1,
+        high=10_000_000,
     )
     ramp_operation: str | None = setting(
         None, "operation that takes over from the mixture while training, in expressions of its own"
     )
-    ramp_start: int = setting(0, "batch from which its share grows", low=0)
-    ramp_steps: int = setting(1000, "batches in which its share grows from 0 to 1", low=1)
+    ramp_start: int = setting(0, "batch from which its share grows", low=0, high=1_000_000_000)
+    ramp_steps: int = setting(
+        1000, "batches in which its share grows from 0 to 1", low=1, high=1_000_000_000
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,6 +16,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import UnknownNameError
 from mechint.task import (
+    MAX_SEED,
     Batch,
     Chance,
     Control,
@@ -58,10 +59,16 @@ class Triplets(FiniteTask):
         None, "operation of the test; ADD, or the last where it is not mixed in, when none"
     )
     excluded: int | None = setting(
-        None, "triplets held out; 100, or a tenth of all where that is less, when none", low=1
+        None,
+        "triplets held out; 100, or a tenth of all where that is less, when none",
+        low=1,
+        high=64**3,
     )
     per_operation: int | None = setting(
-        None, "training triplets of each operation; all that are not held out when none", low=1
+        None,
+        "training triplets of each operation; all that are not held out when none",
+        low=1,
+        high=64**3,
     )
     addition: str = setting(
         "sum",
@@ -73,7 +80,9 @@ class Triplets(FiniteTask):
         "random: each answer a fixed random function of operation and operands",
         choices=("true", "random"),
     )
-    table_seed: int = setting(0, "seed of shuffled and random tables and answers", low=0)
+    table_seed: int = setting(
+        0, "seed of shuffled and random tables and answers", low=0, high=MAX_SEED
+    )
     loss_on: str = setting(
         "answer", "characters predicted: after the =, or all", choices=("answer", "all")
     )

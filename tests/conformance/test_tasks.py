@@ -89,6 +89,37 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         reversed_answer=st.booleans(),
         labels=labels,
     ),
+    "balanced-brackets": drawn(
+        length=st.integers(4, 16).map(lambda half: 2 * half),
+        shortest=[None, 2, 8],
+        read_at=["start", "end"],
+        labels=labels,
+    ),
+    "max-of-list": drawn(
+        n=st.integers(4, 64),
+        length=st.integers(3, 8),
+        marker=st.booleans(),
+        close=st.floats(0, 1),
+        labels=labels,
+    ),
+    "sorted-list": drawn(
+        n=st.integers(8, 51), length=st.integers(3, 8), distinct=st.booleans(), labels=labels
+    ),
+    "palindromes": drawn(
+        n=st.integers(3, 31), half_length=st.integers(3, 8), markers=st.booleans(), labels=labels
+    ),
+    "first-unique": drawn(
+        n=st.integers(2, 12), length=st.integers(7, 20), opening=st.booleans(), labels=labels
+    ),
+    "running-sign": drawn(largest=st.integers(1, 9), length=st.integers(4, 20), labels=labels),
+    "repeated-tokens": drawn(
+        n=st.integers(8, 128),
+        length=st.integers(3, 8),
+        copies=st.integers(2, 3),
+        context=[None, 30],
+        distinct=st.booleans(),
+        labels=labels,
+    ),
     "regression-mixture": drawn(
         n=st.integers(6, 24),
         n_tasks=st.integers(1, 3),

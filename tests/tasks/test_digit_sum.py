@@ -13,7 +13,7 @@ import mechint
 import tasks
 from mechint.errors import NotApplicableError, ParameterError
 
-PUBLISHED = Path(__file__).parents[2].parent / "shared" / "checkpoints" / "arena" / "sum_model.pt"
+PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
 
 
 def numbers(task, tokens: torch.Tensor) -> list[tuple[int, int, int]]:

@@ -472,7 +472,7 @@ def test_tasks_that_cannot_be_injected():
         ).injection
     with pytest.raises(NotApplicableError, match="no task is injected"):
         Corpus().sample(2, seed=0, split="task")
-    with pytest.raises(ParameterError, match="vocab_size=20: expected at least 34"):
+    with pytest.raises(ParameterError, match="vocab_size=20: expected 34 to 8192"):
         Corpus(vocab_size=20).sample(2, seed=0)
 
 

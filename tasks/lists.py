@@ -1,0 +1,236 @@
+"""The maximum of a list, and a list in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.task import Output, Variable, Vocabulary
+from tasks.sequences import SequenceTask
+
+
+@dataclass(frozen=True)
+class ListTask(SequenceTask):
+    """Base of tasks on lists of `length` numbers 0 … n-1, number i token i."""
+
+    n: int = setting(64, "numbers, 0 to n - 1", low=2, high=1024)
+    length: int = setting(4, "numbers in a list", low=2, high=256)
+
+    @property
+    def n_inputs(self) -> float:
+        return float(self.n) ** min(self.length, 64)
+
+    def elements(self) -> list[Variable]:
+        """Each number of the list."""
+        return [
+            self.token_variable(f"element_{i}", f"number {i} of the list", i, self.n)
+            for i in range(self.length)
+        ]
+
+    @property
+    def element_names(self) -> tuple[str, ...]:
+        return tuple(f"element_{i}" for i in range(self.length))
+
+
+@dataclass(frozen=True)
+class MaxOfList(ListTask):
+    """The largest number of a list, read at its last position.
+
+    >>> task = MaxOfList(n=10, length=4)
+    >>> task.text([3, 9, 1, 4]), task.solve(torch.tensor([[3, 9, 1, 4]])).tolist()
+    ('3 9 1 4', [[9]])
+    """
+
+    name: ClassVar[str] = "max-of-list"
+    source: ClassVar[str] = (
+        "Gross et al. 2024, Compact Proofs of Model Performance via Mechanistic Interpretability"
+    )
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 1,
+        "d_model": 32,
+        "n_heads": 1,
+        "attn_only": True,
+        "normalization_type": None,
+        "use_bias": False,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 16, "train.steps": 1000, "train.lr": 5e-3},
+        "paper": {"task.n": 64, "task.length": 4, "train.steps": 3000},
+    }
+
+    marker: bool = setting(False, "whether a token = follows the list, where the answer is read")
+    close: float = setting(
+        0.0, "share of lists whose numbers all lie within 2 of one another", low=0, high=1
+    )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary((*map(str, range(self.n)), *("=",) * self.marker))
+
+    @property
+    def n_ctx(self) -> int:
+        return self.length + self.marker
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("max", self.n),)
+
+    @property
+    def answer_positions(self) -> tuple[int]:
+        return (self.n_ctx - 1,)
+
+    def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
+        numbers = generator.integers(0, self.n, (n, self.length))
+        if self.close:
+            near = numbers[:, :1] - generator.integers(0, 3, (n, self.length))
+            chosen = generator.random((n, 1)) < self.close
+            numbers = np.where(chosen, near.clip(0), numbers)
+        ends = np.full((n, int(self.marker)), self.n)
+        return torch.from_numpy(np.concatenate([numbers, ends], 1).astype(np.int64))
+
+    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
+        return tokens[:, : self.length].amax(1, keepdim=True)
+
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        return [sorted(tokens[: self.length])[-1]]
+
+    def true_variables(self) -> list[Variable]:
+        answer = self.answer_variable(
+            "max", "the largest number", 0, self._with_max, self.element_names
+        )
+        return [answer, *self.elements()]
+
+    def _with_max(self, tokens: Tensor, values: Tensor) -> Tensor:
+        """What is larger than the value is lowered to it; else the largest number is raised."""
+        changed = tokens.clone()
+        numbers = tokens[:, : self.length]
+        rows, largest = torch.arange(len(tokens)), numbers.argmax(1)
+        changed[:, : self.length] = numbers.minimum(values[:, None])
+        changed[rows, largest] = values
+        return changed
+
+
+@dataclass(frozen=True)
+class SortedList(ListTask):
+    """A list, a separator, and the list in ascending order, each number read from the one before.
+
+    Variables: "smallest_k", the number at place k of the order (from 0), and the numbers
+    themselves.
+
+    >>> task = SortedList(n=10, length=3)
+    >>> task.text(task.completed(torch.tensor([[7, 2, 5, 10, 0, 0, 0]]))[0])
+    '7 2 5 | 2 5 7'
+    """
+
+    name: ClassVar[str] = "sorted-list"
+    source: ClassVar[str] = "ARENA monthly problem, October 2023; Weiss et al. 2021, RASP"
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 1,
+        "d_model": 96,
+        "n_heads": 2,
+        "d_head": 48,
+        "attn_only": True,
+        "normalization_type": "LN",
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 12, "task.length": 4, "train.steps": 1200, "train.lr": 3e-3},
+        "paper": {"task.n": 51, "task.length": 10, "train.steps": 15_000},
+    }
+
+    n: int = setting(51, "numbers, 0 to n - 1", low=2, high=1024)
+    length: int = setting(10, "numbers in a list", low=2, high=256)
+    distinct: bool = setting(False, "no number occurs twice in a list")
+
+    def _check(self) -> None:
+        if self.distinct and self.length > self.n:
+            self.reject("length", f"at most n={self.n} where no number occurs twice")
+
+    @property
+    def n_inputs(self) -> float:
+        if not self.distinct:
+            return super().n_inputs
+        return float(np.prod(np.arange(self.n, self.n - min(self.length, 30), -1, dtype=float)))
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary((*map(str, range(self.n)), "|"))
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.length + 1
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("next", self.d_vocab, names=self.vocabulary.tokens),)
+
+    @property
+    def _random_classes(self) -> int:
+        return self.n
+
+    @property
+    def answer_positions(self) -> range:
+        return range(self.length, 2 * self.length)
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return tuple(f"smallest_{k}" for k in range(self.length))
+
+    def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
+        if self.distinct:
+            numbers = generator.random((n, self.n)).argsort(1)[:, : self.length]
+        else:
+            numbers = generator.integers(0, self.n, (n, self.length))
+        tokens = np.full((n, self.n_ctx), self.n, np.int64)
+        tokens[:, : self.length] = numbers
+        return self.completed(torch.from_numpy(tokens))
+
+    def completed(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos"]:
+        tokens = tokens.clone()
+        tokens[:, self.length + 1 :] = self.solve(tokens)
+        return tokens
+
+    def solve(self, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n answer"]:
+        return tokens[:, : self.length].sort(1).values
+
+    def plain(self, tokens: Sequence[int]) -> list[int]:
+        left, ordered = list(tokens[: self.length]), []
+        while left:
+            smallest = min(left)
+            left.remove(smallest)
+            ordered.append(smallest)
+        return ordered
+
+    def true_variables(self) -> list[Variable]:
+        places = [
+            self.answer_variable(
+                name,
+                f"number at place {k} of the order",
+                k,
+                partial(self._with_place, k),
+                self.element_names,
+            )
+            for k, name in enumerate(self.answer_names)
+        ]
+        return places + self.elements()
+
+    def _with_place(self, place: int, tokens: Tensor, values: Tensor) -> Tensor:
+        """The number at that place of the order replaced, where the order stays."""
+        order = self.solve(tokens)
+        low = order[:, place - 1] if place else torch.zeros_like(values)
+        last = place + 1 == self.length
+        high = torch.full_like(values, self.n - 1) if last else order[:, place + 1]
+        fits = (values >= low) & (values <= high)
+        if self.distinct:
+            fits &= ~(tokens[:, : self.length] == values[:, None]).any(1)
+        where = (tokens[:, : self.length] == order[:, place : place + 1]).int().argmax(1)
+        changed = tokens.clone()
+        changed[torch.arange(len(tokens)), where] = values.where(fits, order[:, place])
+        return self.completed(changed)

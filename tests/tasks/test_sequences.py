@@ -1,0 +1,196 @@
+"""Tasks on sequences: variables against plain recomputation, and the published models of them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mechint
+import tasks
+from mechint.errors import DataError, NotApplicableError, ParameterError
+from tasks.brackets import _balanced
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints"
+HERE = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="not beside the repository: ../shared")
+
+
+# --- balanced brackets ----------------------------------------------------------------------------
+def test_balanced_strings_are_uniform() -> None:
+    """All five strings of six brackets, equally often (Catalan number 5)."""
+    drawn = _balanced(5000, 6, np.random.default_rng(0))
+    rows, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(rows) == 5 and (rows.cumsum(1).min(1) >= 0).all() and (rows.sum(1) == 0).all()
+    assert ((counts - 1000) ** 2 / 1000).sum() < 13.3  # χ² of 4 degrees of freedom at 1%
+
+
+def test_half_of_the_strings_are_balanced_and_padded_ones_are_read_at_their_start() -> None:
+    task = tasks.make("balanced-brackets", length=20, shortest=6)
+    batch = task.sample(2000, 0)
+    balanced = batch.targets[:, 0, 0].double().mean()
+    assert 0.47 < balanced < 0.58  # some of the others are balanced too
+    lengths = (batch.tokens >= 3).sum(1)
+    assert set(lengths.tolist()) == set(range(6, 21, 2))
+    assert (batch.tokens.gather(1, lengths[:, None] + 1) == 2).all()
+    for row in batch.tokens[:50]:
+        text = task.text(row)
+        while "()" in text:
+            text = text.replace("()", "")
+        assert int(not text) == task.solve(row[None]).item()
+
+
+@pytest.mark.parametrize("variable", ["counts_equal", "never_negative"])
+def test_one_condition_changes_while_the_other_stays(variable: str) -> None:
+    task = tasks.make("balanced-brackets", length=16)
+    pairs = task.counterfactuals(variable, 60, 0)
+    other = ({"counts_equal", "never_negative"} - {variable}).pop()
+    value_of = task.variables[other].value_of
+    assert torch.equal(value_of(pairs.base.tokens), value_of(pairs.source.tokens))
+    assert (value_of(pairs.base.tokens) == 1).all()  # else the answer could not change
+    assert ((pairs.base.tokens != pairs.source.tokens).sum(1) <= 2).all()
+
+
+@HERE
+def test_the_published_bracket_classifier_is_right() -> None:
+    path = PUBLISHED / "arena" / "brackets_model_state_dict.pt"
+    subject = mechint.load(path, task="balanced-brackets", model={"attention_dir": "bidirectional"})
+    assert subject.task is not None
+    batch = subject.task.sample(1000, 0)
+    with torch.no_grad():
+        logits = subject.model(batch.tokens)[:, 0]
+    right = logits.argmax(-1) == batch.targets[:, 0, 0]
+    assert right.double().mean() > 0.995
+
+
+# --- lists ----------------------------------------------------------------------------------------
+@given(st.integers(0, 99), st.integers(2, 6), st.integers(4, 30))
+def test_the_maximum_set_by_hand_is_a_changed_list(seed: int, length: int, n: int) -> None:
+    task = tasks.make("max-of-list", n=max(n, 9), length=length)
+    pairs = task.counterfactuals("max", 20, seed)
+    sources = pairs.source.tokens.tolist()
+    assert [max(row) for row in sources] == pairs.values.tolist()
+    assert pairs.labels[:, -1, 0].tolist() == pairs.values.tolist()
+    for base, source in zip(pairs.base.tokens.tolist(), sources, strict=True):
+        raised = max(source) > max(base)
+        assert not raised or sum(a != b for a, b in zip(base, source, strict=True)) == 1
+
+
+def test_a_place_of_the_order_reaches_its_own_answer_alone() -> None:
+    task = tasks.make("sorted-list", n=20, length=5)
+    assert task.variables["smallest_2"].answers == (2,)
+    pairs = task.counterfactuals("smallest_2", 30, 0)
+    changed = (pairs.labels != pairs.base.targets)[..., 0]
+    assert changed.nonzero()[:, 1].tolist() == [7] * 30
+    with pytest.raises(NotApplicableError, match=r"smallest_0.* cannot depend"):
+        task.counterfactuals("smallest_2", 4, 0, answer=0)
+    for row in pairs.source.tokens.tolist():
+        assert row[6:] == sorted(row[:5])
+    with pytest.raises(ParameterError, match="length=5: expected at most n=4"):
+        tasks.make("sorted-list", n=4, length=5, distinct=True)
+
+
+# --- palindromes, first unique, running sums ------------------------------------------------------
+def test_a_pair_of_a_palindrome_decides_where_all_others_agree() -> None:
+    task = tasks.make("palindromes", n=5, half_length=4)
+    pairs = task.counterfactuals("pair_2", 40, 0)
+    equal = task.pairs(pairs.base.tokens)
+    assert equal[:, [0, 1, 3]].all()
+    where = (pairs.base.tokens != pairs.source.tokens).nonzero()[:, 1]
+    assert set(where.tolist()) == {task.places(2)[1]}
+    target = task.attention_target()
+    assert [target[p] for p in range(5, 9)] == [4, 3, 2, 1] and target[9] == -1
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 4), min_size=8, max_size=8))
+def test_a_letter_set_to_be_repeated_is_passed_over(letters: list[int]) -> None:
+    task = tasks.make("first-unique", n=4, length=8)
+    tokens = torch.tensor([[0, *letters]])
+    for letter in range(1, 5):
+        variable = task.variables[f"repeated_{'abcd'[letter - 1]}"]
+        for value in (0, 1):
+            label = variable.label(tokens, torch.tensor([value]))[0, :, 0].tolist()
+            unique = [x for x in letters if (letters.count(x) == 1 if x != letter else not value)]
+            assert label[-1] == (unique or [0])[0]
+            assert label[1:-1] == task.plain([0, *letters])[:-1] and label[0] == -1
+
+
+@given(st.integers(0, 99), st.integers(0, 11), st.integers(1, 6))
+def test_a_running_sum_set_by_hand_is_carried_on(seed: int, position: int, largest: int) -> None:
+    task = tasks.make("running-sign", largest=largest, length=12)
+    batch = task.sample(10, seed)
+    variable = task.variables[f"total_{position}"]
+    values = torch.arange(10) % variable.n_values
+    labels = variable.label(batch.tokens, values)[..., 0]
+    for tokens, value, row in zip(batch.tokens.tolist(), values.tolist(), labels, strict=True):
+        steps = [token - largest for token in tokens]
+        total = value - largest * (position + 1)
+        later = itertools.accumulate([total, *steps[position + 1 :]])
+        assert row[position:].tolist() == [(x > 0) - (x < 0) + 1 for x in later]
+    changed = variable.change(batch.tokens, values)  # type: ignore[misc]
+    assert torch.equal(variable.value_of(changed), values)
+
+
+# --- repeated tokens ------------------------------------------------------------------------------
+@given(st.integers(0, 99), st.booleans())
+def test_copies_are_found_where_they_were_put(seed: int, distinct: bool) -> None:
+    task = tasks.make("repeated-tokens", n=60, length=6, copies=3, context=40, distinct=distinct)
+    batch = task.sample(8, seed)
+    starts = task.starts(batch.tokens)
+    for tokens, row in zip(batch.tokens, starts.tolist(), strict=True):
+        pieces = {tuple(tokens[start : start + 6].tolist()) for start in row}
+        assert len(pieces) == 1 and all(b - a >= 6 for a, b in itertools.pairwise(row))
+    positions, targets = batch.answers.positions, batch.answers.targets[..., 0]
+    assert positions.shape == (8, 10) and torch.equal(
+        batch.tokens.gather(1, positions + 1), targets
+    )
+
+
+def test_a_token_of_the_piece_is_changed_in_every_copy() -> None:
+    task = tasks.make("repeated-tokens", n=12, length=5, copies=3)
+    pairs = task.counterfactuals("token_2", 40, 0)
+    first = pairs.source.tokens[:, :5]
+    assert torch.equal(pairs.source.tokens, first.repeat(1, 3))
+    assert torch.equal(first[:, 2], pairs.values)
+    assert all(len(set(row)) == 5 for row in first.tolist())  # still distinct
+    assert pairs.variable.answers == (1, 5)
+    target = task.attention_target()
+    assert target is not None and target[5:9] == (1, 2, 3, 4) and target[4] == -1
+
+
+@HERE
+def test_the_published_induction_model_answers_inside_copies() -> None:
+    path = PUBLISHED / "progress-measures" / "induction_head_infinite.pth"
+    parameters = {"n": 128, "length": 16, "copies": 3, "context": 85, "distinct": False}
+    subject = mechint.load(path, task="repeated-tokens", **parameters)
+    batch = subject.task.sample(200, 0)  # type: ignore[union-attr]
+    positions, targets = batch.answers.positions, batch.answers.targets[..., 0]
+    with torch.no_grad():
+        answers = subject.model(batch.tokens).argmax(-1).gather(1, positions)
+    assert 0.5 < (answers == targets).double().mean() < 0.75  # published: 60 to 65%
+
+
+# --- what makes no task ---------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("balanced-brackets", {"length": 7}, "an even number"),
+        ("balanced-brackets", {"length": 10, "shortest": 12}, "at most length=10"),
+        ("repeated-tokens", {"n": 5, "length": 6}, "at most n=5"),
+        ("repeated-tokens", {"n": 50, "length": 6, "context": 11}, r"copies × length = 12"),
+        ("first-unique", {"n": 2, "length": 3}, "inputs are too few to split"),
+    ],
+)
+def test_parameters_that_make_no_task_are_refused(name: str, parameters: dict, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        tasks.make(name, **parameters)
+
+
+def test_text_that_is_not_brackets_is_refused() -> None:
+    with pytest.raises(DataError, match=r"expected at most 6 brackets"):
+        tasks.make("balanced-brackets", length=6).tokens_of("(a)")
