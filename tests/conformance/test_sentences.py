@@ -1,0 +1,188 @@
+"""Every probe says only what is true, on models of which the truth is known.
+
+The models: initial weights, shuffled answers memorized, addition half learned, another mechanism
+(true answers by one neuron each), and the mechanism that the probe looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mechint
+from mechint import planted
+from mechint.errors import MechintError
+from mechint.finding import CHANCE_LEVEL, best_output, performance
+from mechint.planted import library
+from mechint.registry import PROBES, TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.testing.probes import CAUSAL
+
+P = 13
+
+
+@cache
+def untrained() -> Subject:
+    return planted.modular_addition(P, (2, 5)).subject.untrained(3)
+
+
+@cache
+def memorized() -> Subject:
+    task: Any = TASKS["modular-arithmetic"].from_dict({"p": P, "labels": "shuffled"})
+    return planted.lookup_table(task, noise=0.02).subject
+
+
+@cache
+def half_trained() -> Subject:
+    task = TASKS["modular-arithmetic"].from_dict({"p": P})
+    train = {"steps": 80, "lr": 3e-3}
+    return mechint.train(task, {"d_model": 32, "d_mlp": 64}, train, seeds=[3])[0].subject()
+
+
+@cache
+def another() -> Subject:
+    task: Any = TASKS["modular-arithmetic"].from_dict({"p": P})
+    return planted.lookup_table(task, noise=0.02).subject
+
+
+@cache
+def right() -> Subject:
+    return planted.modular_addition(P, (2, 5), noise=0.02).subject
+
+
+MODELS: dict[str, Callable[[], Subject]] = {
+    "untrained": untrained,
+    "memorized": memorized,
+    "half-trained": half_trained,
+    "another mechanism": another,
+    "right": right,
+}
+
+
+ENOUGH: dict[str, dict[str, Any]] = {
+    "das": {"null_samples": 99, "pairs": 128, "held_out": 64, "steps": 30},
+    "embedding": {"permutations": 399},
+    "fourier": {"permutations": 499, "operand_permutations": 19, "steps": 0},
+    "interference": {"null_samples": 99},
+    "irreps": {"permutations": 499},
+    "linear": {"permutations": 199},
+    "norms": {"null_models": 199},
+    "progress": {"samples": 99, "steps": 0},
+}
+"""Null samples with which a probe can decide, where its settings for tests have fewer."""
+
+
+@cache
+def result_of(name: str, model: str) -> ProbeResult | None:
+    """The result; None where the probe does not apply or refuses."""
+    settings = {**PROBES[name].calibration().test_settings, **ENOUGH.get(name, {})}
+    probe = PROBES[name].from_dict(settings)
+    try:
+        return probe.run(MODELS[model](), seed=1)
+    except MechintError:
+        return None
+
+
+CASES = [(name, model) for name in PROBES.names() for model in MODELS]
+
+
+@pytest.mark.parametrize(("name", "model"), CASES)
+def test_what_is_found_was_shown(name: str, model: str) -> None:
+    """A found sentence beat its nulls at its level, has an effect of the claimed sign, and names a
+    cause only where the probe intervened; it shows the bound where p is at the floor.
+    """
+    result = result_of(name, model)
+    if result is None:
+        return
+    for finding in result.findings:
+        if finding.status != "found":
+            continue
+        assert finding.alpha is not None and finding.tested, finding
+        for metric in finding.tested:
+            null = result.null[metric]
+            assert null.p_value <= finding.alpha * (1 + 1e-9), (metric, null)
+            assert null.floor <= finding.alpha * (1 + 1e-9)
+        assert finding.effect is None or finding.effect > finding.least, finding
+        assert finding.causal or not CAUSAL.search(finding.sentence), finding.sentence
+        if any(result.null[one].p_text.startswith("p ≤") for one in finding.tested):
+            worst = max((result.null[one] for one in finding.tested), key=lambda one: one.p_value)
+            assert worst.p_text in finding.sentence, finding.sentence
+
+
+@pytest.mark.parametrize("name", PROBES.names())
+def test_nothing_is_said_about_answers_at_chance(name: str) -> None:
+    """What is found in initial weights is a statement about the weights: it looked at no answer."""
+    best = best_output(performance(untrained()))
+    assert best is not None and best.p_value > CHANCE_LEVEL
+    result = result_of(name, "untrained")
+    if result is not None:
+        assert [one for one in result.findings if one.accuracy is not None] == [
+            one for one in result.findings if one.status == "abstains" and one.accuracy is not None
+        ]
+
+
+@pytest.mark.parametrize("name", PROBES.names())
+def test_the_right_mechanism_is_found_and_initial_weights_are_not(name: str) -> None:
+    """On the plants and controls that the probe itself names, by seeds that nobody tuned."""
+    for trial in PROBES[name].calibration().trials:
+        probe = PROBES[name].from_dict(dict(trial.settings))
+        plant = trial.plant(0.0, 12345)
+        result = probe.run(plant.subject, seed=12345)
+        found = trial.detects(result) if trial.detects else probe.detects(result)
+        assert found, f"{trial.mechanism}: {result.finding}"
+        assert trial.error(result, plant) <= trial.tolerance, result.finding
+
+
+@pytest.mark.parametrize("model", ["untrained", "memorized", "another mechanism"])
+@pytest.mark.parametrize("name", ["fourier", "progress", "irreps"])
+def test_no_frequency_where_there_is_none(name: str, model: str) -> None:
+    result = result_of(name, model)
+    assert result is None or result.status != "found", result.finding
+
+
+def loss_without(subject: Subject, frequency: int) -> float:
+    """Loss in nats after the frequency is taken out of the value tokens' embedding, by NumPy."""
+    model = subject.model
+    kept = model.W_E.detach().clone()
+    values = kept[:P].double().numpy()  # (token, d_model)
+    spectrum = np.fft.fft(values, axis=0)
+    spectrum[[frequency, P - frequency]] = 0
+    edited = kept.clone()
+    edited[:P] = torch.from_numpy(np.fft.ifft(spectrum, axis=0).real).to(kept.dtype)
+    try:
+        model.W_E.data.copy_(edited)
+        logits = model(subject.data.tokens)[:, -1].detach().double()
+    finally:
+        model.W_E.data.copy_(kept)
+    log_p = logits.log_softmax(-1)
+    return -float(log_p[torch.arange(len(log_p)), subject.data.targets[:, -1, 0]].mean())
+
+
+@pytest.mark.parametrize("model", ["half-trained", "right"])
+def test_a_frequency_that_fourier_names_is_needed(model: str) -> None:
+    subject, result = MODELS[model](), result_of("fourier", model)
+    assert result is not None
+    logits = subject.model(subject.data.tokens)[:, -1].detach().double().log_softmax(-1)
+    before = -float(logits[torch.arange(len(logits)), subject.data.targets[:, -1, 0]].mean())
+    for frequency in result.metrics["logits.key_frequencies"]:
+        assert loss_without(subject, frequency) > before + 1e-3, frequency
+    if model == "right":
+        assert set(result.metrics["logits.key_frequencies"]) == {2, 5}
+
+
+@pytest.mark.parametrize("name", ["fourier", "irreps", "ablation", "lens", "attention"])
+def test_the_right_model_is_spoken_of(name: str) -> None:
+    """The tests above are not passed by silence: these probes find something in it."""
+    result = result_of(name, "right")
+    assert result is not None and result.status == "found", result
+
+
+def test_library_plants_differ_from_the_models_here() -> None:
+    """The probe's own plants are of another modulus, so that the two tests are not one."""
+    assert library.P != P
