@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 PEER := .venv-peer
 
-.PHONY: demo test slow lint bench peer studies clean
+.PHONY: docs demo test slow lint bench peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,11 @@ $(PEER)/.installed:
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install --quiet torch==2.13.0 transformer-lens==3.9.0
 	touch $@
+
+docs: $(STAMP)  ## the documentation as a site of pages, in site/
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --quiet
+	@echo "site/index.html; python -m http.server --directory site serves it with search"
 
 studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done

@@ -1,0 +1,91 @@
+"""The documentation is true: its Python runs, its links lead somewhere, its pages are whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mechint.registry import PROBES, TASKS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+WRITTEN = sorted(DOCS.glob("*.md"))
+RUN = [page for page in WRITTEN if "write-a-" not in page.name]  # those are built by test_guides
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pages", DOCS / "site" / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    if not blocks:
+        return
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), names)
+    assert capsys.readouterr().out.strip()
+
+
+def test_every_link_leads_to_a_page(pages: ModuleType) -> None:
+    made = pages.made()
+    known = {page.relative_to(DOCS).as_posix() for page in WRITTEN} | set(made)
+    texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in WRITTEN} | made
+    for name, text in texts.items():
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            if "://" in target:
+                continue
+            place = (DOCS / name).parent / target
+            found = (
+                place.exists() or place.resolve().relative_to(DOCS.resolve()).as_posix() in known
+            )
+            assert found, f"{name} links to {target}"
+
+
+def test_every_probe_and_task_has_a_page_with_what_it_measures(pages: ModuleType) -> None:
+    made = pages.made()
+    for name in PROBES:
+        text = made[f"probes/{name}.md"]
+        assert PROBES[name].question in text and PROBES[name].source in text
+        for row in PROBES[name].describe():
+            assert f"`{row['name']}`" in text
+    for name in TASKS:
+        text = made[f"tasks/{name}.md"]
+        assert TASKS[name].source in text and "## Chance" in text
+        assert all(f"`{row['name']}`" in text for row in TASKS[name].describe())
+    for line in (DOCS / "choosing-a-probe.md").read_text().splitlines():
+        for name in re.findall(r"\]\(probes/([\w-]+)\.md\)", line):
+            assert name in PROBES
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list((tmp_path / "site").rglob("*.html"))) >= len(PROBES.names()) + 20
+    for file in (tmp_path / "site").rglob("*.html"):
+        outside = re.findall(r'(?:src|<link[^>]*href)="(https?://[^"]*)"', file.read_text())
+        assert not outside, f"{file.name} would fetch {outside[0]}"
