@@ -8,6 +8,7 @@ refused by name; a missing, empty, truncated or foreign file gets one line that 
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 import struct
@@ -220,20 +221,22 @@ def _check_legacy(path: Path, file: BinaryIO) -> None:
     its storages), then every storage with its number of items before it.
     """
     total = path.stat().st_size
-    if scan_pickle(file, str(path)).value != LEGACY_MAGIC:
+    # in memory, where a length in the file that is a lie cannot reserve what it asks for
+    start = io.BytesIO(file.read(MAX_PICKLE))
+    if scan_pickle(start, str(path)).value != LEGACY_MAGIC:
         raise CheckpointError(
             f"{path}: refused: a pickle that PyTorch did not write, or one that is damaged, or "
             "would run pickled code"
         )
     for _ in range(2):
-        scan_pickle(file, str(path))
-    storages = scan_pickle(file, str(path)).storages
-    scan_pickle(file, str(path))
-    needed = sum(size + 8 for size in storages.values())
-    if needed > total - file.tell():
+        scan_pickle(start, str(path))
+    storages = scan_pickle(start, str(path)).storages
+    scan_pickle(start, str(path))
+    needed, there = sum(size + 8 for size in storages.values()), total - start.tell()
+    if needed > there:
         raise CheckpointError(
             f"{path}: the file is truncated or damaged: its tensors need {needed:,} bytes, "
-            f"{total - file.tell():,} are there"
+            f"{there:,} are there"
         )
 
 

@@ -75,11 +75,6 @@ class Performance:
                 f"the model answers worse than its training recorded: accuracy {worst:.3g}, "
                 f"recorded {recorded:.3g}; something assumed about the file may be wrong"
             )
-        if not said and worst < LEARNED:
-            said.append(
-                f"the model answers only {worst:.3g} of its inputs right, so it may have learned "
-                "only part of a mechanism"
-            )
         recorded = _recorded(metrics, ("loss",))
         most = max(self.loss.values(), default=0.0)
         lost = recorded is not None and most > max(LOSS_FACTOR * recorded, recorded + LOSS_GAINED)
@@ -87,6 +82,11 @@ class Performance:
             said.append(
                 f"the model answers worse than its training recorded: loss {most:.3g} nats, "
                 f"recorded {recorded:.3g}; something assumed about the file may be wrong"
+            )
+        if not said and worst < LEARNED:
+            said.append(
+                f"the model answers only {worst:.3g} of its inputs right, so it may have learned "
+                "only part of a mechanism"
             )
         return said
 

@@ -28,7 +28,7 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import Settings, setting
 from mechint.errors import CheckpointError, ParameterError
-from mechint.models.protocol import Capability
+from mechint.models.protocol import Capability, ModelDescription
 
 JOINS = ("concat", "add", "multiply", "each")
 """How the embeddings are joined; "each" passes both through the first layer and adds what comes."""
@@ -143,6 +143,19 @@ class PairNetwork(HookedRootModule):
     def reinitialized(self, seed: int) -> PairNetwork:
         """A network of the same configuration with the initial weights of `seed`, on the CPU."""
         return PairNetwork(self.config, seed=seed)
+
+    @property
+    def description(self) -> ModelDescription:
+        """The shape in the words that probes ask in."""
+        config = self.config
+        return ModelDescription(
+            n_layers=len(config.widths),
+            d_model=config.d_embed,
+            d_mlp=config.widths[0] if config.widths else None,
+            d_vocab=config.d_vocab,
+            d_vocab_out=config.d_vocab_out,
+            n_ctx=config.n_ctx,
+        )
 
     def weights(self) -> dict[str, Tensor]:
         """The parameters by name."""

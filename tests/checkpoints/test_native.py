@@ -219,7 +219,7 @@ def test_damaged_contents_are_named(tmp_path):
         ({"state": None}, "whose state is damaged"),
         (
             {"config": {"d_model": -1}},
-            "its configuration is not usable: model: d_model=-1: expected at least 1",
+            "its configuration is not usable: model: d_model=-1: expected 1 to",
         ),
         ({"config": {"d_modle": 8}}, "did you mean 'd_model'"),
         ({"kind": "diffusion"}, "unknown architecture 'diffusion'"),

@@ -1,0 +1,277 @@
+"""What a file does not state: assumed, listed with its reason, and set by the caller."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from mechint.checkpoints import convert, load_checkpoint
+from mechint.cli import main
+from mechint.config import ModelConfig
+from mechint.errors import CheckpointError, ParameterError, UnknownNameError
+from mechint.models import build
+from tests.checkpoints.bases import P, native, progress_measures, transformer_lens_native
+from tests.checkpoints.test_readers import transposed, transposed_logits
+
+CONFIG = ModelConfig(
+    n_layers=2, d_model=8, n_heads=2, d_vocab=P + 1, d_vocab_out=P, n_ctx=3, act_fn="gelu",
+    attention_dir="bidirectional",
+)  # fmt: skip
+TOKENS = torch.randint(P, (9, 3), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A state dict that says neither its activation function nor where its heads may look."""
+    torch.save(build(CONFIG, seed=3).transformer_lens_state(), tmp_path / "bare.pt")
+    return tmp_path / "bare.pt"
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+# --- overriding -----------------------------------------------------------------------------------
+def test_what_is_set_is_no_longer_assumed_and_the_model_is_the_one_that_was_saved(bare):
+    assumed = load_checkpoint(bare)
+    assert set(assumed.assumed) == {"act_fn", "attention_dir", "normalization_type"}
+    assert all(item.why for item in assumed.assumed.values())
+    said = {"act_fn": "gelu", "attention_dir": "bidirectional"}
+    opened = load_checkpoint(bare, model=said)
+    assert set(opened.assumed) == {"normalization_type"} and opened.extra["set"] == said
+    expected = build(CONFIG, seed=3)(TOKENS)
+    torch.testing.assert_close(opened.model(TOKENS), expected)
+    assert not torch.allclose(assumed.model(TOKENS), expected)
+
+
+def test_every_result_names_what_was_assumed(bare):
+    opened = load_checkpoint(
+        bare, task="modular-arithmetic", parameters={"p": P}, model={"act_fn": "gelu"}
+    )
+    known = opened.subject().provenance["checkpoint"]
+    assert known["assumed"]["attention_dir"]["value"] == "causal"
+    assert "TransformerLens" in known["assumed"]["attention_dir"]["why"]
+    assert known["extra"]["set"] == {"act_fn": "gelu"} and "act_fn" not in known["assumed"]
+
+
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+def test_a_converted_file_still_says_what_was_assumed(bare, tmp_path, ending):
+    convert(bare, tmp_path / f"new.{ending}", model={"attention_dir": "bidirectional"})
+    opened = load_checkpoint(tmp_path / f"new.{ending}")
+    assert set(opened.assumed) == {"act_fn", "normalization_type"}
+    assert opened.config.attention_dir == "bidirectional" and opened.seed is None
+
+
+def test_any_format_takes_them_with_and_without_a_task(tmp_path):
+    for make in (native, progress_measures):
+        home = tmp_path / make.__name__
+        home.mkdir()
+        opened = load_checkpoint(make(home), model={"act_fn": "gelu"})
+        assert opened.config.act_fn == "gelu" and opened.task.p == P
+        assert not opened.assumed.get("act_fn")
+
+
+def test_fields_that_cannot_be_set(bare):
+    with pytest.raises(UnknownNameError, match="did you mean 'act_fn'"):
+        load_checkpoint(bare, model={"act_fun": "gelu"})
+    with pytest.raises(ParameterError, match="attention_dir='sideways'"):
+        load_checkpoint(bare, model={"attention_dir": "sideways"})
+    with pytest.raises(
+        CheckpointError, match=r"embed\.W_E: got shape \(6, 8\), expected \(6, 16\)"
+    ):
+        load_checkpoint(bare, model={"d_model": 16})
+
+
+def test_the_command_line_says_and_sets_them(bare):
+    shown = run("checkpoint", "info", bare)
+    assert "assumed act_fn = relu: the file does not say" in shown.stdout
+    assert "--set model.act_fn=… sets it" in shown.stdout
+    arguments = ("analyze", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
+    arguments += ("--set", "model.act_fn=gelu", "--probe", "lens")
+    text = run(*arguments).stdout
+    assert "assumed attention_dir = causal" in text and "assumed act_fn" not in text
+    found = json.loads(run(*arguments, "--json").stdout)["checkpoint"]
+    assert found["assumed"]["attention_dir"]["value"] == "causal"
+    assert "act_fn" not in found["assumed"]
+
+
+# --- how well it answers --------------------------------------------------------------------------
+def test_every_analysis_opens_with_accuracy_and_loss_beside_chance(bare):
+    arguments = ("analyze", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
+    text = run(*arguments, "--probe", "lens").stdout
+    assert text.startswith("warning the model answers answer at chance")
+    assert "(chance 0.2), loss" in text.replace("\n", " ")
+    found = json.loads(run(*arguments, "--probe", "lens", "--json").stdout)["checkpoint"]
+    opened = load_checkpoint(bare, task="modular-arithmetic", parameters={"p": P})
+    logits, targets = opened.subject().logits(), opened.subject().targets[:, 0]
+    right = (logits.argmax(-1) == targets).double().mean()
+    assert found["accuracy"]["answer"] == pytest.approx(float(right))
+    assert found["chance"]["answer"]["accuracy"] == pytest.approx(1 / P)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "text"),
+    [
+        ({"test.accuracy": 0.9}, "worse than its training recorded: accuracy"),
+        ({"test_acc": 0.9, "train_acc": 1.0}, "recorded 0.9"),
+        ({"test_loss": 0.01}, "loss .* nats, recorded 0.01"),
+        ({"note": "x", "test_loss": float("nan")}, None),
+    ],
+)
+def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
+    from mechint.checkpoints.performance import Performance
+
+    performance = Performance(
+        {"answer": 0.5}, {"answer": 2.0}, {"answer": {"accuracy": 0.1, "loss": 2.3}}, 100, {}
+    )
+    said = " ".join(performance.warnings(metrics))
+    assert "at chance" not in said
+    if text is None:
+        assert said.startswith("the model answers only 0.5 of its inputs right")
+    else:
+        import re
+
+        assert re.search(text, said)
+
+
+# --- TransformerLens 4's own models ---------------------------------------------------------------
+@pytest.mark.parametrize("norm", ["LN", "LNPre", None])
+@pytest.mark.parametrize("attn_only", [False, True])
+def test_native_models_answer_as_transformer_lens_does(tmp_path, norm, attn_only):
+    import transformer_lens.model_bridge.sources.native as source
+    from transformer_lens.config import TransformerBridgeConfig
+
+    given = {"d_model": 12, "d_head": 4, "n_layers": 2, "n_ctx": 4, "n_heads": 3, "d_vocab": 7}
+    given |= {"act_fn": "gelu", "normalization_type": norm, "d_vocab_out": 5, "seed": 0}
+    given |= {"attn_only": attn_only, "attention_dir": "bidirectional"}
+    bridge = source.boot(TransformerBridgeConfig(**given)).eval()
+    with torch.no_grad():  # their biases start at zero
+        for index, value in enumerate(bridge.parameters()):
+            value += 0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(index))
+    torch.save(bridge.state_dict(), tmp_path / "tl4.pt")
+    said = {name: given[name] for name in ("act_fn", "attention_dir", "n_heads")}
+    said["normalization_type"] = norm
+    opened = load_checkpoint(tmp_path / "tl4.pt", model=said)
+    assert (opened.format, opened.config.d_head) == ("transformer-lens-native", 4)
+    tokens = torch.randint(7, (5, 4), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
+    path = transformer_lens_native(tmp_path)
+    assert load_checkpoint(path).config.n_heads == 2  # cfg.json beside it
+    (tmp_path / "cfg.json").unlink()
+    opened = load_checkpoint(path)
+    assert opened.assumed["n_heads"].value == opened.config.n_heads == 4
+    assert load_checkpoint(path, model={"n_heads": 1}).config.d_head == 4
+    with pytest.raises(ParameterError, match="expected a divisor of 4"):
+        load_checkpoint(path, model={"n_heads": 3})
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"blocks.0.mlp.gate.weight": torch.ones(6, 4)}, "gated feed-forward layers"),
+        ({"blocks.0.attn.k.weight": torch.ones(2, 4)}, "grouped keys and values"),
+        ({"blocks.0.ln1.weight": torch.ones(4)}, "normalization_type='RMS'"),
+        ({"pos_embed.weight": None}, "rotary positions"),
+    ],
+)
+def test_native_models_of_other_mathematics_are_refused(tmp_path, change, text):
+    path = transformer_lens_native(tmp_path)
+    state = torch.load(path, weights_only=True) | change
+    torch.save({name: value for name, value in state.items() if value is not None}, path)
+    with pytest.raises(CheckpointError, match=text):
+        load_checkpoint(path)
+
+
+# --- progress-measures files without a configuration ----------------------------------------------
+def test_a_bare_progress_measures_state_dict_is_not_taken_for_a_pizza_model(tmp_path):
+    state = transposed(8, 3, d=8)
+    torch.save(state, tmp_path / "bare.pt")
+    opened = load_checkpoint(tmp_path / "bare.pt")
+    assert opened.format == "progress-measures"
+    assert {name: item.value for name, item in opened.assumed.items()} == {
+        "act_fn": "relu",
+        "attention_dir": "causal",
+    }
+    tokens = torch.randint(8, (5, 3), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(opened.model(tokens), transposed_logits(state, tokens, causal=True))
+
+
+def test_models_of_attention_alone(tmp_path):
+    state = transposed(8, 5, d=8, layers=2)
+    state = {
+        name.replace("blocks.", "attn_blocks."): value
+        for name, value in state.items()
+        if ".mlp." not in name
+    }
+    content = {"model": state, "model_config": {"num_layers": 2, "seed": 1}, "train_losses": [1.5]}
+    torch.save(content | {"data_config": {"subseq_len": 2}}, tmp_path / "induction.pth")
+    opened = load_checkpoint(tmp_path / "induction.pth")
+    assert opened.config.attn_only and opened.config.n_layers == 2
+    assert opened.metrics == {"train_loss": 1.5} and opened.extra["data"] == {"subseq_len": 2}
+    tokens = torch.randint(8, (5, 5), generator=torch.Generator().manual_seed(0))
+    x = state["embed.W_E"].T[tokens] + state["pos_embed.W_pos"]
+    for layer in range(2):
+        p = {
+            name: state[f"attn_blocks.{layer}.attn.{name}"] for name in ("W_Q", "W_K", "W_V", "W_O")
+        }
+        z = []
+        for head in range(4):
+            q, k, v = (x @ p[name][head].T for name in ("W_Q", "W_K", "W_V"))
+            scores = q @ k.mT / 2**0.5 + torch.full((5, 5), -1e10).triu(1)
+            z.append(scores.softmax(-1) @ v)
+        x = x + torch.cat(z, -1) @ p["W_O"].T
+    torch.testing.assert_close(opened.model(tokens), x @ state["unembed.W_U"], atol=1e-9, rtol=1e-9)
+
+
+# --- published files ------------------------------------------------------------------------------
+def test_the_published_induction_model_is_right_inside_repeats(published):
+    opened = load_checkpoint(published / "progress-measures" / "induction_head_infinite.pth")
+    generator = torch.Generator().manual_seed(0)
+    block = torch.randint(128, (64, 16), generator=generator)
+    tokens = torch.randint(128, (64, 85), generator=generator)
+    for start in (5, 30, 55):  # its data: three copies in noise
+        tokens[:, start : start + 16] = block
+    with torch.no_grad():
+        right = opened.model(tokens).argmax(-1)[:, :-1] == tokens[:, 1:]
+    first, second = right[:, 5:20].double().mean(), right[:, 32:45].double().mean()
+    assert float(second) > 0.75 and float(first) < 0.05
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_the_published_bracket_classifier_is_right_read_as_bidirectional(published, direction):
+    """Strings of 40 brackets: read as bidirectional it is right on nearly all."""
+    opened = load_checkpoint(
+        published / "arena" / "brackets_model_state_dict.pt", model={"attention_dir": direction}
+    )
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.stack([torch.arange(40) % 2] * 512)  # "()" twenty times, shuffled within
+    rows = torch.stack([row[torch.randperm(40, generator=generator)] for row in steps])
+    rows[:128] = torch.stack([_balanced(generator) for _ in range(128)])
+    depth = (1 - 2 * rows).cumsum(1)
+    balanced = (depth.min(1).values >= 0) & (depth[:, -1] == 0)
+    tokens = torch.cat([torch.zeros(512, 1), rows + 3, torch.full((512, 1), 2)], 1).long()
+    with torch.no_grad():
+        answers = opened.model(tokens)[:, 0].argmax(-1)
+    accuracy = float((answers == balanced.long()).double().mean())
+    assert accuracy > 0.97 if direction == "bidirectional" else accuracy < 0.8
+
+
+def _balanced(generator: torch.Generator) -> torch.Tensor:
+    """A balanced string of 40 brackets, 0 opens and 1 closes."""
+    row, depth = [], 0
+    for left in range(40, 0, -1):
+        may_open, may_close = depth < left, depth > 0
+        opens = may_open and (not may_close or bool(torch.rand((), generator=generator) < 0.5))
+        row.append(0 if opens else 1)
+        depth += 1 if opens else -1
+    return torch.tensor(row)

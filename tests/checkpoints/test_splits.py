@@ -1,0 +1,125 @@
+"""Splits of other projects, against their code's own steps and their published losses."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import torch
+
+from mechint.checkpoints import load_checkpoint
+from mechint.checkpoints.splits import SplitRule, known_split, recognize_split
+from mechint.registry import TASKS
+from tests.checkpoints.bases import native, pizza, progress_measures
+from tests.checkpoints.test_pair_networks import rep_theory
+from tests.checkpoints.test_readers import randoms
+
+
+def test_python_shuffle_is_the_shuffle_of_the_list_of_pairs():
+    pairs = [(x, y) for x in range(7) for y in range(7)]
+    random.Random(5).shuffle(pairs)
+    train = sorted(7 * x + y for x, y in pairs[: int(0.3 * 49)])
+    assert SplitRule("python-shuffle", 5, 0.3).indices(49)["train"].tolist() == train
+
+
+@pytest.mark.parametrize("rule", ["torch-randperm", "torch-randperm-or-sorted"])
+def test_torch_randperm_is_the_global_generators(rule):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        order = torch.randperm(50)
+    indices = SplitRule(rule, 3, 0.4).indices(50)
+    assert indices["train"].tolist() == sorted(order[:20].tolist())
+    assert sorted([*indices["train"].tolist(), *indices["test"].tolist()]) == list(range(50))
+    unshuffled = SplitRule("torch-randperm-or-sorted", 0, 0.4).indices(50)["train"]
+    assert unshuffled.tolist() == list(range(20))
+
+
+def test_a_split_belongs_to_the_task_the_file_names():
+    task = TASKS["modular-arithmetic"](p=7)
+    rule = SplitRule("python-shuffle", 1, 0.3)
+    same = {"p": 7, "operation": "add"}
+    assert known_split(rule, "modular-arithmetic", same, task) == rule
+    subtract = TASKS["modular-arithmetic"](p=7, operation="subtract")
+    assert known_split(rule, "modular-arithmetic", same, subtract) == rule
+    other = TASKS["modular-arithmetic"](p=7, train_fraction=0.5)
+    assert known_split(rule, "modular-arithmetic", same, other) is None
+    assert known_split(rule, "groups", {}, task) is None
+    assert known_split(None, "modular-arithmetic", same, task) is None
+
+
+def test_mechints_own_files_keep_their_own_split(tmp_path):
+    subject = load_checkpoint(native(tmp_path)).subject()
+    expected = subject.task.split(2)
+    assert {name: index.tolist() for name, index in subject.split.items()} == {
+        name: index.tolist() for name, index in expected.items()
+    }
+
+
+def test_where_the_split_is_not_known_there_is_none(tmp_path):
+    opened = load_checkpoint(pizza(tmp_path))
+    assert opened.split is None and opened.subject().split is None and opened.seed is None
+    assert opened.performance.splits == {}
+
+
+def test_the_files_seed_is_its_own(tmp_path):
+    opened = load_checkpoint(progress_measures(tmp_path))
+    assert (opened.seed, opened.split) == (1, SplitRule("python-shuffle", 1, 0.4))
+    state = randoms({"W_x": (7, 4), "W_y": (7, 4), "W": (8, 5), "W_U": (5, 7)})
+    opened = load_checkpoint(rep_theory(tmp_path, state, seed=0))
+    assert opened.split == SplitRule("torch-randperm-or-sorted", 0, 0.4)
+    assert len(opened.subject().split["train"]) == int(0.4 * 49)
+
+
+def test_a_split_is_recognized_by_the_losses_it_leaves_and_not_without_them():
+    rules = {str(seed): SplitRule("python-shuffle", seed, 0.3) for seed in range(5)}
+    generator = torch.Generator().manual_seed(0)
+    losses = torch.exp(torch.randn(900, generator=generator))
+    assert recognize_split(losses, rules) is None
+    losses[rules["3"].indices(900)["train"]] *= 0.2
+    found, distance = recognize_split(losses, rules)
+    assert found == rules["3"] and distance > 8
+    assert recognize_split(torch.ones(900), rules) is None
+
+
+# --- published files ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "name",
+    ["C113_T_seed1", "C113_T_seed2", "D61_T_seed1", "S5_T_seed1", "A5_T_seed1", "A5_T_seed3"],
+)
+def test_published_rep_theory_models_have_their_losses_on_both_parts(published, name):
+    folder = published / "rep-theory" / name
+    opened = load_checkpoint(folder / "model.pt")
+    figures = json.loads((folder / "summary_metrics.json").read_text())
+    for part in ("train", "test"):
+        measured = opened.performance.splits[part]
+        assert measured["loss"]["answer"] == pytest.approx(figures[f"{part}_loss"], rel=1e-5)
+        assert measured["accuracy"]["answer"] == pytest.approx(figures[f"{part}_acc"], abs=1e-6)
+    assert opened.seed == json.loads((folder / "cfg.json").read_text())["seed"]
+
+
+def test_a_published_model_that_is_not_perfect_still_tells_its_group(published):
+    """A5_T_seed3 answers 98.97% of the products; its authors count the same."""
+    opened = load_checkpoint(published / "rep-theory" / "A5_T_seed3" / "model.pt")
+    assert opened.task.symmetry.group.order == 60
+    wrong = round((1 - opened.performance.accuracy["answer"]) * 3600)
+    assert wrong == 37 and f"{wrong} of its answers" in opened.assumed["task"].why
+
+
+def test_the_split_of_the_published_bare_model_is_recognized(published):
+    opened = load_checkpoint(
+        published / "bare-progress-measures" / "baseline.pt",
+        task="modular-arithmetic",
+        parameters={"p": 113},
+    )
+    assert opened.split == SplitRule("python-shuffle", 0, 0.3) and "split" in opened.assumed
+    splits = opened.performance.splits
+    assert splits["train"]["loss"]["answer"] < 1e-3 * splits["test"]["loss"]["answer"]
+
+
+def test_the_published_rib_model_says_task_and_split_beside_it(published):
+    opened = load_checkpoint(published / "rib" / "model_epoch_60000.pt")
+    assert (opened.task.p, opened.task.train_fraction, opened.seed) == (113, 0.3, 0)
+    splits = opened.performance.splits
+    assert splits["train"]["loss"]["answer"] < 0.5 * splits["test"]["loss"]["answer"]
+    assert set(opened.assumed) == {"attention_dir"}
