@@ -168,7 +168,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "patching": "probes.patching:Patching",
         "interference": "probes.interference:Interference",
         "attention": "probes.attention:Attention",
-        "embedding": "probes.embedding:Embedding",
+        "embedding": "probes.embedding.probe:Embedding",
         "norms": "probes.norms:Norms",
         "gradients": "probes.gradients:Gradients",
         "lens": "probes.lens:Lens",

@@ -170,7 +170,7 @@ def linear(
     hook: str | None = ...,
     pos: int | None = ...,
     kind: str = ...,
-    ridge: float = ...,
+    ridge: float | None = ...,
     examples: int = ...,
     permutations: int = ...,
 ) -> ProbeResult:

@@ -31,7 +31,6 @@ PENDING_FILES = {
     "mechint/training/compact.py",
     "mechint/training/trainer.py",
     "probes/das/probe.py",
-    "probes/embedding.py",
     "probes/interference.py",
     "probes/norms.py",
     "probes/progress.py",
@@ -48,7 +47,6 @@ PENDING_FUNCTIONS = {
     ("mechint/figures/images.py", "image_grid"),
     ("mechint/studies/emergence/runs.py", "runs"),
     ("mechint/studies/joint_training/runs.py", "full"),
-    ("probes/embedding.py", "_figures"),
     ("probes/interference.py", "measure"),
     ("tasks/listops/variables.py", "_variable"),
 }

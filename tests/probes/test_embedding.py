@@ -17,7 +17,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes import embedding
+from probes.embedding import measures
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:
@@ -32,10 +32,10 @@ def subject_with(rows: np.ndarray, p: int) -> Subject:
 @given(st.integers(0, 10**6), st.integers(4, 12), st.integers(2, 9))
 def test_similarity_and_rank_by_the_book(seed: int, n: int, d: int) -> None:
     rows = np.random.default_rng(seed).standard_normal((n, d))
-    assert np.allclose(embedding.similarity(rows), np.corrcoef(rows))
+    assert np.allclose(measures.similarity(rows), np.corrcoef(rows))
     singular = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
     for share in (0.5, 0.9):
-        r = embedding.rank(singular, share)
+        r = measures.rank(singular, share)
         total = (singular**2).sum()
         assert (singular[:r] ** 2).sum() >= share * total * (1 - 1e-9)
         assert (singular[: r - 1] ** 2).sum() < share * total
@@ -52,7 +52,7 @@ def test_separation_is_the_r_squared_of_class_means() -> None:
             - ((scores[:, i] - fitted) ** 2).sum()
             / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
         )
-        assert embedding.separation(scores, classes)[i] == pytest.approx(expected)
+        assert measures.separation(scores, classes)[i] == pytest.approx(expected)
 
 
 def test_whittaker_shannon_is_the_overlap_of_sampled_pulses() -> None:
@@ -65,16 +65,16 @@ def test_whittaker_shannon_is_the_overlap_of_sampled_pulses() -> None:
         return np.cos(2 * np.pi * u[:, None] * k / width).mean(1)
 
     pulses = np.array([pulse(x) for x in range(n)])
-    assert np.allclose(pulses @ pulses.T, embedding.whittaker_shannon(n, width))
+    assert np.allclose(pulses @ pulses.T, measures.whittaker_shannon(n, width))
 
 
 def test_the_best_cyclic_pattern_is_found_by_exhaustive_correlation() -> None:
     n = 11
-    similar = embedding.similarity(np.random.default_rng(1).standard_normal((n, 6)))
-    metrics, _ = embedding.layout(similar, permutations=1)
+    similar = measures.similarity(np.random.default_rng(1).standard_normal((n, 6)))
+    metrics, _ = measures.layout(similar, permutations=1)
     off = ~np.eye(n, dtype=bool)
     every = [
-        np.corrcoef(similar[off], embedding.whittaker_shannon(n, width, order)[off])[0, 1]
+        np.corrcoef(similar[off], measures.whittaker_shannon(n, width, order)[off])[0, 1]
         for width in (3, 5, 7, 9)
         for order in range(1, 6)
     ]
@@ -86,9 +86,10 @@ def test_a_planted_circle_is_cyclic_and_not_split_by_parity() -> None:
     metrics = result.metrics
     assert (metrics["svd.rank_50"], metrics["svd.rank_90"]) == (1, 2)
     assert (metrics["cyclic.width"], metrics["cyclic.order"]) == (3, 3)
-    assert metrics["cyclic.share"] > 0.95 and result.null["cyclic.correlation"].p_value == 0.001
+    assert metrics["cyclic.share"] > 0.95 and result.null["cyclic.correlation"].p_value == 0.002
     assert result.null["parity.separation"].p_value > 0.05
-    assert "They lie on a circle" in result.finding
+    assert "The tokens lie on a circle of frequency 3" in result.finding
+    assert metrics["cyclic.frequencies"] == [3]
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
@@ -100,7 +101,10 @@ def test_planted_parity_and_residues_are_separated() -> None:
     ) + generator.standard_normal((20, 32))
     result = probe.run("embedding", subject_with(parity, 20))
     assert result.metrics["parity.separation"] > 0.9 and result.metrics["parity.component"] == 1
-    assert result.null["parity.separation"].p_value == 0.001 and "separate parity" in result.finding
+    assert (
+        result.null["parity.separation"].p_value == 0.002
+        and "similarities separate parity" in result.finding
+    )
 
 
 def test_random_rows_and_a_lookup_table_are_silent() -> None:
@@ -109,7 +113,8 @@ def test_random_rows_and_a_lookup_table_are_silent() -> None:
         subject_with(np.random.default_rng(seed).standard_normal((13, 24)), 13) for seed in range(3)
     ] + [planted.lookup_table(task).subject]:
         finding = probe.run("embedding", subject).finding
-        assert "neither parity nor residues" in finding and "circle" not in finding
+        assert "do not separate parity" in finding and "do not separate mod 4" in finding
+        assert "circle" not in finding and "no cyclic order" in finding
 
 
 def test_equal_positions_correlate_and_opposite_ones_do_the_other_way() -> None:
@@ -119,7 +124,7 @@ def test_equal_positions_correlate_and_opposite_ones_do_the_other_way() -> None:
             subject.model.W_pos[1] = sign * subject.model.W_pos[0]
         result = probe.run("embedding", subject)
         assert result.metrics["position.correlation"] == pytest.approx(sign, abs=1e-6)
-        assert result.null["position.correlation"].p_value == 0.001
+        assert result.null["position.correlation"].p_value == 0.002
 
 
 def test_similarity_is_averaged_over_models_of_any_width() -> None:
@@ -127,9 +132,35 @@ def test_similarity_is_averaged_over_models_of_any_width() -> None:
     rows = [generator.standard_normal((11, d)) for d in (8, 16, 24)]
     expected = np.mean([np.corrcoef(r.astype(np.float32)) for r in rows], axis=0)
     assert np.allclose(
-        embedding.average_similarity(subject_with(r, 11) for r in rows), expected, atol=1e-5
+        measures.average_similarity(subject_with(r, 11) for r in rows), expected, atol=1e-5
     )
     with pytest.raises(DataError, match="models of one task"):
-        embedding.average_similarity(
+        measures.average_similarity(
             [subject_with(rows[0], 11), subject_with(generator.standard_normal((13, 8)), 13)]
         )
+
+
+def test_several_circles_are_counted_and_positions_are_named() -> None:
+    subject = planted.modular_addition(31, (3, 8, 12), rotation_seed=2).subject
+    result = probe.run("embedding", subject, positions=(0, 2))
+    assert result.metrics["cyclic.frequencies"] == [3, 8, 12]
+    assert "on 3 circles at once, of frequencies 3, 8, 12" in result.finding
+    assert "positions 0 and 2 of 3" in result.finding
+    assert "on a circle" not in result.finding and "two positions" not in result.finding
+
+
+def test_the_null_of_the_ranks_is_uniform_on_random_rows() -> None:
+    p_values = []
+    for seed in range(60):
+        rows = np.random.default_rng(seed).standard_normal((17, 12))
+        p_values.append(measures.rank_nulls(rows, 99, seed)["svd.rank_50"].p_value)
+    assert 0.25 < np.mean(p_values) < 0.75 and 0.15 < np.std(p_values)
+    assert np.mean(np.array(p_values) <= 0.2) < 0.45
+
+
+@given(st.integers(0, 10**6))
+def test_fractional_ranks_lie_below_the_whole_ones(seed: int) -> None:
+    singular = np.sort(np.random.default_rng(seed).random(7) + 0.1)[::-1]
+    for share in (0.5, 0.9):
+        whole = measures.rank(singular, share)
+        assert whole - 1 - 1e-9 <= measures.fractional_rank(singular, share) <= whole + 1e-9

@@ -1,0 +1,1 @@
+"""The geometry of the token embedding."""
