@@ -49,7 +49,7 @@ class Embedding(Probe):
       (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
       in random order, two-sided.
 
-    Cost: the singular values of n × d_model, and n² per permutation; no forward. Memory: n² numbers.
+    Cost: singular values of n × d_model, and n² per permutation; no forward. Memory: n² numbers.
     """
 
     name: ClassVar[str] = "embedding"
