@@ -8,8 +8,9 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 PEER := .venv-peer
+AUDIT := .venv-audit
 
-.PHONY: docs demo test slow lint bench peer studies clean
+.PHONY: docs demo test slow lint audit bench peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +34,10 @@ lint: $(STAMP)  ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
+	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
+	$(AUDIT)/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
+
 bench: $(STAMP)  ## ours against the peers, as ratios
 	$(BIN)/python -m benchmarks
 
@@ -53,4 +58,4 @@ studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kep
 	$(BIN)/python -m mechint.studies.record runs/*-laptop
 
 clean:
-	rm -rf $(VENV) $(PEER) runs report.html
+	rm -rf $(VENV) $(PEER) $(AUDIT) runs report.html

@@ -116,7 +116,20 @@ def analyze(
         asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
         refuse_other_ending(csv, ".csv", force=force)
         return show_table(paths, TableRequest(asked, seed, over_steps, workers, csv, out, as_json))
-    (path,) = paths
+    return analyze_one(paths[0], names, task, settings, device, seed, out, as_json)
+
+
+def analyze_one(
+    path: Path,
+    names: Sequence[str],
+    task: str | None,
+    settings: Sequence[str],
+    device: str,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Open one model, run the probes, keep and show what they found; the exit status."""
     with spinner(f"opening {path}") as update:
         from mechint.checkpoints import load_checkpoint
         from mechint.probe import quick_probes
