@@ -72,18 +72,18 @@ def select(name: str, activation: Tensor, positions: Positions) -> Tensor:
     if positions is None:
         return activation
     by_position = activation.transpose(1, position_axis(name))
-    last = (
-        positions
-        if isinstance(positions, int)
-        else int(positions.max())
-        if positions.numel()
-        else 0
-    )
-    if not -by_position.shape[1] <= last < by_position.shape[1]:
-        raise ParameterError(
-            f"{name}: position {last} is asked for, it has {by_position.shape[1]} of them"
-        )
+    check_positions(name, positions, by_position.shape[1])
     return select_positions(by_position, positions)
+
+
+def check_positions(name: str, positions: int | Tensor, count: int) -> None:
+    """ParameterError where one of `positions` is not among the `count` that `name` has."""
+    if isinstance(positions, Tensor):
+        positions = int(positions.max()) if positions.numel() else 0
+    if not -count <= positions < count:
+        raise ParameterError(
+            f"{name}: position {positions} is asked for, it has {count}: 0 to {count - 1}"
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ class Recorder:
         for _, found in self.stream(tokens, wanted, budget):
             for name, value in found.items():
                 parts[name].append(value)
-        return {name: torch.cat(values) for name, values in parts.items()}
+        with plain_arithmetic(tokens.device):
+            return {name: torch.cat(values) for name, values in parts.items()}
 
     def stream(
         self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None = None
@@ -166,6 +167,7 @@ class Recorder:
         where = _shared(wanted, part)
         hooked = [name for name in wanted if name != LOGITS]
         if where is not None and supports(self.model, hooked):
+            check_positions(", ".join(wanted), where, tokens.shape[1])
             logits, found = forward_at(self.model, tokens, where, hooked)
             found[LOGITS] = logits
         else:
@@ -193,8 +195,8 @@ class Recorder:
         hooks = [(self.check(name), partial(keep, name)) for name in wanted if name != LOGITS]
         with plain_arithmetic(tokens.device), torch.no_grad():
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
-        if LOGITS in wanted:
-            found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
+            if LOGITS in wanted:
+                found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
         return found
 
 

@@ -36,7 +36,12 @@ from mechint.models.protocol import (
     hook_names,
     reinitialized,
 )
-from mechint.models.untouched import check_weights, untouched
+from mechint.models.untouched import (
+    check_finite,
+    check_weight_types,
+    plain_arithmetic,
+    untouched,
+)
 from mechint.task import IGNORE, Answers, Batch, FiniteTask, Task
 
 Which = int | Literal["all"]
@@ -97,6 +102,7 @@ class Subject:
         chunk: int = 4096,
     ) -> None:
         check_hooked(model)
+        check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
         if data is None:
             data = _examples(task, n_examples, split_seed)
         self.__dict__.update(
@@ -212,7 +218,7 @@ class Subject:
 
     def logits(
         self, data: Batch | None = None, hooks: Hooks = (), at: At = "answer"
-    ) -> Float[Tensor, "row ... d_vocab_out"]:
+    ) -> Float[Tensor, "row ..."]:
         """Logits at the answer, at a position or everywhere, under `hooks` if any; plain ones on
         the subject's own data are cached.
 
@@ -365,7 +371,8 @@ class Subject:
         if self.answer != "all":
             return values
         answers = self.answers if data is self.data else data.answers
-        return values[answers.positions != IGNORE]
+        with plain_arithmetic(self.device):
+            return values[answers.positions != IGNORE]
 
     @contextlib.contextmanager
     def _located(self) -> Generator[None]:
@@ -454,9 +461,9 @@ class Subject:
         an error too.
 
         Raises:
-            MechintError: weights that are not finite, or of a type that probes do not measure in.
+            MechintError: weights that are not finite.
         """
-        check_weights(self.model, self.describe())
+        check_finite(self.model, self.describe())
         with untouched(self.model):
             yield
 

@@ -60,12 +60,11 @@ def untouched(model: Any) -> Iterator[None]:
             point.fwd_hooks, point.bwd_hooks = forward, backward
 
 
-def check_weights(model: Any, where: str) -> None:
-    """Refuse weights that no measurement means anything on.
+def check_weight_types(model: Any, where: str) -> None:
+    """Refuse weights that probes do not compute with.
 
     Raises:
-        MechintError: a weight that is not dense float32 or float64, has no values (device meta), or
-            is not finite.
+        MechintError: a weight that is not dense float32 or float64, or has no values (device meta).
     """
     for name, value in model.named_parameters():
         if value.device.type == "meta":
@@ -76,6 +75,11 @@ def check_weights(model: Any, where: str) -> None:
                 f"{where}: weight {name} is {kind}, {str(value.layout).removeprefix('torch.')}; "
                 "expected dense float32 or float64: measure model.float()"
             )
+
+
+def check_finite(model: Any, where: str) -> None:
+    """Refuse weights that are not numbers; MechintError says which and how many."""
+    for name, value in model.named_parameters():
         if not bool(torch.isfinite(value).all()):
             bad = int((~torch.isfinite(value)).sum())
             raise MechintError(

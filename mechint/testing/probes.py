@@ -145,7 +145,9 @@ class _Held:
         calls = iter(range(1_000_000))
         fresh = subject.with_limits()  # nothing cached, so that the probe asks the model
         with unchanged(subject):
-            handle = subject.model.register_forward_pre_hook(
+            # a hook on the model itself does not run in a forward with hooks
+            point = subject.model.hook_dict[min(subject.hooks)]
+            handle = point.register_forward_hook(
                 lambda *_: interrupt() if next(calls) == 1 else None
             )
             try:

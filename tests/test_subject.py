@@ -1,0 +1,257 @@
+"""What a Subject gives: answers wherever they stand, activations in bounded memory, other subjects,
+and the same numbers under any of torch's modes or a refusal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import tasks
+from mechint import planted
+from mechint.activations import LOGITS, BoundedCache, slices
+from mechint.config import ModelConfig
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.models import build
+from mechint.registry import PROBES
+from mechint.subject import Subject
+from mechint.task import IGNORE, Batch
+
+POST = "blocks.0.mlp.hook_post"
+PATTERN = "blocks.0.attn.hook_pattern"
+
+
+def ragged(**options: Any) -> Subject:
+    """Four examples of five positions with one, two, no and two answers."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(7, (4, 5), generator=generator)
+    targets = torch.full((4, 5, 1), IGNORE)
+    for example, position, answer in ((0, 2, 4), (1, 1, 3), (1, 4, 2), (3, 0, 1), (3, 3, 6)):
+        targets[example, position] = answer
+    model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=7, d_vocab_out=7, n_ctx=5), seed=1)
+    return Subject(model.eval(), None, data=Batch(tokens, targets), **options)
+
+
+# --- answers --------------------------------------------------------------------------------------
+def test_an_answer_is_taken_at_its_own_position_in_each_example() -> None:
+    subject = ragged()
+    whole = subject.activation(POST)
+    assert subject.answer_positions.tolist() == [2, 4, 0, 3]
+    assert subject.targets[:, 0].tolist() == [4, 2, IGNORE, 6]
+    at_answer = subject.activation(POST, at="answer")
+    for row, position in zip(range(4), subject.answer_positions.tolist(), strict=True):
+        torch.testing.assert_close(at_answer[row], whole[row, position])
+    first = subject.with_answer(0)
+    assert first.answer_positions.tolist() == [2, 1, 0, 0]
+    assert first.targets[:, 0].tolist() == [4, 3, IGNORE, 1]
+    with pytest.raises(ParameterError, match=r"answer=2: .* have 2 answers"):
+        subject.with_answer(2)
+
+
+def test_all_answers_are_one_row_each() -> None:
+    subject = ragged(chunk=2).with_answer("all")
+    assert subject.answer_examples.tolist() == [0, 1, 1, 3, 3]
+    assert subject.answer_positions.tolist() == [2, 1, 4, 0, 3]
+    assert subject.targets[:, 0].tolist() == [4, 3, 2, 1, 6]
+    whole = subject.activation(PATTERN)  # (example, head, query, key)
+    expected = whole[subject.answer_examples, :, subject.answer_positions]
+    assert torch.equal(subject.activation(PATTERN, at="answer"), expected)
+    assert torch.equal(
+        subject.logits(), subject.logits(at=None)[subject.answer_examples, subject.answer_positions]
+    )
+    small = subject.with_limits(memory=0)
+    parts = list(small.stream([POST, LOGITS], at={POST: "answer", LOGITS: "answer"}))
+    assert [(part.start, part.stop) for part, _ in parts] == [(0, 3), (3, 5)]
+    assert torch.allclose(torch.cat([found[LOGITS] for _, found in parts]), subject.logits())
+
+
+def test_hooks_change_the_logits_at_the_answer_alone_where_they_should() -> None:
+    subject = ragged()
+
+    def zero_at_four(activation: torch.Tensor, hook: Any) -> torch.Tensor:
+        activation = activation.clone()
+        activation[:, 4] = 0
+        return activation
+
+    changed = subject.logits(hooks=[("blocks.0.hook_resid_post", zero_at_four)])
+    differs = ((changed - subject.logits()).abs() > 1e-5).any(-1)
+    assert differs.tolist() == [False, True, False, False]  # one answer stands at position 4
+
+
+# --- memory ---------------------------------------------------------------------------------------
+def test_the_cache_holds_what_fits_and_asks_the_model_once() -> None:
+    subject, calls = ragged(), []
+    handle = subject.model.hook_embed.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        subject.activations([POST, PATTERN], at="answer")
+        asked = len(calls)
+        subject.activation(POST, at="answer")
+        subject.activations([PATTERN, POST], at="answer")
+        assert len(calls) == asked and subject.cached_bytes > 0
+        none = subject.with_limits(memory=0)
+        none.activation(POST)
+        none.activation(POST)
+        assert len(calls) > asked + 1 and none.cached_bytes == 0
+    finally:
+        handle.remove()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
+def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
+    asked: list[tuple[int, int]], memory: int
+) -> None:
+    cache, order = BoundedCache(memory), []
+    for key, size in asked:
+        value = cache.get(key, lambda size=size: torch.zeros(size, dtype=torch.uint8))
+        order = [one for one in order if one != key] + [key]
+        assert cache.nbytes <= memory
+        kept = list(cache.tensors)
+        assert kept == [one for one in order if one in kept]
+        assert value.nbytes > memory or key in kept
+
+
+@given(st.integers(0, 50), st.integers(1, 12))
+def test_slices_cover_everything_once(n: int, size: int) -> None:
+    parts = [list(range(n))[part] for part in slices(n, size)]
+    assert [index for part in parts for index in part] == list(range(n))
+    assert all(len(part) <= size for part in parts)
+
+
+# --- a Subject does not change --------------------------------------------------------------------
+def test_a_subject_does_not_change() -> None:
+    subject = ragged()
+    for name in ("model", "data", "memory", "answer", "anything"):
+        with pytest.raises(AttributeError, match="does not change; with_data"):
+            setattr(subject, name, None)
+    half = subject.with_data(subject.data[:2])
+    assert len(half.data) == 2 and len(subject.data) == 4
+    assert half.activation(POST).shape[0] == 2 and half.model is subject.model
+    other = subject.with_model(copy.deepcopy(subject.model), path="a copy")
+    assert other.provenance["checkpoint"] == {"path": "a copy"}
+    assert subject.provenance["checkpoint"] == {}
+
+
+def test_a_subject_is_short_in_print() -> None:
+    assert repr(ragged()) == "Subject(HookedTransformer on no task; HookedTransformer, data 4×5)"
+
+
+def test_initial_weights_are_drawn_in_the_type_of_the_model() -> None:
+    subject = ragged()
+    drawn = subject.with_model(copy.deepcopy(subject.model).double()).untrained(5)
+    assert drawn.model.W_E.dtype == torch.float64 and drawn.data is not None
+    assert torch.equal(drawn.model.W_E.float(), subject.untrained(5).model.W_E)
+
+
+def test_another_step_needs_a_run() -> None:
+    with pytest.raises(ParameterError, match=r"step 3: .* no other step"):
+        ragged().at_step(3)
+
+
+def test_wrong_hooks_and_positions_are_one_line() -> None:
+    subject = ragged()
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        subject.activation("blocks.0.mlp.hook_pots")
+    with pytest.raises(ParameterError, match="position 9 is asked for, it has 5: 0 to 4"):
+        subject.activation(POST, at=9)
+    with pytest.raises(ParameterError, match="use_attn_result"):
+        subject.activation("blocks.0.attn.hook_result")
+
+
+# --- torch's modes, and weights that cannot be measured -------------------------------------------
+MODES = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+}
+SETTINGS = {
+    "fourier": {"permutations": 19, "operand_permutations": 9},
+    "gradients": {"permutations": 2},
+    "linear": {"permutations": 19, "variables": 1},
+    "lens": {"permutations": 19},
+    "norms": {"null_models": 19, "null_examples": 16, "bootstrap": 199},
+    "ablation": {"examples": 32, "null_examples": 8, "null_samples": 5, "neurons": 4},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_probe_gives_the_same_numbers_in_any_mode(name: str, mode: str) -> None:
+    subject = planted.modular_addition(11, (2, 3), noise=0.02).subject
+    probe = PROBES[name].from_dict(SETTINGS[name])
+    expected = probe.run(subject.with_limits()).metrics
+    with MODES[mode]():
+        got = probe.run(subject.with_limits()).metrics
+    assert got == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_cached_in_a_mode_serves_outside_it(mode: str) -> None:
+    subject = ragged()
+    with MODES[mode]():
+        cached = subject.activation(POST, at="answer")
+        logits = subject.logits(hooks=[(POST, lambda activation, hook: activation * 2)])
+    assert cached.dtype == logits.dtype == torch.float32
+    weight = torch.ones(cached.shape[-1], requires_grad=True)
+    (cached @ weight).sum().backward()  # an inference tensor could not be saved for this
+    assert weight.grad is not None
+    assert torch.equal(cached, ragged().activation(POST, at="answer"))
+
+
+def _nan(model: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        model.blocks[0].mlp.W_in[0, :3] = torch.nan
+    return model
+
+
+REFUSED = {
+    "nan": (_nan, r"blocks\.0\.mlp\.W_in is not finite in 3 of 256 places"),
+    "half": (lambda model: model.half(), r"embed\.W_E is float16.*model\.float\(\)"),
+    "bfloat16": (lambda model: model.bfloat16(), r"is bfloat16"),
+    "complex": (lambda model: model.to(torch.complex64), r"is complex64"),
+    "meta": (lambda model: model.to("meta"), "device meta and has no values"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules are a new feature:UserWarning")
+@pytest.mark.parametrize("kind", REFUSED)
+def test_weights_that_cannot_be_measured_are_refused(kind: str) -> None:
+    spoil, message = REFUSED[kind]
+    model = build(ModelConfig(d_model=8, n_heads=2, d_vocab=14, d_vocab_out=13, n_ctx=3), seed=1)
+    for name in ("embedding", "progress", "fourier"):
+        with pytest.raises(MechintError, match=message) as caught:
+            subject = Subject(spoil(model.eval()), tasks.make("modular-arithmetic", p=13))
+            PROBES[name]().run(subject)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_quantized_weights_are_refused() -> None:
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(5, 4)
+            self.layer = nn.Linear(4, 3)
+            self.layer.weight = nn.Parameter(
+                torch.zeros(3, 4, dtype=torch.int8), requires_grad=False
+            )
+
+    import mechint
+
+    model = mechint.wrap(Quantized(), {"hook_embed": "embedding"})
+    with pytest.raises(MechintError, match=r"layer\.weight is int8"):
+        Subject(model, None)
+
+
+def test_modes_and_state_are_as_before_after_an_error() -> None:
+    subject = ragged()
+    subject.model.train()
+    with torch.no_grad(), contextlib.suppress(ZeroDivisionError), subject.untouched():
+        assert torch.is_grad_enabled()
+        raise ZeroDivisionError
+    assert subject.model.training and torch.is_grad_enabled()
