@@ -115,19 +115,35 @@ class Registry(Generic[T]):
         module, _, attribute = self._targets[name].partition(":")
         try:
             spec = importlib.util.find_spec(module)
-            tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
-        except (
-            Exception
-        ) as error:  # a plug-in of others: whatever breaks there must not break the list
+            assert spec is not None and spec.origin is not None
+            docstring = _docstring(Path(spec.origin), module, attribute)
+        except Exception as error:  # whatever breaks in a plug-in must not break the list
             warnings.warn(
                 f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}",
                 stacklevel=2,
             )
             return ""
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-                return summary(ast.get_docstring(node))
-        return ""
+        return summary(docstring)
+
+
+def _docstring(file: Path, module: str, attribute: str) -> str | None:
+    """The docstring of `attribute` in the source `file` of `module`, or in the module of the same
+    package that it is taken from; imports nothing.
+    """
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+            return ast.get_docstring(node)
+        if (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith(f"{module}.")
+            and attribute in [alias.name for alias in node.names]
+        ):
+            assert node.module is not None
+            parts = node.module.removeprefix(f"{module}.").split(".")
+            return _docstring(
+                file.parent.joinpath(*parts).with_suffix(".py"), node.module, attribute
+            )
+    return None
 
 
 TASKS: Registry[type[Task]] = Registry(

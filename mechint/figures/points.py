@@ -53,45 +53,15 @@ def scatter(
         equal: one unit is as long on both axes.
     """
     x, y = numbers(x), numbers(y)
-    mode = "markers+text" if labels else "markers"
-    data: list[dict[str, Any]] = []
     if groups is not None:
-        kinds = list(dict.fromkeys(groups))
-        for color, kind in zip(colors(len(kinds)), kinds, strict=True):
-            members = [i for i, group in enumerate(groups) if group == kind]
-            trace = {
-                "name": str(kind),
-                "x": [x[i] for i in members],
-                "y": [y[i] for i in members],
-                "marker": {"color": color, "size": 8, "opacity": 0.85},
-            }
-            data.append(
-                trace | ({"text": [str(text[i]) for i in members]} if text is not None else {})
-            )
+        data = _grouped(x, y, groups, text)
     else:
-        marker: dict[str, Any] = {"size": 8, "opacity": 0.85, "color": COLORS[0]}
-        if color is not None:
-            scale = CYCLIC if cyclic else DIVERGING if diverging else SEQUENTIAL
-            bar = {
-                "title": {"text": color_title, "side": "right"},
-                "thickness": 12,
-                "outlinewidth": 0,
-            }
-            marker |= {
-                "color": numbers(color),
-                "colorscale": scale,
-                "showscale": True,
-                "colorbar": bar,
-            } | ({"cmid": 0} if diverging else {})
-        data.append(
-            {"x": x, "y": y, "marker": marker}
-            | ({"text": [str(item) for item in text]} if text is not None else {})
-        )
-    data = [
-        {"type": "scatter", "mode": mode, "textposition": "top center", "textfont": {"size": 10}}
-        | trace
-        for trace in data
-    ]
+        scale = CYCLIC if cyclic else DIVERGING if diverging else SEQUENTIAL
+        marker = _scaled(color, color_title, scale, 0 if diverging else None)
+        data = [{"x": x, "y": y, "marker": marker} | _hover(text)]
+    mode = "markers+text" if labels else "markers"
+    common = {"type": "scatter", "mode": mode, "textposition": "top center"}
+    data = [{**common, "textfont": {"size": 10}, **trace} for trace in data]
     return figure(
         data,
         title,
@@ -106,6 +76,38 @@ def scatter(
         ),
         hovermode="closest",
     )
+
+
+def _grouped(
+    x: list[Any], y: list[Any], groups: Sequence[str], text: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """One trace per class of points."""
+    kinds = list(dict.fromkeys(groups))
+    data = []
+    for color, kind in zip(colors(len(kinds)), kinds, strict=True):
+        members = [i for i, group in enumerate(groups) if group == kind]
+        trace = {
+            "name": str(kind),
+            "x": [x[i] for i in members],
+            "y": [y[i] for i in members],
+            "marker": {"color": color, "size": 8, "opacity": 0.85},
+        }
+        data.append(trace | _hover(None if text is None else [text[i] for i in members]))
+    return data
+
+
+def _hover(text: Sequence[str] | None) -> dict[str, Any]:
+    return {} if text is None else {"text": [str(item) for item in text]}
+
+
+def _scaled(color: Any, title: str, scale: Any, middle: float | None) -> dict[str, Any]:
+    """Markers of one color, or of numbers on a scale with its bar."""
+    marker: dict[str, Any] = {"size": 8, "opacity": 0.85, "color": COLORS[0]}
+    if color is None:
+        return marker
+    bar = {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    marker |= {"color": numbers(color), "colorscale": scale, "showscale": True, "colorbar": bar}
+    return marker | ({} if middle is None else {"cmid": middle})
 
 
 def histogram(
@@ -149,31 +151,7 @@ def histogram(
                 "fillcolor": faint(color, 0.2),
             }
         )
-    shapes, notes = [], []
-    for name, value in (marks or {}).items():
-        at = numbers(float(value))
-        shapes.append(
-            {
-                "type": "line",
-                "yref": "paper",
-                "x0": at,
-                "x1": at,
-                "y0": 0,
-                "y1": 1,
-                "line": {"color": COLORS[1], "width": 1.5, "dash": "dash"},
-            }
-        )
-        notes.append(
-            {
-                "yref": "paper",
-                "x": at,
-                "y": 1,
-                "yanchor": "bottom",
-                "text": name,
-                "showarrow": False,
-                "font": {"size": 11, "color": COLORS[1]},
-            }
-        )
+    shapes, notes = _marked(marks or {})
     return figure(
         data,
         title,
@@ -184,3 +162,15 @@ def histogram(
         shapes=shapes,
         annotations=notes,
     )
+
+
+def _marked(marks: Mapping[str, float]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Dashed vertical lines and their labels."""
+    shapes, notes = [], []
+    for name, value in marks.items():
+        at = numbers(float(value))
+        up = {"type": "line", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1}
+        shapes.append(up | {"line": {"color": COLORS[1], "width": 1.5, "dash": "dash"}})
+        label = {"yref": "paper", "x": at, "y": 1, "yanchor": "bottom", "showarrow": False}
+        notes.append(label | {"text": name, "font": {"size": 11, "color": COLORS[1]}})
+    return shapes, notes

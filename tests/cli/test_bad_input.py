@@ -62,7 +62,7 @@ class Hostile:
         (["train", "modular-arithmetic", "--set", "lr=fast"], "train: lr='fast': expected float"),
         (
             ["train", "modular-arithmetic", "--seeds", "8:0"],
-            "--seeds 8:0: expected at least one seed",
+            "--seeds 8:0: expected from 1 to 100,000 seeds",
         ),
         (["train", "modular-arithmetic", "--device", "cuda:99"], "device 'cuda:99' is not there"),
         (
@@ -73,8 +73,8 @@ class Hostile:
             ["sweep", "modular-arithmetic", "--over", "p=5,1"],
             "modular-arithmetic: p=1: expected 2 to 1024",
         ),
-        (["sweep", "none.json"], "none.json: cannot be read: No such file or directory"),
-        (["analyze"], "Missing argument 'PATH'."),
+        (["sweep", "none.json"], "none.json: cannot be read: "),
+        (["analyze"], "Missing argument 'PATH...'."),
         (
             ["analyze", "none.pt", "--probe", "furier"],
             "unknown probe 'furier'; did you mean 'fourier'?",
@@ -154,8 +154,8 @@ def test_settings_of_a_probe(mechint: Command, planted: Path) -> None:
         mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutation=9")
     ).startswith("unknown lens parameter 'permutation'; did you mean 'permutations'?")
     assert (
-        one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=1"))
-        == "lens: permutations=1: expected at least 19"
+        one_line(mechint("analyze", planted, "--probe", "lens", "--set", "lens.permutations=0"))
+        == "lens: permutations=0: expected at least 1"
     )
 
 
