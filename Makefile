@@ -55,7 +55,7 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/
 
 studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
-	$(BIN)/python -m mechint.studies.record runs/*-laptop
+	$(BIN)/python -m mechint.studies.core.record runs/*-laptop
 
 clean:
 	rm -rf $(VENV) $(PEER) $(AUDIT) runs report.html

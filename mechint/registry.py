@@ -215,7 +215,7 @@ STUDIES: Registry[type[Study]] = Registry(
     {
         "joint-training": "mechint.studies.joint_training.runs:JointTraining",
         "remainders": "mechint.studies.remainders.runs:RemaindersStudy",
-        "capacity": "mechint.studies.capacity.regressions:Capacity",
+        "capacity": "mechint.studies.capacity.runs:Capacity",
         "emergence": "mechint.studies.emergence.runs:Emergence",
         "composition": "mechint.studies.composition.runs:CompositionStudy",
     },

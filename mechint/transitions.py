@@ -47,6 +47,16 @@ class Transition:
         low, high = np.quantile(found, [0.025, 0.975], method="nearest")
         return float(low), float(high)
 
+    def crosses(self, level: float = 0.5) -> bool:
+        """Whether the curve passes `level` inside the range of sizes that were trained."""
+        log_size = self._solve(level, self.middle, self.slope)
+        return math.log(self.parameters.min()) < log_size <= math.log(self.parameters.max())
+
+    def draws(self, level: float = 0.5) -> Array:
+        """(draw,) `at` over the bootstrap, the largest model where the level lies beyond it."""
+        found = [self._within(self._solve(level, *sample)) for sample in self.samples]
+        return np.minimum(found, self.parameters.max())
+
     def at_least(self, level: float = 0.5) -> float:
         """`at`, or the largest model where the level lies beyond it: a lower bound."""
         return min(self.at(level), float(self.parameters.max()))

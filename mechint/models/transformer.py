@@ -78,6 +78,8 @@ def _initial(
         return torch.ones(shape)
     if kind.startswith("b"):
         return torch.zeros(shape)
+    if config.init_mode == "copy" and kind in ("W_V", "W_O"):
+        return _copying(kind, shape)
     embedding = kind in ("W_E", "W_pos")
     fan_in = {"W_O": config.n_heads * (config.d_head or 0), "W_out": config.d_mlp}.get(
         kind, config.d_model
@@ -95,11 +97,22 @@ def _initial(
     else:
         std = {
             "gpt2": 0.8 / math.sqrt(config.d_model),
+            "copy": 0.8 / math.sqrt(config.d_model),
             "d_model": 1 / math.sqrt(config.d_model),
             "normal": 0.02,
             "torch": 1.0,
         }[config.init_mode]
     return torch.empty(shape).normal_(0, std, generator=generator)
+
+
+def _copying(kind: str, shape: tuple[int, ...]) -> Tensor:
+    """W_V or W_O that take each head's own slice of the stream, so that Σ_heads W_V W_O is the
+    identity where the heads' widths add up to d_model.
+    """
+    if kind == "W_O":  # (head, d_head, d_model)
+        return torch.eye(shape[0] * shape[1], shape[2]).reshape(shape)
+    heads, d_model, d_head = shape
+    return torch.eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
 
 
 class _Hooks(nn.Module):

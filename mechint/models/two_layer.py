@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import hermite
@@ -68,10 +70,20 @@ class TwoLayerConfig(Settings):
         ),
         low=1,
     )
+    ambient: int | None = setting(
+        None,
+        (
+            "dimension in which the neurons are drawn, where d counts reduced coordinates: the "
+            "directions first, then one per neuron; d itself when none"
+        ),
+        low=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         hermite.link(self.hermite)
+        if self.ambient is not None and not self.width < self.d <= self.ambient:
+            self.reject("ambient", f"at least d={self.d}, which is above width={self.width}")
         if self.neurons is None:
             object.__setattr__(self, "neurons", self.width)
         if self.neurons < self.width:  # type: ignore[operator]
@@ -101,9 +113,36 @@ def initialise(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
     """Neurons of norm `init_norm` in directions uniform on the sphere."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.zeros(config.neurons or config.width, config.d)
-    draws = torch.randn(config.width, config.d, generator=generator)
+    if config.ambient is None:
+        draws = torch.randn(config.width, config.d, generator=generator)
+    else:
+        draws = reduced_draws(config.width, config.d - config.width, config.ambient, generator)
     weight[: config.width] = config.init_norm * draws / draws.norm(dim=-1, keepdim=True)
     return {"W": weight}
+
+
+def reduced_draws(
+    width: int, n_directions: int, ambient: int, generator: torch.Generator
+) -> Float[Tensor, "neuron coordinate"]:
+    """Coordinates, in the span of `n_directions` fixed orthonormal directions and of the neurons,
+    of `width` neurons drawn N(0, 1) in `ambient` dimensions; coordinate = n_directions + width.
+
+    Overlaps with the directions are N(0, 1). The parts orthogonal to them have a Wishart Gram
+    matrix of ambient - n_directions degrees of freedom; its Cholesky factor, lower triangular, has
+    N(0, 1) below the diagonal and on it, in row i from 0, the root of a χ² of
+    ambient - n_directions - i degrees (Bartlett 1933). The rows of the factor are coordinates with
+    that Gram matrix. Descent on the population loss never leaves this span and depends on inner
+    products alone, so runs from these draws are those in the ambient space, in law.
+
+    >>> reduced_draws(3, 2, 1000, torch.Generator().manual_seed(0)).shape
+    torch.Size([3, 5])
+    """
+    overlaps = torch.randn(width, n_directions, generator=generator, dtype=torch.float64)
+    factor = torch.randn(width, width, generator=generator, dtype=torch.float64).tril(-1)
+    degrees = ambient - n_directions - torch.arange(width, dtype=torch.float64)
+    seed = int(torch.randint(2**31, (), generator=generator))
+    chi_square = torch.from_numpy(np.random.default_rng(seed).chisquare(degrees.numpy()))
+    return torch.cat([overlaps, factor + chi_square.sqrt().diag()], 1).float()
 
 
 def polar(weight: Tensor) -> tuple[Tensor, Tensor]:

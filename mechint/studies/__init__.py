@@ -4,18 +4,26 @@
     done = reproduce("composition", "smoke")
     done.claims, done.frame
 
-A study is one module: its claims with their criteria are constants at the top, written before the
-runs.
+A study is one package: runs, measures, claims with their criteria, figures. Claims are written
+before the runs.
 """
 
-from mechint.studies.core.runner import Reproduction, duration, find_study, in_words, reproduce
+from mechint.studies.core.claims import (
+    VERDICTS,
+    ClaimSpec,
+    Criterion,
+    Finding,
+    Part,
+    Replaced,
+    claim,
+)
+from mechint.studies.core.progress import estimate_seconds, in_words
+from mechint.studies.core.runner import Reproduction, find_study, reproduce
 from mechint.studies.core.study import (
     SIZES,
     Analysis,
-    Finding,
-    Planned,
+    PlannedRun,
     Runs,
-    Stated,
     Study,
     mean_and_spread,
     plan,
@@ -23,14 +31,19 @@ from mechint.studies.core.study import (
 
 __all__ = [
     "SIZES",
+    "VERDICTS",
     "Analysis",
+    "ClaimSpec",
+    "Criterion",
     "Finding",
-    "Planned",
+    "Part",
+    "PlannedRun",
+    "Replaced",
     "Reproduction",
     "Runs",
-    "Stated",
     "Study",
-    "duration",
+    "claim",
+    "estimate_seconds",
     "find_study",
     "in_words",
     "mean_and_spread",

@@ -19,7 +19,7 @@ from mechint.training.estimate import does_not_fit, model_bytes
 from mechint.training.optimizer import PER_MODEL_FIELDS
 from mechint.training.run import Spec
 
-INIT_FIELDS = ("init_mode", "initializer_range", "embed_std", "width")
+INIT_FIELDS = ("init_mode", "initializer_range", "embed_std", "width", "ambient")
 """Fields of a model's configuration that change its initial weights and not its shape."""
 
 TILE = {"cpu": 1 << 28, "cuda": 1 << 34}

@@ -4,8 +4,8 @@ against brute force.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from mechint.models.linear_bottleneck import measures
 from mechint.studies import Runs, find_study, plan
-from mechint.studies.capacity.language import left_out_r2
+from mechint.studies.capacity import claims_loss
+from mechint.studies.capacity.language_measures import Measures, left_out_r2
 from mechint.studies.capacity.measures import kept, share_as_predicted
+from mechint.studies.capacity.runs import BUDGETS
 from mechint.training import Run
+from tests.studies.planted_outcomes import judge
 
-capacity = importlib.import_module("mechint.studies.capacity.regressions")
 TASK = {"n": 16, "n_tasks": 4, "rank": 4, "alpha": 1.0, "beta": 0.7}
 WIDTHS = (1, 2, 3, 5, 7, 9, 11, 13, 15, 16)
 
@@ -52,16 +54,22 @@ def planted(width: int, order: Callable[[Run], torch.Tensor]) -> Run:
 
 
 def runs_of(
-    order: Callable[[Run], torch.Tensor], arms: tuple[str, ...] = ("phase", "staircase")
+    order: Callable[[Run], torch.Tensor],
+    arms: tuple[str, ...] = ("phase", "staircase", "complexity"),
+    seeds: int = 3,
 ) -> Runs:
-    names = {f"{arm}-{width}": planted(width, order) for arm in arms for width in WIDTHS}
-    return Runs(
-        names,
-        {
-            name: {"arm": name.split("-")[0], "width": run.spec.model.width, "seed": 0}
-            for name, run in names.items()
-        },
-    )
+    made, labels = {}, {}
+    for arm in arms:
+        for width in WIDTHS:
+            for seed in range(seeds):
+                name = f"{arm}-{width}-{seed}"
+                made[name] = planted(width, order)
+                labels[name] = {"arm": arm, "width": width, "seed": seed}
+    return Runs(made, labels)
+
+
+def verdict(letter: str, runs: Runs) -> str:
+    return judge("capacity", letter, Measures(runs)).verdict
 
 
 def utilities(run: Run) -> torch.Tensor:
@@ -76,27 +84,13 @@ def rarest_first(run: Run) -> torch.Tensor:
     return -run.spec.task.utilities
 
 
-def test_order_of_utility_is_told_from_the_others() -> None:
-    right = capacity._order(runs_of(utilities))
-    assert right.values["shares"]["utility"] == 1.0
-    assert right.holds == (
-        max(right.values["shares"][name] for name in ("frequency", "spectrum")) < 0.8
-    )
-    wrong = capacity._order(runs_of(frequencies))
-    assert not wrong.holds
-    assert wrong.values["shares"]["frequency"] == 1.0
-
-
-def test_critical_widths_and_threshold() -> None:
-    assert capacity._critical(runs_of(utilities)).values["shares"] == {
-        "phase": 1.0,
-        "staircase": 1.0,
-    }
-    assert not capacity._critical(runs_of(frequencies)).holds
-    assert capacity._residuals(runs_of(utilities)).holds
-    early = capacity._residuals(runs_of(rarest_first))
-    assert not early.holds
-    assert early.values["above the threshold"] > 0
+@pytest.mark.parametrize("letter", ["a", "b", "c", "f"])
+def test_planted_features(letter: str) -> None:
+    """Encoders that hold the features of largest utility, those of another order, and too few."""
+    wrong = rarest_first if letter == "c" else frequencies
+    assert verdict(letter, runs_of(utilities)) == "reproduced"
+    assert verdict(letter, runs_of(wrong)) == "not reproduced"
+    assert verdict(letter, runs_of(utilities, seeds=2)) == "underpowered"
 
 
 @given(st.integers(0, 32), st.floats(0.1, 2), st.floats(0.1, 2))
@@ -129,22 +123,193 @@ def test_left_out_r2_is_that_of_fits_without_the_example(seed: int) -> None:
     )
 
 
-def test_retention_compares_widths_and_gaps() -> None:
-    def runs(table: dict[tuple[int, int], float]) -> Runs:
-        made, labels = {}, {}
-        for (gap, width), features in table.items():
+def retention(table: dict[tuple[int, int], float], seeds: int = 3) -> Runs:
+    """(gap, width) → features of the rarest task held."""
+    made, labels = {}, {}
+    for (gap, width), features in table.items():
+        for seed in range(seeds):
             run = planted(width, utilities)
-            run.metrics[0]["test.features.3"] = features
-            made[f"{gap}-{width}"], labels[f"{gap}-{width}"] = (
-                run,
-                {"arm": "retention", "gap": gap, "width": width, "seed": 0},
-            )
-        return Runs(made, labels)
+            run.metrics[0]["test.features.3"] = features + 0.01 * seed
+            name = f"{gap}-{width}-{seed}"
+            made[name] = run
+            labels[name] = {"arm": "retention", "gap": gap, "width": width, "seed": seed}
+    return Runs(made, labels)
 
-    decays = {(1, 9): 2.0, (1, 13): 4.0, (16, 9): 0.0, (16, 13): 3.0, (64, 9): 0.0, (64, 13): 2.0}
-    assert capacity._retained(runs(decays)).holds
-    assert not capacity._retained(runs({key: 2.0 for key in decays})).holds
-    assert not capacity._retained(runs({**decays, (64, 9): 3.0})).holds
+
+DECAYS = {(1, 9): 2.0, (1, 13): 4.0, (16, 9): 0.0, (16, 13): 3.0, (64, 9): 0.0, (64, 13): 2.0}
+
+
+def test_retention_compares_widths_and_gaps() -> None:
+    assert verdict("d", retention(DECAYS)) == "reproduced"
+    assert verdict("d", retention(dict.fromkeys(DECAYS, 2.0))) == "not reproduced"
+    assert verdict("d", retention({**DECAYS, (64, 9): 3.0})) == "not reproduced"
+    assert verdict("d", retention(DECAYS, seeds=2)) == "underpowered"
+
+
+def data(longer: float, seeds: int = 3) -> Runs:
+    """Loss 2 and 1 at widths 8 and 16, `longer` at width 8 with ten times the data."""
+    losses = {(1, 8): 2.0, (1, 16): 1.0, (10, 8): longer, (10, 16): 0.9}
+    made, labels = {}, {}
+    for (factor, width), loss in losses.items():
+        for seed in range(seeds):
+            name, run = f"{factor}-{width}-{seed}", planted(5, utilities)
+            run.metrics[0]["test.loss"] = loss
+            made[name] = run
+            labels[name] = {"arm": "data", "factor": factor, "width": width, "seed": seed}
+    return Runs(made, labels)
+
+
+def test_ten_times_the_data() -> None:
+    assert verdict("e", data(1.9)) == "reproduced"
+    assert verdict("e", data(0.8)) == "not reproduced"
+    assert verdict("e", data(1.9, seeds=2)) == "underpowered"
+
+
+# --- language models, whose measures are given ----------------------------------------------------
+class Given(Measures):
+    """Language models of two widths and frequencies; each measure is a function of both."""
+
+    def __init__(self, seeds: int, **measures: Callable[[int, float], Any]) -> None:
+        labels, runs = {}, {}
+        for width in (8, 32):
+            for frequency in (0.12, 0.03):
+                for seed in range(seeds):
+                    name = f"{width}-{frequency}-{seed}"
+                    labels[name] = {
+                        "arm": "language",
+                        "width": width,
+                        "frequency": frequency,
+                        "gap": 1,
+                        "seed": seed,
+                    }
+                    runs[name] = planted(5, utilities)
+        super().__init__(Runs(runs, labels))
+        for measure, of in measures.items():
+            setattr(self, measure, self._of(of))
+
+    def _of(self, of: Callable[[int, float], Any]) -> Callable[..., Any]:
+        def measure(name: str, *_: str) -> Any:
+            own = self.runs.labels[name]
+            value, jitter = of(own["width"], own["frequency"]), 0.002 * own["seed"]
+            return value + jitter if isinstance(value, float) else value
+
+        return measure
+
+
+def accurate(narrow_rare: float, wide: float = 0.95) -> Callable[[int, float], float]:
+    return lambda width, frequency: narrow_rare if (width, frequency) == (8, 0.03) else wide
+
+
+@pytest.mark.parametrize(
+    ("measure", "seeds", "expected"),
+    [
+        (accurate(0.6), 4, "reproduced"),
+        (accurate(0.94), 4, "not reproduced"),
+        (accurate(0.5, 0.6), 4, "underpowered"),  # the control: nothing is learned where frequent
+        (accurate(0.6), 2, "underpowered"),
+    ],
+)
+def test_rarer_tasks(measure: Callable[[int, float], float], seeds: int, expected: str) -> None:
+    assert judge("capacity", "g", Given(seeds, accuracy=measure)).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "seeds", "expected"),
+    [
+        (-0.5, 0.8, 4, "reproduced"),
+        (0.8, 0.8, 4, "not reproduced"),
+        (-0.9, -0.5, 4, "underpowered"),
+        (-0.5, 0.8, 2, "underpowered"),
+    ],
+)
+def test_features_of_the_order(narrow: float, wide: float, seeds: int, expected: str) -> None:
+    study = Given(seeds, order_r2=lambda width, frequency: narrow if width == 8 else wide)
+    study.site = lambda operand: "hook_embed"  # type: ignore[method-assign]
+    assert judge("capacity", "h", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "signed", "seeds", "expected"),
+    [
+        (3.3, 1.1, 0.3, 4, "reproduced"),
+        (1.1, 3.3, 0.3, 4, "not reproduced"),
+        (3.3, 1.1, -0.3, 4, "not reproduced"),
+        (3.3, 1.1, 0.3, 2, "underpowered"),
+    ],
+)
+def test_interference(narrow: float, wide: float, signed: float, seeds: int, expected: str) -> None:
+    def cosines(width: int, frequency: float) -> dict[str, float]:
+        return {"background": narrow if width == 8 else wide, "signed": signed}
+
+    assert judge("capacity", "i", Given(seeds, cosines=cosines)).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("iia", "swap", "models", "expected"),
+    [
+        (0.97, 0.99, 4, "reproduced"),
+        (0.6, 0.99, 4, "not reproduced"),
+        (0.6, 0.51, 4, "underpowered"),  # the control: not even the whole activation does it
+        (0.97, 0.99, 2, "underpowered"),
+    ],
+)
+def test_alignment(iia: float, swap: float, models: int, expected: str) -> None:
+    found = {"iia": iia, "full swap": swap, "p": 0.01, "hook": "blocks.0.hook_resid_pre"}
+    study = Given(4, interchange=lambda width, frequency: found)
+    study.learned = lambda: list(study.runs)[:models]  # type: ignore[method-assign]
+    assert judge("capacity", "j", study).verdict == expected
+
+
+def curves(
+    accuracy: Callable[[int, float], float], step: Callable[[int], int], seeds: int
+) -> Given:
+    """Language models with equal losses, an accuracy there, and the step at which they learn."""
+    study = Given(seeds)
+    for name, labels in study.runs.labels.items():
+        value = accuracy(labels["width"], labels["frequency"]) + 0.002 * labels["seed"]
+        study.runs[name].metrics = [
+            {"step": 10, "test.loss": 1.0, "test.greedy.accuracy.task": value},
+            {
+                "step": step(labels["width"]) + labels["seed"],
+                "test.loss": 0.5 if labels["width"] == 32 else 1.0,
+                "test.greedy.accuracy.task": 0.95,
+            },
+        ]
+    return study
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "seeds", "expected"),
+    [
+        (lambda width, frequency: 0.8 if frequency > 0.1 or width == 32 else 0.5, 4, "reproduced"),
+        (lambda width, frequency: 0.8, 4, "not reproduced"),
+        (lambda width, frequency: 0.8 if width == 32 else 0.5, 4, "not reproduced"),
+        (
+            lambda width, frequency: 0.8 if frequency > 0.1 or width == 32 else 0.5,
+            2,
+            "underpowered",
+        ),
+    ],
+)
+def test_equal_loss(accuracy: Callable[[int, float], float], seeds: int, expected: str) -> None:
+    study = curves(accuracy, lambda width: 20, seeds)
+    assert judge("capacity", "k", study, "full").verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "seeds", "expected"),
+    [
+        ({8: 4000, 32: 200}, 4, "reproduced"),
+        ({8: 200, 32: 4000}, 4, "not reproduced"),
+        ({8: 4000, 32: 200}, 2, "underpowered"),
+    ],
+)
+def test_compute(
+    steps: dict[int, int], seeds: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = curves(lambda width, frequency: 0.5, steps.__getitem__, seeds)
+    monkeypatch.setattr(claims_loss, "compute_to_learn", lambda run: 6.0 * run.metrics[-1]["step"])
+    assert judge("capacity", "l", study, "full").verdict == expected
 
 
 @pytest.mark.parametrize("size", ["smoke", "laptop", "full"])
@@ -156,5 +321,5 @@ def test_arms_train_as_one_ensemble(size: str) -> None:
     for arm in ("phase", "staircase", "complexity"):
         assert len({shape_of(one.spec) for one in planned if one.labels["arm"] == arm}) == 1
     assert {one.labels["width"] for one in planned if one.labels["arm"] == "phase"} >= {
-        min(capacity.BUDGETS[size].widths)
+        min(BUDGETS[size].widths)
     }

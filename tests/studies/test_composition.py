@@ -5,15 +5,18 @@ brute force.
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mechint.planted import composition as planted
-from mechint.studies import Runs, plan
+from mechint.studies import PlannedRun, plan
+from mechint.studies.composition.measures import Measures
 from mechint.training import Run
+from tests.studies.planted_outcomes import judge, outcomes, runs_of
 
-composition = importlib.import_module("mechint.studies.composition.runs")
+composition = importlib.import_module("mechint.studies.composition.measures")
 
 
 class Planted(Run):
@@ -49,8 +52,8 @@ def test_looking_at_all_but_the_target_is_told_from_looking_at_it(
     assert composition.complement_share(run) == 0.0
     made = run.subject()
     followed = made.activation("blocks.0.attn.hook_pattern")
-    monkeypatch.setattr(made, "activation", lambda name: 1 - followed)
-    monkeypatch.setattr(run, "subject", lambda **options: made)
+    inverted = SimpleNamespace(data=made.data, activation=lambda name: 1 - followed)
+    monkeypatch.setattr(run, "subject", lambda **options: inverted)
     assert composition.complement_share(run) == 1.0
 
 
@@ -70,18 +73,22 @@ def test_targets_by_brute_force(run: Run, layer: int) -> None:
                 assert row[i * 3 + j] == (i * 3 + hidden[i][j] if layer == 1 else doubled)
 
 
-def learned(arm: str, steps: dict[int, int], last: int = 100) -> Run:
+def learned(
+    arm: str, steps: dict[int, int], seed: int = 0, last: int = 100
+) -> tuple[PlannedRun, Run]:
     """A run whose hops jump to accuracy 1 at the given steps (0: never)."""
     hops = tuple(steps)
-    run = Run(
-        plan(
-            arm,
-            "composition",
-            {"n": 3, "k": 4, "hops": hops},
-            {"d_model": 8, "n_heads": 1, "n_layers": 3},
-            {"steps": last},
-        ).spec
+    planned = plan(
+        arm,
+        "composition",
+        {"n": 3, "k": 4, "hops": hops},
+        {"d_model": 8, "n_heads": 1, "n_layers": 3},
+        {"steps": last},
+        seed=seed,
+        arm=arm,
+        readout="last",
     )
+    run = Run(planned.spec)
     names = ["test.accuracy"] if len(hops) == 1 else [f"test.accuracy.{hop}-hop" for hop in hops]
     for step in range(0, last + 1, 10):
         run.metrics.append(
@@ -94,34 +101,111 @@ def learned(arm: str, steps: dict[int, int], last: int = 100) -> Run:
             }
         )
     run.step, run.status = last, "finished"
-    return run
+    return planned, run
 
 
-def runs_of(**arms: Run) -> Runs:
-    return Runs(arms, {name: {"arm": name.replace("_", "-"), "seed": 0} for name in arms})
+IN_ORDER, STUCK, REVERSED = {1: 10, 2: 20, 4: 40}, {1: 10, 2: 20, 4: 0}, {1: 10, 2: 50, 4: 40}
 
 
-def test_mixture_must_be_learned_from_easy_to_hard() -> None:
-    last = learned("mixture-last", {1: 10, 2: 20, 4: 0})
-    assert composition._mixture(
-        runs_of(mixture=learned("mixture", {1: 10, 2: 20, 4: 40}), mixture_last=last), 4
-    ).holds
-    assert not composition._mixture(
-        runs_of(mixture=learned("mixture", {1: 10, 2: 50, 4: 40}), mixture_last=last), 4
-    ).holds
-    lost = composition._mixture(runs_of(mixture=last, mixture_last=last), 4)
-    assert not lost.holds
-    assert lost.ours == (
-        "0 of 1 runs learned every hop; 1-hop at step 10, 2-hop at step 20, 4-hop never (medians)."
-    )
+def study(**arms: list[dict[int, int]]) -> Measures:
+    """Arms by name (underscores for hyphens), one run per entry."""
+    made = [
+        learned(arm.replace("_", "-"), steps, seed)
+        for arm, runs in arms.items()
+        for seed, steps in enumerate(runs)
+    ]
+    return Measures(runs_of(made), 4)
 
 
-def test_direct_training_must_have_had_time_and_stay_at_chance() -> None:
-    mixture = learned("mixture", {1: 10, 2: 20, 4: 40})
-    assert composition._direct(runs_of(mixture=mixture, direct=learned("direct", {4: 0})), 4).holds
-    assert not composition._direct(
-        runs_of(mixture=mixture, direct=learned("direct", {4: 90})), 4
-    ).holds
-    assert not composition._direct(
-        runs_of(mixture=mixture, direct=learned("direct", {4: 0}, last=50)), 4
-    ).holds
+@pytest.mark.parametrize(
+    ("direct", "mixture", "verdict"),
+    [
+        ([{4: 0}] * 6, [IN_ORDER] * 6, "reproduced"),
+        ([{4: 90}] + [{4: 0}] * 5, [IN_ORDER] * 6, "not reproduced"),
+        ([{4: 0}] * 6, [IN_ORDER] + [STUCK] * 5, "underpowered"),  # one of six: no difference yet
+        (
+            [{4: 0}] * 6,
+            [STUCK] * 6,
+            "underpowered",
+        ),  # the control: nothing learns with this readout
+        ([{4: 0}] * 2, [IN_ORDER] * 2, "underpowered"),
+    ],
+)
+def test_direct_training(direct: list, mixture: list, verdict: str) -> None:
+    measures = study(direct=direct, mixture_last=mixture)
+    assert judge("composition", "a", measures).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("staged", "last", "verdict"),
+    [
+        ([IN_ORDER] * 5, [IN_ORDER] * 6, "reproduced"),
+        ([IN_ORDER] * 4 + [REVERSED], [IN_ORDER] * 6, "not reproduced"),
+        ([IN_ORDER] * 5, [STUCK] * 8, "not reproduced"),
+        ([IN_ORDER] * 5, [IN_ORDER] * 3 + [STUCK] * 3, "underpowered"),
+        ([IN_ORDER] * 2, [IN_ORDER] * 2, "underpowered"),
+    ],
+)
+def test_mixture_is_learned_from_easy_to_hard(staged: list, last: list, verdict: str) -> None:
+    measures = study(mixture=staged, mixture_last=last)
+    assert judge("composition", "b", measures).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("staged", "last", "verdict"),
+    [
+        ([IN_ORDER] * 5, [IN_ORDER] * 6, "reproduced"),
+        ([IN_ORDER] * 5, [STUCK] * 8, "not reproduced"),
+        ([IN_ORDER] * 5, [IN_ORDER] * 2, "underpowered"),
+    ],
+)
+def test_curriculum(staged: list, last: list, verdict: str) -> None:
+    measures = study(curriculum=staged, curriculum_last=last)
+    assert judge("composition", "c", measures).verdict == verdict
+
+
+def patterned(
+    monkeypatch: pytest.MonkeyPatch,
+    first: float,
+    avoided: float,
+    copied: float,
+    later: float,
+    n: int,
+) -> Measures:
+    """Runs that learned, with these shares of queries on the target."""
+    arms = {"attention_only": first, "attention_only_copy": copied, "mixture": 0.3}
+    measures = study(**{arm: [IN_ORDER] * n for arm in arms})
+    share = {arm.replace("_", "-"): value for arm, value in arms.items()}
+
+    def pattern(name: str, layer: int) -> tuple[float, float]:
+        value = share[name.rpartition("-")[0]] if layer == 1 else later
+        return value + 0.001 * int(name[-1]), 0.5
+
+    monkeypatch.setattr(measures, "pattern", pattern)
+    monkeypatch.setattr(measures, "avoided", lambda name: avoided)
+    return measures
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict", "missed"),
+    [
+        ((0.98, 0.0, 0.98, 0.9, 4), "reproduced", ""),
+        ((0.02, 0.97, 0.98, 0.9, 4), "reproduced", ""),  # the mirror image of looking
+        ((0.02, 0.97, 0.02, 0.9, 4), "not reproduced", "attention-only-copy, layer 1"),
+        ((0.6, 0.3, 0.98, 0.9, 4), "not reproduced", "attention-only, layer 1"),
+        ((0.98, 0.0, 0.98, 0.2, 4), "not reproduced", "mixture, layer 3"),
+        ((0.98, 0.0, 0.98, 0.9, 2), "underpowered", ""),
+    ],
+)
+def test_attention_patterns(
+    shares: tuple, verdict: str, missed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = judge("composition", "d", patterned(monkeypatch, *shares))
+    assert claim.verdict == verdict
+    assert not missed or outcomes(claim)[missed] == "missed"
+
+
+def test_runs_that_did_not_learn_are_not_judged_by_their_attention() -> None:
+    arms = {"attention_only": [STUCK], "attention_only_copy": [STUCK], "mixture": [IN_ORDER]}
+    claim = judge("composition", "d", study(**arms))
+    assert claim.verdict == "not tested at this size" and "learned every hop" in claim.note

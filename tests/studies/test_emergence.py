@@ -1,38 +1,45 @@
-"""Emergence: the measures find what is planted in made-up curves, and refuse curves without it."""
+"""Emergence: reduced coordinates against direct runs, and the verdicts on made-up curves in which
+an exponent is planted, another one is, or too few seeds are.
+"""
 
 from __future__ import annotations
-
-import dataclasses
-import importlib
 
 import numpy as np
 import pytest
 import torch
 
-from mechint.studies import Runs, find_study, plan
-from mechint.training import Run
+from mechint.claim import Claim
+from mechint.models.two_layer import reduced_draws
+from mechint.studies import PlannedRun, Runs, find_study, plan
+from mechint.studies.emergence import measures as measured
+from mechint.training import Run, train_many
+from tests.studies.planted_outcomes import judge, outcomes, runs_of
 
-emergence = importlib.import_module("mechint.studies.emergence.runs")
-measured = importlib.import_module("mechint.studies.emergence.measures")
+BETAS = (0.75, 1.0, 1.5)
 
 
 def made_up(
-    beta: float, exponent: float, seed: int = 0, scale: float = 20.0, sharpness: float = 12.0
-) -> Run:
+    beta: float, exponent: float, seed: int = 0, sharpness: float = 12.0, scale: float = 20.0
+) -> tuple[PlannedRun, Run]:
     """A run whose directions emerge at scale · p^exponent, as logistic curves, and whose loss is
     what they leave.
     """
-    task = {"d": 64, "n_directions": 40, "beta": beta}
     steps = int(4 * scale * 40**exponent)
-    model, train = (
+    planned = plan(
+        f"mixture-beta{beta:g}",
+        "single-index",
+        {"d": 64, "n_directions": 40, "beta": beta},
         {"width": 120, "init_norm": 1e-3},
         {"steps": steps, "batch_size": None, "lr": 0.2, "evaluate_every": max(1, steps // 2000)},
+        seed=seed,
+        arm="mixture",
+        beta=beta,
     )
-    run = Run(plan("x", "single-index", task, model, train, seed=seed).spec)
+    run = Run(planned.spec)
     at = np.arange(0, steps + 1, run.spec.train.evaluate_every)
-    times = scale * np.arange(1, 41) ** exponent
+    times = scale * np.arange(1, 41) ** exponent * (1 + 0.003 * seed)
     aligned = 1 / (1 + np.exp(-sharpness * (at[:, None] / times - 1)))
-    losses = ((1 - aligned) ** 2) @ run.spec.task.amplitudes.square().numpy()
+    losses = ((1 - aligned) ** 2) @ run.spec.task.amplitudes.square().numpy()  # type: ignore[attr-defined]
     run.metrics = [
         {
             "step": int(step),
@@ -42,66 +49,183 @@ def made_up(
         for step, loss, row in zip(at, losses, aligned, strict=True)
     ]
     run.status = "finished"
-    return run
+    return planned, run
 
 
-def runs_of(*runs: Run) -> Runs:
-    labels = {
-        str(i): {"arm": "mixture", "beta": run.spec.task.beta, "seed": i}
-        for i, run in enumerate(runs)
-    }
-    return Runs({str(i): run for i, run in enumerate(runs)}, labels)
+def mixtures(shift: float = 0.0, seeds: int = 3, **how: float) -> Runs:
+    return runs_of(
+        made_up(beta, beta + shift, seed, **how) for beta in BETAS for seed in range(seeds)
+    )
 
 
-def test_planted_exponent_is_found_and_another_one_is_not_taken_for_it() -> None:
-    right = emergence._times(runs_of(made_up(1.0, 1.0), made_up(1.0, 1.0, seed=1)))
-    assert right.holds
-    assert right.values["exponents"][1.0] == pytest.approx([1.0, 1.0], abs=0.01)
-    wrong = emergence._times(runs_of(made_up(1.0, 1.3)))
-    assert not wrong.holds
-    assert wrong.values["exponents"][1.0] == pytest.approx([1.3], abs=0.01)
+def verdict(letter: str, runs: Runs) -> Claim:
+    return judge("emergence", letter, runs)
+
+
+def test_planted_exponent_of_the_times() -> None:
+    right = verdict("a", mixtures())
+    assert right.verdict == "reproduced" and right.n == 3
+    assert right.values["exponents"][1.0] == pytest.approx([1.0] * 3, abs=0.01)
+    wrong = verdict("a", mixtures(0.3))
+    assert wrong.verdict == "not reproduced"
+    assert wrong.values["exponents"][1.0] == pytest.approx([1.3] * 3, abs=0.01)
+    assert verdict("a", mixtures(seeds=2)).verdict == "underpowered"
 
 
 def test_gradual_rise_is_not_sharp() -> None:
-    assert not emergence._times(runs_of(made_up(1.0, 1.0, sharpness=2.5))).holds
+    claim = verdict("a", mixtures(sharpness=2.5))
+    assert claim.verdict == "not reproduced" and outcomes(claim)["sharp"] == "missed"
 
 
-def test_loss_is_the_sum_of_the_transitions() -> None:
-    run = made_up(1.0, 1.0)
-    assert emergence._additive(runs_of(run)).holds
-    for row in run.metrics:
-        row["test.loss"] *= 2
-    assert not emergence._additive(runs_of(run)).holds
+def test_directions_never_learned_are_counted() -> None:
+    runs = mixtures()
+    for row in runs["mixture-beta1-0"].metrics:
+        row["test.alignment.5"] = 0.0
+    claim = verdict("a", runs)
+    assert claim.values["lost"][1.0] == [1, 0, 0]
+    for name in runs:
+        for row in runs[name].metrics:
+            row |= {f"test.alignment.{p}": 0.0 for p in range(3, 38, 4)}
+    assert verdict("a", runs).verdict == "underpowered"  # the control: too many are censored
+
+
+def test_planted_slope_of_the_loss() -> None:
+    right = verdict("b", mixtures())
+    assert right.verdict == "reproduced", right.parts
+    assert verdict("b", mixtures(0.4)).verdict == "not reproduced"
+    assert verdict("b", mixtures(seeds=2)).verdict == "underpowered"
+
+
+def floors(excess: float = 0.0, seeds: int = 4, falling: bool = False) -> Runs:
+    """Students whose last loss follows m^(1 - 2β + excess)."""
+    made = []
+    for beta in BETAS:
+        for width in (16, 32, 64):
+            for seed in range(seeds):
+                planned = plan(
+                    f"floor-{beta}-{width}",
+                    "single-index",
+                    {"d": 256, "n_directions": 192, "beta": beta},
+                    {"width": width, "neurons": 64},
+                    {"steps": 10, "batch_size": None},
+                    seed=seed,
+                    arm="floor",
+                    beta=beta,
+                    width=width,
+                )
+                tail = planned.spec.task.tail  # type: ignore[attr-defined]
+                last = 3 * width ** (1 - 2 * beta + excess) * (1 + 0.01 * seed)
+                losses = [2.0] * 8 + [last * (1.5 if falling else 1.0)] * 2 + [last]
+                rows = [{"step": i, "test.loss": loss - tail} for i, loss in enumerate(losses)]
+                made.append((planned, Run(planned.spec, rows, "finished")))
+    return runs_of(made)
+
+
+def test_planted_width_floor() -> None:
+    assert verdict("c", floors()).verdict == "reproduced"
+    assert verdict("c", floors(0.5)).verdict == "not reproduced"
+    assert verdict("c", floors(seeds=2)).verdict == "underpowered"
+    assert verdict("c", floors(falling=True)).verdict == "underpowered"  # it still falls
+
+
+def test_loss_is_the_sum_of_the_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = mixtures()
+    times = 20.0 * np.arange(1, 41)[None] ** np.array([[0.75], [1.0], [1.5]])
+    monkeypatch.setattr(measured, "predicted", lambda run: times[BETAS.index(run.spec.task.beta)])
+    assert verdict("d", runs).verdict == "reproduced"
+    assert verdict("d", mixtures(seeds=2)).verdict == "underpowered"
+    for name in runs:
+        for row in runs[name].metrics:
+            row["test.loss"] *= 2
+    assert verdict("d", runs).verdict == "not reproduced"
+
+
+def searches(exponents: dict[int, float], seeds: int = 16, spread: float = 0.05) -> Runs:
+    """Single directions found after d^exponent steps and the growth."""
+    made = []
+    for k, exponent in exponents.items():
+        for d in (256, 1024, 4096):
+            for seed in range(seeds):
+                planned = plan(
+                    f"search-{k}-{d}",
+                    "single-index",
+                    {"d": 9, "n_directions": 1, "hermite": (0.0,) * k + (1.0,)},
+                    {"width": 8, "init_norm": 1e-2, "ambient": d},
+                    {"steps": 10, "batch_size": None, "lr": 0.1},
+                    seed=seed,
+                    arm="search",
+                    k=k,
+                    d=d,
+                )
+                noise = 1 + spread * np.sin(seed + d)
+                at = 2 * d**exponent * noise + np.log(np.sqrt(0.5) / 1e-2) / 0.4
+                rows = [
+                    {"step": 0, "test.alignment.0": 0.0},
+                    {"step": 2 * at, "test.alignment.0": 1.0},
+                ]
+                made.append((planned, Run(planned.spec, rows, "finished")))
+    return runs_of(made)
+
+
+def test_planted_search_time() -> None:
+    right = {2: 0.15, 3: 0.5, 4: 1.0}
+    assert verdict("e", searches(right)).verdict == "reproduced"
+    assert verdict("e", searches({**right, 4: 0.5})).verdict == "not reproduced"
+    assert verdict("e", searches({**right, 2: 0.5})).verdict == "not reproduced"
+    assert verdict("e", searches(right, seeds=2)).verdict == "underpowered"
 
 
 def test_loss_slope_needs_the_tail() -> None:
-    found = emergence._slopes(runs_of(made_up(0.75, 0.75)))
-    assert found.values["exponents"][0.75][0] == pytest.approx(-2 / 3, abs=0.06)
-    assert found.values["without the tail"][0.75][0] < found.values["exponents"][0.75][0] - 0.05
+    _, run = made_up(0.75, 0.75)
+    with_tail = measured.loss_exponent(run)
+    assert with_tail == pytest.approx(-2 / 3, abs=0.06)
+    assert measured.loss_exponent(run, tail=False) < with_tail - 0.05
 
 
-def test_fitted_directions_follow_from_the_prediction_and_not_from_the_run() -> None:
-    run = made_up(1.0, 1.0)
-    expected = (
-        run.spec.task.emergence_times(run.spec.train.lr, 1e-3, 120) * measured.SAFETY
-        <= run.spec.train.steps
-    )
-    assert measured.fitted(run).tolist() == list(range(1, int(torch.count_nonzero(expected))))
-    for row in run.metrics:
-        row["test.alignment.5"] = 0.0
-    assert not emergence._times(runs_of(run)).holds  # a fitted direction that was never learned
+def test_reduced_draws_have_the_inner_products_of_direct_ones() -> None:
+    """First two moments of overlaps and Gram matrix, 4,000 draws of 3 neurons in 20 dimensions."""
+    n, width, n_directions, ambient = 4000, 3, 2, 20
+    generator = torch.Generator().manual_seed(0)
+    reduced = torch.stack(
+        [reduced_draws(width, n_directions, ambient, generator) for _ in range(n)]
+    ).double()
+    direct = torch.randn(n, width, ambient, generator=generator, dtype=torch.float64)
+    for draws in (reduced, direct):
+        gram = draws @ draws.mT  # (draw, neuron, neuron)
+        squares = gram.diagonal(dim1=1, dim2=2)
+        assert squares.mean(0) == pytest.approx(np.full(3, ambient), rel=0.02)
+        assert squares.var(0) == pytest.approx(np.full(3, 2 * ambient), rel=0.12)
+        assert gram[:, 0, 1].mean() == pytest.approx(0.0, abs=0.25)
+        assert gram[:, 0, 1].var() == pytest.approx(ambient, rel=0.12)
+        overlap = draws[..., :n_directions]
+        assert overlap.std((0, 1)) == pytest.approx(np.ones(n_directions), rel=0.05)
+
+
+def test_reduced_runs_are_direct_runs_in_law() -> None:
+    """Median emergence times over 40 seeds, d = 32 against P + m = 10 coordinates."""
+    train = {"steps": 240, "batch_size": None, "lr": 0.1, "evaluate_every": 4}
+    model = {"width": 7, "init_norm": 0.02}
+
+    def times(d: int, first: int, **more: int) -> np.ndarray:
+        planned = [
+            plan("x", "single-index", {"d": d, "n_directions": 3}, {**model, **more}, train, seed=s)
+            for s in range(first, first + 40)
+        ]
+        runs = train_many([one.spec for one in planned])
+        found = np.stack([measured.emergence(run) for run in runs])
+        return np.median(np.nan_to_num(found, nan=240.0), axis=0)
+
+    direct, reduced = times(32, 0), times(10, 100, ambient=32)
+    assert reduced == pytest.approx(direct, rel=0.25)
 
 
 def test_sizes_are_whole() -> None:
     study = find_study("emergence")
-    for size in ("smoke", "laptop", "full"):
+    for size in ("smoke", "laptop"):
         planned = study.runs(size)
         assert len({one.name for one in planned}) == len(planned)
-        longest = [one for one in planned if one.labels["arm"] == "mixture"]
-        assert all(len(measured.fitted(Run(one.spec))) >= 3 for one in longest)
-    widths = {
-        dataclasses.replace(one.spec.model, width=1)
-        for one in study.runs("laptop")
-        if one.labels["arm"] == "floor"
-    }
-    assert len(widths) == 1  # all widths train as one ensemble
+        assert min(one.spec.train.seed for one in planned) >= 1000
+        first = {one.labels["beta"]: one for one in planned if one.labels["arm"] == "mixture"}
+        for one in first.values():
+            inside = measured.fitted(Run(one.spec))
+            assert len(inside) >= (3 if size == "smoke" else 28)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from mechint.registry import STUDIES
-from mechint.studies import Planned, find_study
+from mechint.studies import PlannedRun, find_study
 from mechint.training import train_many
 
 
-def one_of_each_kind(planned: list[Planned]) -> list[Planned]:
+def one_of_each_kind(planned: list[PlannedRun]) -> list[PlannedRun]:
     """The first run of every architecture, task and kind of training."""
-    kinds: dict[str, Planned] = {}
+    kinds: dict[str, PlannedRun] = {}
     for one in planned:
         described = one.spec.to_dict()
         described["train"] = {
@@ -37,7 +37,7 @@ def one_of_each_kind(planned: list[Planned]) -> list[Planned]:
 def test_full_takes_its_first_steps(name: str) -> None:
     planned = find_study(name).runs("full")
     assert len({one.name for one in planned}) == len(planned)
-    widest: dict[str, Planned] = {}
+    widest: dict[str, PlannedRun] = {}
     for one in one_of_each_kind(
         planned
     ):  # of every arm the largest model: the others differ in width alone

@@ -1,24 +1,33 @@
-"""The remainders study: the whole path at size smoke, its arms at full, and its judgements on runs
-whose outcome was written by hand.
+"""The remainders study: the whole path at size smoke, its arms at every size, and the verdicts on
+runs whose outcome was written by hand.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from mechint.results import Claim
-from mechint.studies import Analysis, Planned, Runs, find_study, reproduce
-from mechint.studies.remainders.measures import Measures
-from mechint.studies.remainders.runs import EASY, GENERALISED, STATED
+from mechint.claim import Claim
+from mechint.studies import PlannedRun, find_study, reproduce
+from mechint.studies.remainders.measures import (
+    Measures,
+    active_over_time,
+    active_within,
+    neuron_power,
+)
+from mechint.studies.remainders.runs import ALL, arm_runs
 from mechint.training import Run, train_many
+from tests.studies.planted_outcomes import judge, outcomes, runs_of
 
 LETTERS = list("abcdefghi")
+UNTESTED = "not tested at this size"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +41,7 @@ def test_smoke_makes_every_claim_and_figure_and_judges_none(
 ) -> None:
     place, claims = smoke
     assert [claim.letter for claim in claims] == LETTERS
-    assert {claim.verdict for claim in claims} == {"not tested"}
+    assert {claim.verdict for claim in claims} == {UNTESTED}
     assert all(claim.criterion and claim.reason and claim.paper for claim in claims)
     page = json.loads((place / "page.json").read_text(encoding="utf-8"))
     sections = {section["title"]: section for section in page["sections"]}
@@ -42,28 +51,23 @@ def test_smoke_makes_every_claim_and_figure_and_judges_none(
     )
 
 
-def test_the_paper_is_what_full_trains() -> None:
-    planned = {one.name: one.spec for one in find_study("remainders").runs("full")}
-    main = planned["main-0"]
-    assert (main.task.p, main.task.train_fraction, len(main.task.outputs)) == (113, 0.3, 29)  # type: ignore[attr-defined]
-    assert (
-        main.model.d_model,
-        main.model.d_mlp,
-        main.model.n_heads,
-        main.model.dropout,
-        main.model.init_mode,
-    ) == (256, 1024, 4, 0.1, "he")  # type: ignore[attr-defined]
-    assert (main.train.steps, main.train.lr, main.train.weight_decay, main.train.grokfast_lamb) == (
-        65_536,
-        3e-4,
-        1 / 3,
-        0.5,
+def test_the_paper_is_what_a_night_and_full_train() -> None:
+    night = find_study("remainders").runs("overnight")
+    assert [one.labels["arm"] for one in sorted(night, key=lambda one: one.stage)[:3]] == (
+        ["main"] * 3
     )
-    assert (
-        planned["no-grokfast-0"].train.grokfast_lamb == 0
-        and planned["half-train-0"].task.train_fraction == 0.5
-    )  # type: ignore[attr-defined]
-    assert sum(name.startswith("main") for name in planned) == 5
+    planned = {one.name: one.spec for one in find_study("remainders").runs("full")}
+    main = planned["main-1000"]
+    assert {one.name: one.spec for one in night}["main-1000"] == main
+    assert (main.task.p, main.task.train_fraction, len(main.task.outputs)) == (113, 0.3, 29)  # type: ignore[attr-defined]
+    model = main.model
+    shape = (model.d_model, model.d_mlp, model.n_heads, model.dropout, model.init_mode)  # type: ignore[attr-defined]
+    assert shape == (256, 1024, 4, 0.1, "he")
+    train = main.train
+    assert (train.steps, train.lr, train.weight_decay) == (65_536, 3e-4, 1 / 3)
+    assert train.grokfast_lamb == 0.5 and planned["no-grokfast-1000"].train.grokfast_lamb == 0
+    assert planned["half-train-1000"].task.train_fraction == 0.5  # type: ignore[attr-defined]
+    assert planned["no-dropout-1000"].train.steps == main.train.steps
 
 
 @pytest.mark.slow
@@ -82,91 +86,219 @@ def test_every_arm_of_full_trains() -> None:
     assert {run.status for run in train_many(specs)} == {"finished"}
 
 
-def written(
-    arm: str, first: dict[int, int], steps: int = 1000, train: float = 1.0
-) -> tuple[Planned, Run]:
-    """A run of `arm` whose primes jump to accuracy 1 at the steps in `first`, and never where they
-    are left out.
-    """
-    study = find_study("remainders")
-    planned = next(one for one in study.runs("laptop") if one.labels["arm"] == arm)
-    primes = [output.n_classes for output in planned.spec.task.outputs]
-    rows: list[dict[str, Any]] = []
-    for step in range(0, steps + 1, 100):
-        row: dict[str, Any] = {"step": step}
-        for q in primes:
-            row |= {
-                f"test.accuracy.mod {q}": 1.0 if step >= first.get(q, steps + 1) else 1 / q,
-                f"train.accuracy.mod {q}": train,
-            }
-        rows.append(row)
-    return planned, Run(planned.spec, rows, "finished", step=steps)
+# --- the authors' rule ----------------------------------------------------------------------------
+def test_active_frequencies_by_both_rules() -> None:
+    power = np.ones((40, 10))
+    power[:12, 5] = 30.0  # twelve of forty spike at one time
+    assert active_over_time(power) == [0] * 5 + [12] + [0] * 4
+    assert max(active_within(power)) == 0  # too many for μ + 2σ of one time
 
 
-def judge(letter: str, *made: tuple[Planned, Run]) -> Claim:
-    runs = Runs(
-        {planned.name: run for planned, run in made},
-        {planned.name: planned.labels for planned, _ in made},
-    )
-    stated = next(one for one in STATED if one.letter == letter)
-    return Analysis("remainders", "laptop").judge(
-        stated, getattr(Measures(runs, EASY, GENERALISED), f"claim_{letter}")
-    )
+def test_power_of_a_planted_wave() -> None:
+    p, k = 11, 3
+    x = np.arange(p)
+    waves = np.stack(
+        [np.cos(2 * np.pi * k * x / p)[:, None] + 0 * x, np.ones((p, p))], axis=-1
+    )  # (x0, x1, neuron)
+    flat = torch.from_numpy(waves.reshape(p * p, 2))
+    power = neuron_power(SimpleNamespace(activation=lambda name, at: flat))  # type: ignore[arg-type]
+    assert power.argmax() + 1 == k
+    assert np.delete(power, k - 1) == pytest.approx(0, abs=1e-6)
+    assert power[k - 1] == pytest.approx(p**4 / 2)  # two coefficients of p²/2, squared
 
 
+# --- verdicts on planted outcomes -----------------------------------------------------------------
+DATA = {"p": 47, "train_fraction": 0.8, "validation_fraction": 0.0}
 LATE = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
-SCATTERED = dict(zip(LATE, (900, 600, 800, 700, 600, 900, 700, 800, 900, 600), strict=True))
-ASCENDING = dict(zip(LATE, (510, 520, 530, 540, 600, 610, 700, 710, 800, 900), strict=True))
 EARLY = {2: 100, 3: 100, 5: 200, 7: 300}
+SCATTERED = dict(zip(LATE, (900, 800, 850, 800, 900, 850, 900, 800, 850, 900), strict=True))
+ASCENDING = dict(zip(LATE, range(700, 900, 20), strict=True))
+SPREAD = dict(zip(LATE, (310, 1000, 320, 1000, 330, 900, 340, 950, 350, 980), strict=True))
+
+
+def written(
+    arm: str, firsts: list[dict[int, int]], steps: int = 1000, train: float = 1.0
+) -> list[tuple[PlannedRun, Run]]:
+    """Runs of `arm` whose primes jump to accuracy 1 at the steps given, and never where they are
+    left out.
+    """
+    made = []
+    planned = arm_runs(arm, DATA, {"d_model": 8, "n_heads": 2}, {"steps": steps}, len(firsts))
+    for one, first in zip(planned, firsts, strict=True):
+        rows: list[dict[str, Any]] = []
+        for step in range(0, steps + 1, 10):
+            row: dict[str, Any] = {"step": step}
+            for output in one.spec.task.outputs:
+                q = output.n_classes
+                row |= {
+                    f"test.accuracy.{output.name}": 1.0
+                    if step >= first.get(q, steps + 1)
+                    else 1 / q,
+                    f"train.accuracy.{output.name}": train,
+                }
+            rows.append(row)
+        made.append((one, Run(one.spec, rows, "finished", step=steps)))
+    return made
+
+
+def verdict(letter: str, *arms: list[tuple[PlannedRun, Run]]) -> Claim:
+    made = [one for arm in arms for one in arm]
+    return judge("remainders", letter, Measures(runs_of(made)), "full")
 
 
 @pytest.mark.parametrize(
-    ("first", "verdict"),
+    ("firsts", "expected"),
     [
-        (EARLY | SCATTERED, "reproduced"),
-        (EARLY | ASCENDING, "not reproduced"),  # the later ones in the order of their size
-        (EARLY | {3: 300, 5: 200} | SCATTERED, "not reproduced"),  # 5 before 3
-        (EARLY | SCATTERED | {23: 200}, "not reproduced"),  # 23 before 7
+        ([EARLY | SCATTERED] * 3, "reproduced"),
+        ([EARLY | ASCENDING] * 3, "not reproduced"),  # the later ones in the order of their size
+        ([EARLY | {3: 300, 5: 200} | SCATTERED] * 3, "not reproduced"),  # 5 before 3
+        ([EARLY | SCATTERED | {23: 200}] * 3, "not reproduced"),  # 23 before 7
+        ([EARLY | SPREAD] * 3, "not reproduced"),  # not together
+        ([EARLY | SCATTERED] * 2, "underpowered"),
     ],
 )
-def test_the_order_of_the_primes(first: dict[int, int], verdict: str) -> None:
-    assert judge("b", written("main", first)).verdict == verdict
+def test_the_order_of_the_primes(firsts: list[dict[int, int]], expected: str) -> None:
+    assert verdict("b", written("main", firsts)).verdict == expected
 
 
 def test_all_primes_at_the_last_step() -> None:
-    assert judge("a", written("main", EARLY | SCATTERED)).verdict == "reproduced"
-    without = {q: step for q, step in SCATTERED.items() if q != 43}
-    assert judge("a", written("main", EARLY | without)).verdict == "not reproduced"
+    everything = EARLY | SCATTERED
+    assert verdict("a", written("main", [everything] * 3)).verdict == "reproduced"
+    without = {q: step for q, step in everything.items() if q != 43}
+    assert verdict("a", written("main", [everything] * 2 + [without])).verdict == "not reproduced"
+    assert verdict("a", written("main", [everything] * 2)).verdict == "underpowered"
 
 
 def test_ablations_of_training() -> None:
-    main, slow = written("main", EARLY | SCATTERED), written("no grokfast", EARLY)
-    assert judge("h", main, slow, written("no dropout", {2: 100, 3: 100})).verdict == "reproduced"
-    assert judge("h", main, slow, written("no dropout", EARLY)).verdict == "not reproduced"
-    assert (
-        judge(
-            "h",
-            main,
-            written("no grokfast", EARLY | SCATTERED),
-            written("no dropout", {2: 100, 3: 100}),
-        ).verdict
-        == "not reproduced"
-    )
+    main = written("main", [EARLY | SCATTERED] * 3)
+    slow, over = written("no grokfast", [EARLY] * 3), written("no dropout", [{2: 100, 3: 100}] * 3)
+    assert verdict("h", main, slow, over).verdict == "reproduced"
+    kept = verdict("h", main, slow, written("no dropout", [EARLY] * 3))
+    assert outcomes(kept)["without dropout 2 and 3 alone"] == "missed"
+    fast = written("no grokfast", [EARLY | SCATTERED] * 3)
+    assert verdict("h", main, fast, over).verdict == "not reproduced"
+    few = [arm[:2] for arm in (main, slow, over)]
+    assert verdict("h", *few).verdict == "underpowered"
 
 
 def test_masked_primes() -> None:
-    main, first = written("main", EARLY | SCATTERED), {11: 800, 13: 700, 17: 900, 19: 900}
-    assert judge("i", main, written("masked", first)).verdict == "reproduced"
-    assert judge("i", main, written("masked", first | {23: 100})).verdict == "not reproduced"
-    assert judge("i", main, written("masked", {11: 800})).verdict == "not reproduced"
+    main = written("main", [EARLY | SCATTERED] * 3)
+    lead = dict.fromkeys((11, 13, 17, 19), 500) | dict.fromkeys(LATE[4:], 800)
+    assert verdict("i", main, written("masked", [lead] * 3)).verdict == "reproduced"
+    behind = dict.fromkeys((11, 13, 17, 19), 900) | dict.fromkeys(LATE[4:], 700)
+    assert verdict("i", main, written("masked", [behind] * 3)).verdict == "not reproduced"
+    early = written("main", [EARLY | dict.fromkeys(LATE, 310)] * 3)
+    assert verdict("i", early, written("masked", [lead] * 3)).verdict == "not reproduced"  # late
+    assert verdict("i", main, written("masked", [lead] * 2)).verdict == "underpowered"
 
 
 def test_a_failed_run_costs_its_claims_alone() -> None:
-    planned, run = written("no dropout", {2: 100, 3: 100})
-    run.status, run.error = "failed", "the loss at step 7 is not finite"
-    made = (written("main", EARLY | SCATTERED), written("no grokfast", EARLY), (planned, run))
-    lost, kept = judge("h", *made), judge("a", *made)
-    assert (
-        lost.verdict == "not tested" and "not finite" in lost.note and kept.verdict == "reproduced"
+    over = written("no dropout", [{2: 100, 3: 100}] * 3)
+    over[1][1].status, over[1][1].error = "failed", "the loss at step 7 is not finite"
+    made = written("main", [EARLY | SCATTERED] * 3), written("no grokfast", [EARLY] * 3), over
+    lost, kept = verdict("h", *made), verdict("a", *made)
+    assert lost.verdict == UNTESTED and "not finite" in lost.note
+    assert kept.verdict == "reproduced"
+
+
+def canned(arms: dict[str, int], **methods: Any) -> Any:
+    """A study of so many runs per arm, whose measures are given."""
+    names = {arm: [f"{arm}-{i}" for i in range(n)] for arm, n in arms.items()}
+    return SimpleNamespace(names=names.__getitem__, **methods)
+
+
+def embedding(**values: tuple[float, float]) -> Any:
+    """Metrics by name: (main, addition)."""
+
+    def of(name: str) -> Any:
+        pick, jitter = int(name.startswith("addition")), 0.001 * int(name[-1])
+        return SimpleNamespace(metrics={key: pair[pick] + jitter for key, pair in values.items()})
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("pair", "n", "expected"),
+    [
+        ((-0.6, 0.9), 3, "reproduced"),
+        ((0.3, 0.9), 3, "not reproduced"),
+        ((-0.6, 0.9), 2, "underpowered"),
+    ],
+)
+def test_positions(pair: tuple[float, float], n: int, expected: str) -> None:
+    study = canned(
+        {"main": n, "addition": n}, embedding=embedding(**{"position.correlation": pair})
     )
-    assert math.isfinite(kept.values["final"]["main-0"][43])
+    assert judge("remainders", "c", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "n", "expected"),
+    [
+        ((15, 4), 3, "reproduced"),
+        ((4, 15), 3, "not reproduced"),
+        ((15, 4), 2, "underpowered"),
+    ],
+)
+def test_singular_values(ranks: tuple[float, float], n: int, expected: str) -> None:
+    metrics = {"svd.rank_50": ranks, "svd.rank_90": ranks}
+    study = canned({"main": n, "addition": n}, embedding=embedding(**metrics))
+    assert judge("remainders", "d", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("spike", "n", "expected"),
+    [
+        (3, 3, "reproduced"),
+        (5, 3, "not reproduced"),
+        (0, 3, "not reproduced"),
+        (3, 2, "underpowered"),
+    ],
+)
+def test_active_frequencies(spike: int, n: int, expected: str) -> None:
+    power = np.ones((40, 6))
+    power[:12, spike] = 30.0
+    study = canned(
+        {"main": n},
+        power=lambda name: ([1, 10, 100, 1000, 10_000, 60_000], power),
+        late_onsets=lambda name: {11: 500.0, 13: 800.0},
+    )
+    assert judge("remainders", "e", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("main", "shuffled", "n", "expected"),
+    [
+        (0.001, 0.6, 3, "reproduced"),
+        (0.001, 0.001, 3, "not reproduced"),
+        (0.4, 0.6, 3, "underpowered"),
+        (0.001, 0.6, 2, "underpowered"),
+    ],
+)
+def test_shuffled_labels(main: float, shuffled: float, n: int, expected: str) -> None:
+    def fourier(name: str) -> Any:
+        null = SimpleNamespace(p_value=main if name.startswith("main") else shuffled)
+        return SimpleNamespace(
+            null={f"{site}.largest_share": null for site in ("embedding", "neurons")}
+        )
+
+    study = canned({"main": n, "shuffled": n}, fourier=fourier)
+    assert judge("remainders", "f", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "n", "expected"),
+    [
+        ((1.0, 0.98, 0.03, 0.5), 3, "reproduced"),
+        ((1.0, 0.98, 0.5, 0.5), 3, "not reproduced"),
+        ((1.0, 0.98, 0.03, 0.5), 2, "underpowered"),
+    ],
+)
+def test_heads(shares: tuple[float, ...], n: int, expected: str) -> None:
+    x0 = np.tile(np.array(shares), (5, 1))  # (example, head)
+    study = canned({"main": n}, digits=lambda name: np.stack([x0, 1 - x0], axis=-1))
+    assert judge("remainders", "g", study).verdict == expected
+
+
+def test_every_arm_is_planned_somewhere() -> None:
+    assert {one.labels["arm"] for one in find_study("remainders").runs("overnight")} == set(ALL)

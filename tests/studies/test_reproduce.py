@@ -4,6 +4,7 @@ a few tiny runs.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
@@ -13,35 +14,89 @@ import pytest
 from click.testing import CliRunner
 
 from mechint.cli import main
-from mechint.errors import RunError, UnknownNameError
+from mechint.cli.reproduce import seconds_of
+from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.figures import lines
 from mechint.report import find_pages
 from mechint.results import Table
 from mechint.studies import (
     Analysis,
+    ClaimSpec,
+    Criterion,
     Finding,
-    Planned,
+    Part,
+    PlannedRun,
+    Replaced,
     Runs,
-    Stated,
     Study,
+    claim,
     mean_and_spread,
     plan,
     reproduce,
 )
-from mechint.studies.core.record import BEGIN, END, record
+from mechint.studies.core.claims import NOT_TESTED
+from mechint.studies.core.progress import ProgressReporter, estimate_seconds
+from mechint.studies.core.record import BEGIN, END, NOT_RUN, record, refresh
 from mechint.training import Progress
 from mechint.training.trainer import Ensemble
 
-reproduction = importlib.import_module("mechint.studies.core.runner")
+runner = importlib.import_module("mechint.studies.core.runner")
+progress = importlib.import_module("mechint.studies.core.progress")
 
-HOLDS = Stated(
-    "a", "a loss is a number", "Fig. 1", "every last loss is finite", "the least one can ask"
+
+def losses(runs: Runs) -> list[float]:
+    return [run.final["train.loss"] for run in runs.select(arm="good")]
+
+
+@claim(
+    "a",
+    statement="a loss is a number",
+    paper="Fig. 1",
+    criterion=Criterion("every last loss is below {bar:g}", bar=1e6),
+    reason="the least one can ask",
 )
-FAILS = Stated(
-    "b", "a loss is negative", "Fig. 2", "every last loss is below 0", "cross-entropy is not"
+def holds(runs: Runs, criterion: Criterion) -> Finding:
+    found = losses(runs)
+    met = all(math.isfinite(one) and one < criterion["bar"] for one in found)
+    part = Part("finite", met, mean_and_spread(found), len(found))
+    return Finding([part], mean_and_spread(found), {"losses": found})
+
+
+@claim(
+    "b",
+    statement="a loss is negative",
+    paper="Fig. 2",
+    criterion=Criterion("every last loss is below {bar:g}", bar=0),
+    reason="cross-entropy is not",
+    replaced=(Replaced("a loss is small", "reproduced", "1.6", "small is not negative"),),
 )
-NEEDS_BROKEN = Stated("c", "the broken run ends", "Fig. 3", "it ends", "it does not")
-LATER = Stated("d", "at size", "Table 1", "anything", "costs too much", sizes=("full",))
+def fails(runs: Runs, criterion: Criterion) -> Finding:
+    found = losses(runs)
+    part = Part("below 0", max(found) < criterion["bar"], mean_and_spread(found), len(found))
+    return Finding([part], mean_and_spread(found))
+
+
+@claim(
+    "c",
+    statement="the broken run ends",
+    paper="Fig. 3",
+    criterion=Criterion("it ends"),
+    reason="it does not",
+)
+def needs_broken(runs: Runs, criterion: Criterion) -> Finding:
+    return Finding([Part("it ends", bool(runs["broken-0"].final), "", 1)], "it ended")
+
+
+@claim(
+    "d",
+    statement="at size",
+    paper="Table 1",
+    criterion=Criterion("anything"),
+    reason="costs too much",
+    sizes=("full",),
+)
+def later(runs: Runs, criterion: Criterion) -> Finding:
+    return Finding([Part("anything", True, "", 3)], "anything")
 
 
 class Toy(Study):
@@ -50,70 +105,39 @@ class Toy(Study):
     name = "toy"
     title = "A toy"
     summary = "One. Two. Three."
+    claims: tuple[ClaimSpec, ...] = (holds, fails, needs_broken, later)
 
-    def runs(self, size: str) -> list[Planned]:
-        model = {"d_model": 8, "n_heads": 2}
-        arms = [
-            plan(
-                "good",
-                "modular-arithmetic",
-                {"p": 5},
-                model,
-                {"steps": 4, "evaluate_every": 2},
-                seed=seed,
-                arm="good",
-            )
-            for seed in range(2)
-        ]
-        return [
-            *arms,
-            plan(
-                "broken",
-                "modular-arithmetic",
-                {"p": 5},
-                model,
-                {"steps": 9, "lr": 1e38, "warmup": 0, "clip": None},
-                arm="broken",
-            ),
-        ]
+    def runs(self, size: str) -> list[PlannedRun]:
+        model, task = {"d_model": 8, "n_heads": 2}, ("modular-arithmetic", {"p": 5})
+        train = {"steps": 4, "evaluate_every": 2}
+        arms = [plan("good", *task, model, train, seed=seed, arm="good") for seed in range(2)]
+        explodes = {"steps": 9, "lr": 1e30, "warmup": 0, "clip": None}
+        return [*arms, plan("broken", *task, model, explodes, arm="broken", stage=1)]
 
-    def analyse(self, runs: Runs, size: str) -> Analysis:
-        book = Analysis(self.name, size)
-
-        def losses() -> list[float]:
-            return [run.final["train.loss"] for run in runs.select(arm="good")]
-
-        book.judge(
-            HOLDS,
-            lambda: Finding(
-                all(map(math.isfinite, losses())), mean_and_spread(losses()), {"losses": losses()}
-            ),
-        )
-        book.judge(FAILS, lambda: Finding(max(losses()) < 0, mean_and_spread(losses())))
-        book.judge(NEEDS_BROKEN, lambda: Finding(bool(runs["broken-0"].final), "it ended"))
-        book.judge(LATER, lambda: Finding(True, "never called"))
+    def analyze(self, runs: Runs, size: str) -> Analysis:
+        analysis = Analysis(self.name, size)
+        for spec in self.claims:
+            analysis.add_claim(spec, runs)
         titles = {
             "title": "Loss",
             "x_title": "seed",
             "y_title": "loss (nats)",
             "caption": "Two losses.",
         }
-        book.draw("Loss", lambda: lines([0, 1], {"loss": losses()}, **titles))
-        book.draw(
+        analysis.add_figure("Loss", lambda: lines([0, 1], {"loss": losses(runs)}, **titles))
+        analysis.add_figure(
             "Broken", lambda: lines([0], {"loss": [runs["broken-0"].final["train.loss"]]}, **titles)
         )
-        book.vary(
+        analysis.add_sensitivity(
             "Seeds", lambda: Table({"seed": runs.values_of("seed", arm="good")}, "Both seeds.")
         )
-        return book
+        return analysis
 
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = reproduction.find_study
-    monkeypatch.setattr(
-        reproduction, "find_study", lambda name: Toy() if name == "toy" else find(name)
-    )
+    find = runner.find_study
+    monkeypatch.setattr(runner, "find_study", lambda name: Toy() if name == "toy" else find(name))
 
 
 def test_verdicts_figures_and_files(tmp_path: Path) -> None:
@@ -121,8 +145,8 @@ def test_verdicts_figures_and_files(tmp_path: Path) -> None:
     assert [claim.verdict for claim in done.claims] == [
         "reproduced",
         "not reproduced",
-        "not tested",
-        "not tested",
+        NOT_TESTED,
+        NOT_TESTED,
     ]
     broken, later = done.claims[2:]
     assert "run broken-0 has failed" in broken.note
@@ -137,20 +161,27 @@ def test_verdicts_figures_and_files(tmp_path: Path) -> None:
     assert page.abstract == Toy.summary
     assert [section.title for section in page.sections] == [
         "Claims",
+        "Evidence",
         "Figures",
         "Sensitivity",
         "Not made",
     ]
-    assert list(page.sections[1].figures) == ["Loss"]
-    assert any("Broken" in text for text in page.sections[3].paragraphs)
-    assert page.sections[0].lead == "1 reproduced (a); 1 not reproduced (b); 2 not tested (c, d)."
+    assert list(page.sections[2].figures) == ["Loss"]
+    assert any("Broken" in text for text in page.sections[4].paragraphs)
+    lead = "Stands: a. Falls: b. Open: c, d (not tested at this size)."
+    assert page.sections[0].lead == lead
+    evidence = page.sections[1].tables["Evidence"].columns
+    assert evidence["claim"] == ["a", "b"] and evidence["outcome"] == ["met", "missed"]
+    assert evidence["n"] == [2, 2]
+    assert page.sections[1].tables["Replaced criteria"].columns["verdict"] == ["reproduced"]
+    assert page.facts["runs"] == "2 of 3 finished"
     html = done.report.read_text(encoding="utf-8")
     assert html.index("not reproduced") < html.index("Two losses.")
 
 
 def test_smoke_measures_and_judges_nothing(tmp_path: Path) -> None:
     done = reproduce("toy", "smoke", tmp_path / "toy")
-    assert {claim.verdict for claim in done.claims} == {"not tested"}
+    assert {claim.verdict for claim in done.claims} == {NOT_TESTED}
     assert done.claims[0].note == "size smoke judges no claim; size laptop does"
     assert done.claims[0].ours.endswith("(2 runs)")
 
@@ -165,7 +196,7 @@ def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
         lambda self: (trained.extend(run.path.name for run in self.runs), train(self))[1],
     )
     again = reproduce("toy", "laptop", tmp_path / "toy")
-    assert trained == ["broken-0"]
+    assert trained == []
     assert [claim.to_dict() for claim in again.claims] == [
         claim.to_dict() for claim in first.claims
     ]
@@ -173,13 +204,15 @@ def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_stopped_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = reproduce("toy", "laptop", tmp_path / "whole")
-    monkeypatch.setattr(
-        reproduction, "train_many", lambda specs, **_: (_ for _ in ()).throw(KeyboardInterrupt)
-    )
+
+    def stopped(specs: object, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "train_many", stopped)
     with pytest.raises(KeyboardInterrupt):
         reproduce("toy", "laptop", tmp_path / "toy")
     monkeypatch.undo()
-    monkeypatch.setattr(reproduction, "find_study", lambda name: Toy())
+    monkeypatch.setattr(runner, "find_study", lambda name: Toy())
     assert reproduce("toy", "laptop", tmp_path / "toy").claims == whole.claims
 
 
@@ -202,9 +235,9 @@ def test_other_studies_and_sizes_are_refused(tmp_path: Path) -> None:
 
 def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(reproduction.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown: list[str] = []
-    watch = reproduction._Watch([0, 10, 10, 20], shown.append)
+    watch = ProgressReporter([0, 10, 10, 20], shown.append)
     watch(Progress(0, 10, {}, 2))
     now[0] = 10.0
     watch(Progress(5, 10, {}, 2))  # 10 of 40 steps in 10 s: 30 s left
@@ -234,7 +267,7 @@ def test_full_size_says_how_long_it_takes_and_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
-    monkeypatch.setattr("mechint.studies.duration", lambda study, size: 7200.0)
+    monkeypatch.setattr("mechint.studies.estimate_seconds", lambda study, size: 7200.0)
     monkeypatch.setattr("mechint.studies.find_study", lambda name: Toy())
     refused = CliRunner().invoke(
         main, ["reproduce", "toy", "--size", "full", "--out", str(tmp_path / "toy")], input="n\n"
@@ -248,12 +281,53 @@ def test_full_size_says_how_long_it_takes_and_asks(
     assert agreed.exit_code == 1
 
 
+class Slow(Toy):
+    """One short run, then one that would take hours."""
+
+    claims = (holds, needs_broken)
+
+    def runs(self, size: str) -> list[PlannedRun]:
+        model, task = {"d_model": 8, "n_heads": 2}, ("modular-arithmetic", {"p": 5})
+        short, long = ({"steps": steps, "evaluate_every": 2} for steps in (4, 10**7))
+        return [
+            plan("good", *task, model, short, arm="good"),
+            plan("broken", *task, model, long, arm="broken", stage=1),
+        ]
+
+
+def test_a_budget_leaves_off_with_partial_verdicts_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "find_study", lambda name: Slow())
+    done = reproduce("slow", "laptop", tmp_path / "slow", budget=1.0)
+    assert [claim.verdict for claim in done.claims] == ["reproduced", NOT_TESTED]
+    assert done.waiting == 1
+    assert "has not finished" in done.claims[1].note
+    reached = json.loads((tmp_path / "slow" / "study.json").read_text(encoding="utf-8"))
+    assert reached["seconds"] >= 1.0
+    again = reproduce("slow", "laptop", tmp_path / "slow", budget=1.0)
+    assert [claim.verdict for claim in again.claims] == ["reproduced", NOT_TESTED]
+    later = json.loads((tmp_path / "slow" / "study.json").read_text(encoding="utf-8"))
+    assert later["seconds"] >= reached["seconds"] + 1.0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200)])
+def test_budget_in_words(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2", "0h", "two hours", "-1h"])
+def test_a_budget_needs_a_number_and_a_unit(text: str) -> None:
+    with pytest.raises(ParameterError, match="expected a time such as 90s, 30m or 2h"):
+        seconds_of(text)
+
+
 def test_duration_counts_every_run() -> None:
     class Fewer(Toy):
-        def runs(self, size: str) -> list[Planned]:
+        def runs(self, size: str) -> list[PlannedRun]:
             return super().runs(size)[:2]
 
-    assert 0 < reproduction.duration(Fewer(), "laptop") < 60
+    assert 0 < estimate_seconds(Fewer(), "laptop") < 60
 
 
 def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
@@ -262,18 +336,41 @@ def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
     readme.write_text(f"before\n\n{BEGIN}old\n{END}\nafter\n", encoding="utf-8")
     kept = record([tmp_path / "toy"], tmp_path / "results", readme)
     text = kept.read_text(encoding="utf-8")
-    assert "## toy (laptop)" in text
+    assert "## toy (laptop, " in text
     assert "| b | a loss is negative |" in text
-    assert "| not reproduced |" in text
+    assert "not reproduced (by an earlier criterion: reproduced) |" in text
     assert (tmp_path / "results" / "toy" / "claims.json").read_bytes() == (
         tmp_path / "toy" / "claims.json"
     ).read_bytes()
     assert [page.title for page in find_pages([tmp_path / "results"])] == ["A toy"]
     shown = readme.read_text(encoding="utf-8")
-    assert "| `toy` | b | a loss is negative | not reproduced |" in shown
+    assert "| `toy` | b | a loss is negative | not reproduced | 2 | laptop |" in shown
+    assert "Not tested: `toy` c, d (size `laptop`)." in shown
     assert shown.startswith("before\n") and shown.endswith("\nafter\n") and "old" not in shown
     with pytest.raises(RunError, match="holds no finished study"):
         record([tmp_path], tmp_path / "results")
     readme.write_text("no marks", encoding="utf-8")
     with pytest.raises(RunError, match="no place for the claims"):
         record([], tmp_path / "results", readme)
+
+
+def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path) -> None:
+    reproduce("toy", "laptop", tmp_path / "toy")
+    record([tmp_path / "toy"], tmp_path / "results")
+    place = tmp_path / "results" / "toy"
+    before = (place / "claims.json").read_bytes()
+    refresh(place, Toy.claims)  # the same criteria: nothing changes
+    assert (place / "claims.json").read_bytes() == before
+    harder = dataclasses.replace(
+        holds,
+        criterion=Criterion("every last loss is below {bar:g}", bar=1e-6),
+        replaced=(Replaced(str(holds.criterion), "reproduced", "1.6", "too easy"),),
+    )
+    refresh(place, (harder, *Toy.claims[1:]))
+    kept = json.loads((place / "claims.json").read_text(encoding="utf-8"))
+    assert (kept[0]["verdict"], kept[0]["ours"], kept[0]["n"]) == (NOT_TESTED, NOT_RUN, 0)
+    assert kept[0]["replaced"][0]["verdict"] == "reproduced"
+    assert kept[1]["verdict"] == "not reproduced"
+    (page,) = find_pages([place])
+    assert page.sections[0].claims[0].verdict == NOT_TESTED
+    assert page.sections[0].lead.startswith("Stands: none. Falls: b.")

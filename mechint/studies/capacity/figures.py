@@ -9,8 +9,21 @@ import numpy as np
 from mechint import figures
 from mechint.results import Figure
 from mechint.studies.capacity.measures import held, residual_of
-from mechint.studies.core.study import Runs, task_of
+from mechint.studies.core.study import Analysis, Runs, task_of
 from mechint.training import Run
+
+MASS = 0.75
+"""Prior mass of the tasks that count as frequent, as in the source."""
+
+
+def draw(analysis: Analysis, runs: Runs) -> None:
+    """Add every figure of the regressions."""
+    analysis.add_figure("Phase diagram", lambda: phase(runs))
+    analysis.add_figure("Staircase", lambda: staircase(runs))
+    analysis.add_figure("Residual and rare tasks", lambda: residuals(runs, MASS))
+    analysis.add_figure("Retention", lambda: retention(runs))
+    analysis.add_figure("Retention over time", lambda: retention_curves(runs))
+    analysis.add_figure("Ten times the data", lambda: data(runs))
 
 
 def _by_width(runs: Runs, **labels: Any) -> dict[int, list[Run]]:
@@ -81,12 +94,12 @@ def phase(runs: Runs) -> Figure:
 
 
 def staircase(runs: Runs) -> Figure:
-    """The same with one feature a task."""
+    """The same with one feature per task."""
     return _diagram(
         runs,
         "staircase",
-        "One feature a task",
-        "With one feature a task every step of width buys the next rarer task: a linear staircase.",
+        "One feature per task",
+        "Every step of width buys the next rarer task: a linear staircase.",
     )
 
 
@@ -121,7 +134,7 @@ def residuals(runs: Runs, mass: float) -> Figure:
 
 
 def retention(runs: Runs) -> Figure:
-    """Rare features at the end over the gap, one curve a width."""
+    """Rare features at the end over the gap, one curve per width."""
     gaps = sorted(runs.values_of("gap", arm="retention"))
     series = {
         f"width {width}": [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.studies.core.study import model_of, task_of
+from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
 
 HALF = 0.5
@@ -62,3 +62,55 @@ def residual_of(run: Run, mass: float) -> float:
 
 def _weights(run: Run) -> Any:
     return {name: value.detach() for name, value in run.subject().model.weights().items()}
+
+
+def by_seed(runs: Runs, **labels: Any) -> list[list[Run]]:
+    """The runs with these labels, one list per seed, the narrowest first."""
+    seeds = runs.values_of("seed", **labels)
+    return [
+        sorted(runs.select(**labels, seed=seed), key=lambda run: model_of(run).width)
+        for seed in seeds
+    ]
+
+
+def critical_share(group: list[Run]) -> float:
+    """Share of the tasks that are first held at the first trained width from the critical one on,
+    in one seed's runs of all widths.
+    """
+    task, widths = task_of(group[0]), [model_of(run).width for run in group]
+    table = np.stack([held(run) for run in group])  # (width, task)
+    right = []
+    for t in range(table.shape[1]):
+        wanted = next((width for width in widths if width >= task.critical_width(t)), None)
+        pairs = zip(widths, table[:, t], strict=True)
+        found = next((width for width, value in pairs if value >= HALF), None)
+        right.append(found == wanted)
+    return float(np.mean(right))
+
+
+def threshold_kept(run: Run, mass: float, slack: float) -> list[tuple[bool, bool]]:
+    """(held, residual below the threshold) for every rare task."""
+    task, result = task_of(run), []
+    rho, values, spectrum = residual_of(run, mass), held(run), task.common_spectrum(mass)
+    for t in range(task.n_tasks):
+        if t not in task.common(mass):
+            below = float(spectrum[spectrum < task.utilities[t, 0]].sum())
+            limit = below + slack * float(spectrum.sum())
+            result.append((bool(values[t] >= HALF), rho <= limit))
+    return result
+
+
+def residual_counts(group: list[Run], mass: float, slack: float = 0.05) -> tuple[int, int, bool]:
+    """Rare (task, run) that are held; of these, with the residual above the threshold; whether
+    every rare task is held somewhere.
+    """
+    table = [threshold_kept(run, mass, slack) for run in group]
+    cells = [cell for row in table for cell in row]
+    somewhere = all(any(row[t][0] for row in table) for t in range(len(table[0])))
+    above = sum(holds and not below for holds, below in cells)
+    return sum(holds for holds, _ in cells), above, somewhere
+
+
+def rare_features(runs: Runs, **labels: Any) -> list[float]:
+    """Features of the rarest task at the end, one value per seed."""
+    return [float(held(run)[-1]) for run in runs.select(**labels)]

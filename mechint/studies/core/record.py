@@ -5,32 +5,39 @@ results/STUDY/claims.json   claims, verdicts and numbers
 results/STUDY/page.json     the report as data, for ``mechint gallery build``
 results/README.md           all claims kept there, our figures beside the papers'
 README.md                   claims and verdicts alone, between two marks
+
+A verdict stands only under the criterion it was given by: where a study's criterion has been
+replaced since, the kept claim becomes one that was not run yet, with the old verdict beside it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mechint.claim import Claim
 from mechint.errors import RunError
 from mechint.files import write_text
+from mechint.registry import STUDIES
 from mechint.report import PAGE
+from mechint.studies.core.claims import NOT_TESTED, ClaimSpec
+from mechint.studies.core.pages import in_three_sentences
 from mechint.studies.core.runner import KIND
+from mechint.studies.core.study import untested
 
 CLAIMS = "claims.json"
 HEAD = (
-    "# Results of the studies\n\nWritten by `make studies`; not edited by hand. Every claim "
-    "of a paper with its verdict here; criteria, reasons, "
-    "numbers and figures are in each study's\n`claims.json` and `page.json` (`mechint "
-    "gallery build results`).\n"
+    "# Results of the studies\n\nWritten by `make studies`; not edited by hand. Every claim of a "
+    "paper with its verdict here; criteria, reasons, numbers and figures are in each study's\n"
+    "`claims.json` and `page.json` (`mechint gallery build results`).\n"
 )
+NOT_RUN = "not run at this size yet"
 BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
 """The marks between which README.md shows the claims."""
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def record(
@@ -51,6 +58,9 @@ def record(
             raise RunError(f"{place}: holds no finished study: {error}") from error
         for name, text in texts.items():
             write_text(results / kind["study"] / name, text)
+    for place in sorted(file.parent for file in results.glob(f"*/{CLAIMS}")):
+        if place.name in STUDIES:
+            refresh(place, STUDIES[place.name].claims)
     write_text(results / "README.md", table(results))
     if readme is not None:
         text = Path(readme).read_text(encoding="utf-8")
@@ -64,52 +74,97 @@ def record(
     return results / "README.md"
 
 
-def _kept(results: Path) -> Iterator[tuple[str, str, Rows]]:
-    """Name, size and claims of every study kept."""
+def refresh(place: Path, specs: Sequence[ClaimSpec]) -> None:
+    """Bring the kept claims of one study up to its present criteria, in claims.json and the page:
+    a verdict given by another criterion is withdrawn, and stays beside it.
+    """
+    kept = {one["letter"]: one for one in json.loads((place / CLAIMS).read_text(encoding="utf-8"))}
+    claims = [_current(place.name, spec, kept.get(spec.letter)) for spec in specs]
+    rows = [claim.to_dict() for claim in claims]
+    if rows == list(kept.values()):
+        return
+    write_text(place / CLAIMS, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    page = json.loads((place / PAGE).read_text(encoding="utf-8"))
+    for section in page["sections"]:
+        if section["claims"]:
+            section |= {"claims": rows, "lead": in_three_sentences(claims)}
+    write_text(place / PAGE, json.dumps(page, ensure_ascii=False))
+
+
+def _current(study: str, spec: ClaimSpec, kept: Mapping[str, Any] | None) -> Claim:
+    """The kept claim where its criterion is still the study's, else one that was not run."""
+    if kept is None or kept["criterion"] != str(spec.criterion):
+        return untested(study, spec, NOT_RUN)
+    replaced = [dataclasses.asdict(one) for one in spec.replaced]
+    verdict = NOT_TESTED if kept["verdict"] == "not tested" else kept["verdict"]
+    fixed = {"statement": spec.statement, "reason": spec.reason, "paper": spec.paper}
+    return Claim(**{**kept, **fixed, "verdict": verdict, "replaced": replaced})
+
+
+def _kept(results: Path) -> Iterator[tuple[str, dict[str, str], list[dict[str, Any]]]]:
+    """Name, facts and claims of every study kept."""
     for file in sorted(results.glob(f"*/{CLAIMS}")):
-        size = json.loads((file.parent / PAGE).read_text(encoding="utf-8"))["facts"]["size"]
-        yield file.parent.name, size, json.loads(file.read_text(encoding="utf-8"))
+        facts = json.loads((file.parent / PAGE).read_text(encoding="utf-8"))["facts"]
+        yield file.parent.name, facts, json.loads(file.read_text(encoding="utf-8"))
 
 
 def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
+def _before(claim: Mapping[str, Any]) -> str:
+    """The verdict under the criterion that was replaced last, in parentheses; empty where none
+    was.
+    """
+    replaced = claim.get("replaced") or []
+    return f" (by an earlier criterion: {replaced[-1]['verdict']})" if replaced else ""
+
+
 def table(results: Path) -> str:
-    """The claims kept under `results` as Markdown, a section a study."""
+    """The claims kept under `results` as Markdown, a section per study."""
     parts = [HEAD]
-    for study, size, claims in _kept(results):
+    for study, facts, claims in _kept(results):
+        spent = f", {facts['time spent']}" if "time spent" in facts else ""
         parts.append(
-            f"\n## {study} ({size})\n\n| | the paper | here | verdict |\n| --- | --- | --- | "
-            "--- |\n"
+            f"\n## {study} ({facts['size']}{spent})\n\n"
+            "| | the paper | here | n | verdict |\n| --- | --- | --- | --- | --- |\n"
         )
         for claim in claims:
             note = f" ({claim['note']})" if claim["note"] else ""
             parts.append(
-                _row(claim["letter"], claim["statement"], claim["ours"] + note, claim["verdict"])
+                _row(
+                    claim["letter"],
+                    claim["statement"],
+                    claim["ours"] + note,
+                    str(claim.get("n") or ""),
+                    claim["verdict"] + _before(claim),
+                )
             )
     return "".join(parts)
 
 
 def summary(results: Path) -> str:
-    """Claims and verdicts in one table; what is not tested at the size that was run is named below
-    it.
+    """Claims, verdicts, independent runs and size in one table: what was judged, by the present
+    criterion or by an earlier one. What was not tested at all is named below it.
     """
-    parts, untested = ["| study | | claim | verdict |\n| --- | --- | --- | --- |\n"], []
-    for study, size, claims in _kept(results):
+    head = "| study | | claim | verdict | n | size |\n| --- | --- | --- | --- | --- | --- |\n"
+    parts, never = [head], []
+    for study, facts, claims in _kept(results):
+        letters = []
         for claim in claims:
-            if claim["verdict"] != "not tested":
-                parts.append(
-                    _row(
-                        f"`{study}`",
-                        claim["letter"],
-                        claim["statement"].rstrip("."),
-                        claim["verdict"],
-                    )
-                )
-        letters = [claim["letter"] for claim in claims if claim["verdict"] == "not tested"]
-        untested += [f"`{study}` {', '.join(letters)} (size `{size}`)"] if letters else []
-    return "".join(parts) + (f"\nNot tested: {'; '.join(untested)}.\n" if untested else "")
+            replaced = claim.get("replaced") or []
+            if claim["verdict"] != NOT_TESTED:
+                verdict = claim["verdict"]
+            elif replaced and replaced[-1]["verdict"] != "not tested":
+                verdict = f"not run yet{_before(claim)}"
+            else:
+                letters.append(claim["letter"])
+                continue
+            statement, n = claim["statement"].rstrip("."), str(claim.get("n") or "")
+            row = (f"`{study}`", claim["letter"], statement, verdict, n, facts["size"])
+            parts.append(_row(*row))
+        never += [f"`{study}` {', '.join(letters)} (size `{facts['size']}`)"] if letters else []
+    return "".join(parts) + (f"\nNot tested: {'; '.join(never)}.\n" if never else "")
 
 
 if __name__ == "__main__":

@@ -7,31 +7,40 @@ failed is not tested, with the error as its note, and the other claims go on.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from mechint.claim import Claim
 from mechint.config import Settings, TrainConfig
 from mechint.errors import MechintError, TrainingError
 from mechint.registry import TASKS
-from mechint.results import Claim, Figure, Table
+from mechint.results import Figure, Table
+from mechint.studies.core.claims import JUDGED, NOT_TESTED, ClaimSpec, Finding
 from mechint.training import Run, Spec, spec
 
-SIZES = ("smoke", "laptop", "full")
-"""smoke: seconds, judges no claim; laptop: minutes on two cores; full: the paper's own sizes."""
+SIZES = ("smoke", *JUDGED)
+"""smoke: seconds, judges no claim; laptop: minutes on two cores; overnight: eight hours on two
+cores, in parts if need be; full: the paper's own sizes.
+"""
+
+FRESH = 1000
+"""Judged runs have seeds from here on; smaller ones are for trying things out while designing."""
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run of a study: a name of its own (the folder), what is trained, and what the DataFrame
-    says of it.
+    says of it; runs of an earlier stage are trained before those of a later one.
     """
 
     name: str
     spec: Spec
     labels: Mapping[str, Any]
+    stage: int = 0
 
 
 def plan(
@@ -42,8 +51,9 @@ def plan(
     train: TrainConfig | Mapping[str, Any] | None = None,
     *,
     seed: int = 0,
+    stage: int = 0,
     **labels: Any,
-) -> Planned:
+) -> PlannedRun:
     """A run of the registry's `task` with `parameters`, its name ending in the seed; `labels` say
     which arm it is of.
 
@@ -53,7 +63,8 @@ def plan(
     ('direct-1', {'arm': 'direct', 'seed': 1}, 1)
     """
     made = TASKS[task](**(parameters or {}))
-    return Planned(f"{name}-{seed}", spec(made, model, train, seed=seed), {**labels, "seed": seed})
+    asked = spec(made, model, train, seed=seed)
+    return PlannedRun(f"{name}-{seed}", asked, {**labels, "seed": seed}, stage)
 
 
 class Runs(Mapping[str, Run]):
@@ -84,6 +95,16 @@ class Runs(Mapping[str, Run]):
         """The runs with all these labels, as planned; TrainingError where one has failed."""
         return [self[name] for name in self.names(**labels)]
 
+    def finished(self, **labels: Any) -> list[Run]:
+        """The runs with all these labels that have finished so far; TrainingError where one has
+        failed, since leaving it out would flatter the rest.
+        """
+        return [
+            self[name]
+            for name in self.names(**labels)
+            if self._runs[name].status in ("finished", "stopped", "failed")
+        ]
+
     def names(self, **labels: Any) -> list[str]:
         """Names of the runs with all these labels."""
         return [
@@ -108,38 +129,19 @@ class Runs(Mapping[str, Run]):
         """What was asked for in the run `name`, whether it failed or not."""
         return self._runs[name].spec
 
+    def status(self, name: str) -> str:
+        """Status of the run `name`, one of `mechint.training.run_directory.STATUS`."""
+        return self._runs[name].status
+
+    @property
+    def n_finished(self) -> int:
+        """How many have finished."""
+        return sum(run.status in ("finished", "stopped") for run in self._runs.values())
+
     @property
     def failed(self) -> dict[str, str]:
         """Name → error of the runs that failed."""
         return {name: run.error for name, run in self._runs.items() if run.status == "failed"}
-
-
-@dataclass(frozen=True)
-class Stated:
-    """A claim as the paper makes it, and how it will be judged: written down before the runs.
-
-    paper: the paper's own figure; criterion: what our runs must show; reason: why that is fair;
-    sizes: where it is judged, the smallest first.
-    """
-
-    letter: str
-    statement: str
-    paper: str
-    criterion: str
-    reason: str
-    sizes: tuple[str, ...] = ("laptop", "full")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What our runs show: whether the criterion is met, our figure in words, the numbers behind
-    it.
-    """
-
-    holds: bool
-    ours: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
 
 
 class Analysis:
@@ -149,11 +151,6 @@ class Analysis:
     claims: in the order judged; figures: name → Figure; sensitivity: name → Table of the
     alternatives to what the paper leaves open; tables: other numbers; missing: name of a figure or
     table → why it could not be made.
-
-    >>> stated = Stated("a", "it learns", "accuracy 1", "accuracy ≥ 0.9", "far above chance")
-    >>> book = Analysis("composition", "laptop")
-    >>> book.judge(stated, lambda: Finding(True, "0.95")).verdict
-    'reproduced'
     """
 
     def __init__(self, study: str, size: str) -> None:
@@ -164,67 +161,33 @@ class Analysis:
         self.tables: dict[str, Table] = {}
         self.missing: dict[str, str] = {}
 
-    def judge(self, stated: Stated, measure: Callable[[], Finding]) -> Claim:
+    def add_claim(self, spec: ClaimSpec, measures: Any) -> Claim:
         """Measure a claim and give the verdict; size smoke measures and judges nothing."""
-        if self.size != "smoke" and self.size not in stated.sizes:
-            claim = self._claim(
-                stated,
-                "not tested",
-                "not measured at this size",
-                note=f"size {stated.sizes[0]} tests it",
-            )
+        smallest = f"size {spec.sizes[0]} tests it"
+        if self.size != "smoke" and self.size not in spec.sizes:
+            claim = untested(self.study, spec, "not measured at this size", smallest)
         else:
             try:
-                found = measure()
+                found = spec(measures)
             except MechintError as error:
-                claim = self._claim(stated, "not tested", "could not be measured", note=str(error))
+                claim = untested(self.study, spec, "could not be measured", str(error))
             else:
-                verdict = (
-                    "not tested"
-                    if self.size == "smoke"
-                    else "reproduced"
-                    if found.holds
-                    else "not reproduced"
-                )
-                note = (
-                    f"size smoke judges no claim; size {stated.sizes[0]} does"
-                    if self.size == "smoke"
-                    else found.note
-                )
-                claim = self._claim(stated, verdict, found.ours, found.values, note)
+                claim = judged(self.study, spec, found)
+                if self.size == "smoke":
+                    note = f"size smoke judges no claim; size {spec.sizes[0]} does"
+                    claim = dataclasses.replace(claim, verdict=NOT_TESTED, note=note)
         self.claims.append(claim)
         return claim
 
-    def _claim(
-        self,
-        stated: Stated,
-        verdict: str,
-        ours: str,
-        values: Mapping[str, Any] | None = None,
-        note: str = "",
-    ) -> Claim:
-        return Claim(
-            self.study,
-            stated.letter,
-            stated.statement,
-            stated.paper,
-            ours,
-            stated.criterion,
-            stated.reason,
-            verdict,
-            values or {},
-            note,
-        )
-
-    def draw(self, name: str, make: Callable[[], Figure]) -> None:
+    def add_figure(self, name: str, make: Callable[[], Figure]) -> None:
         """Add a figure."""
         self._add(self.figures, name, make)
 
-    def vary(self, name: str, make: Callable[[], Table]) -> None:
+    def add_sensitivity(self, name: str, make: Callable[[], Table]) -> None:
         """Add a sensitivity table."""
         self._add(self.sensitivity, name, make)
 
-    def tabulate(self, name: str, make: Callable[[], Table]) -> None:
+    def add_table(self, name: str, make: Callable[[], Table]) -> None:
         """Add another table."""
         self._add(self.tables, name, make)
 
@@ -235,21 +198,50 @@ class Analysis:
             self.missing[name] = str(error)
 
 
+def judged(study: str, spec: ClaimSpec, found: Finding) -> Claim:
+    """The claim with the verdict of what was found."""
+    return dataclasses.replace(
+        untested(study, spec, found.ours, found.note),
+        verdict=found.verdict,
+        values=found.values,
+        n=found.n,
+        parts=[part.to_dict() for part in found.parts],
+        control=found.control.to_dict() if found.control else None,
+    )
+
+
+def untested(study: str, spec: ClaimSpec, ours: str, note: str = "") -> Claim:
+    """The claim as one that was not judged."""
+    return Claim(
+        study,
+        spec.letter,
+        spec.statement,
+        spec.paper,
+        ours,
+        str(spec.criterion),
+        spec.reason,
+        NOT_TESTED,
+        note=note,
+        replaced=[dataclasses.asdict(one) for one in spec.replaced],
+    )
+
+
 class Study(abc.ABC):
     """One paper. Class attributes: `name` (of the registry), `title`, `summary` (the paper in three
-    sentences).
+    sentences), `claims` (in the order of their letters).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     summary: ClassVar[str]
+    claims: ClassVar[tuple[ClaimSpec, ...]]
 
     @abc.abstractmethod
-    def runs(self, size: str) -> list[Planned]:
+    def runs(self, size: str) -> list[PlannedRun]:
         """What is trained at `size`, names all different."""
 
     @abc.abstractmethod
-    def analyse(self, runs: Runs, size: str) -> Analysis:
+    def analyze(self, runs: Runs, size: str) -> Analysis:
         """Measure every claim on the trained runs; draws the paper's figures from them."""
 
 

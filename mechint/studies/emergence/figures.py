@@ -90,15 +90,17 @@ def alignment(runs: Runs) -> Figure:
 
 def floor(runs: Runs) -> Figure:
     """Last loss over width."""
-    widths = np.array(runs.values_of("width", arm="floor"), dtype=float)
-    series = {}
+    x, y = {}, {}
     for beta in runs.values_of("beta", arm="floor"):
-        means = np.array([np.mean(each) for each in measured.floor_losses(runs, beta).values()])
-        series[f"β = {beta:g}"] = means
-        series[f"m^{1 - 2 * beta:g}"] = means[0] * (widths / widths[0]) ** (1 - 2 * beta)
+        losses = measured.floor_losses(runs, beta)
+        widths = np.array(list(losses), dtype=float)
+        means = np.array([np.exp(np.mean(np.log(each))) for each in losses.values()])
+        x[f"β = {beta:g}"], y[f"β = {beta:g}"] = widths, means
+        slope = 1 - 2 * beta
+        x[f"m^{slope:g}"], y[f"m^{slope:g}"] = widths, means[0] * (widths / widths[0]) ** slope
     caption = (
-        "The last loss of students of m neurons (mean over seeds, tail added), beside lines of "
-        "the predicted slope from the first point on."
+        "The last loss of students of m neurons (geometric mean over seeds, tail added), beside "
+        "lines of the predicted slope from the first point on."
     )
     style: dict[str, Any] = {
         "x_title": "neurons m",
@@ -107,7 +109,7 @@ def floor(runs: Runs) -> Figure:
         "y_log": True,
         "markers": True,
     }
-    return figures.lines(widths, series, title="Width floor", caption=caption, **style)
+    return figures.lines(x, y, title="Width floor", caption=caption, **style)
 
 
 def search(runs: Runs) -> Figure:

@@ -4,12 +4,15 @@ the loss with its tail.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
+import torch
 
 from mechint.errors import TrainingError
 from mechint.studies.core.study import Runs, model_of, task_of
+from mechint.task import rng
 from mechint.training import Run
 
 THRESHOLD = 0.5
@@ -68,9 +71,12 @@ def emergence(run: Run, threshold: float = THRESHOLD) -> np.ndarray:
 
 
 def predicted(run: Run) -> np.ndarray:
-    """(direction,) the emergence times that the theory gives."""
-    model = model_of(run)
-    return task_of(run).emergence_times(run.spec.train.lr, model.init_norm, model.width).numpy()
+    """(direction,) the emergence times that the theory gives in the dimension the neurons were
+    drawn in.
+    """
+    model, task = model_of(run), task_of(run)
+    ambient = dataclasses.replace(task, d=model.ambient or task.d)
+    return ambient.emergence_times(run.spec.train.lr, model.init_norm, model.width).numpy()
 
 
 def fitted(run: Run, share: float = 1.0) -> np.ndarray:
@@ -95,10 +101,34 @@ def exponent(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def time_exponent(run: Run, threshold: float = THRESHOLD, share: float = 1.0) -> float:
-    """Slope of log T_p over log p, of the fitted directions that were learned."""
+    """Slope of log T_p over log p, of the fitted directions that were learned; `censored` counts
+    the others.
+    """
     inside = fitted(run, share)
     times = emergence(run, threshold)[inside]
     return exponent((inside + 1)[np.isfinite(times)], times[np.isfinite(times)])
+
+
+def bounded_time_exponent(run: Run) -> float:
+    """The same with every censored direction counted as learned at the last step, which is sooner
+    than it can be.
+    """
+    inside = fitted(run)
+    times = np.nan_to_num(emergence(run)[inside], nan=float(run.spec.train.steps))
+    return exponent(inside + 1, times)
+
+
+def censored(run: Run) -> int:
+    """How many fitted directions were not learned within the run."""
+    return int(np.isnan(emergence(run)[fitted(run)]).sum())
+
+
+def rise(run: Run) -> float:
+    """Time from alignment 0.1 to 0.9 over the time until 0.1, the median of the fitted directions
+    that do both.
+    """
+    start, end = (emergence(run, level)[fitted(run)] for level in (0.1, 0.9))
+    return float(np.nanmedian((end - start) / start))
 
 
 def window(run: Run, share: float = 1.0) -> np.ndarray:
@@ -127,39 +157,86 @@ def loss_exponent(run: Run, share: float = 1.0, tail: bool = True) -> float:
 def mixtures(runs: Runs) -> dict[float, list[Run]]:
     """β → the seeds of its mixture."""
     return {
-        beta: runs.select(arm="mixture", beta=beta)
+        beta: runs.finished(arm="mixture", beta=beta)
         for beta in runs.values_of("beta", arm="mixture")
     }
+
+
+def floor_runs(runs: Runs, beta: float) -> dict[int, list[Run]]:
+    """Width → the seeds of its narrow students."""
+    widths = runs.values_of("width", arm="floor", beta=beta)
+    return {width: runs.finished(arm="floor", beta=beta, width=width) for width in widths}
 
 
 def floor_losses(runs: Runs, beta: float) -> dict[int, list[float]]:
     """Width → last loss of each seed, tail added."""
     return {
-        width: [
-            float(full_loss(run)[-1]) for run in runs.select(arm="floor", beta=beta, width=width)
-        ]
-        for width in runs.values_of("width", arm="floor")
+        width: [float(full_loss(run)[-1]) for run in group]
+        for width, group in floor_runs(runs, beta).items()
     }
 
 
+def floor_exponents(losses: dict[int, list[float]]) -> list[float]:
+    """(seed,) the exponent of the last loss over the width, seed by seed: their mean is that of the
+    geometric means.
+    """
+    widths = np.array(list(losses))
+    return [exponent(widths, np.array(row)) for row in zip(*losses.values(), strict=True)]
+
+
+def last_fall(run: Run) -> float:
+    """Share by which the loss still fell over the last fifth of the run."""
+    losses = full_loss(run)
+    return float(1 - losses[-1] / losses[int(0.8 * (len(losses) - 1))])
+
+
+def additive_factor(run: Run, times: np.ndarray) -> float:
+    """Median over the window of the factor between the loss and Σ a_p² of the directions whose
+    `times` (direction,) lie ahead, the tail of the power law added to both.
+    """
+    task, steps = task_of(run), steps_of(run)
+    ahead = torch.from_numpy(np.nan_to_num(times, nan=math.inf))
+    stairs = task.predicted_loss(torch.from_numpy(steps), ahead).numpy() + task.tail
+    inside = window(run)
+    return float(np.exp(np.median(np.abs(np.log(full_loss(run)[inside] / stairs[inside])))))
+
+
 def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
-    """d → search time of each seed: the emergence time less that of the growth."""
+    """d → search time of each seed: the emergence time less that of the growth,
+    ln(√½ / n₀) / 4η; infinite where the direction was not learned.
+    """
     times = {}
     for d in runs.values_of("d", arm="search"):
-        group = runs.select(arm="search", k=k, d=d)
+        group = runs.finished(arm="search", k=k, d=d)
         growth = [
             math.log(math.sqrt(0.5) / model_of(run).init_norm) / (4 * run.spec.train.lr)
             for run in group
         ]
-        times[d] = [
-            float(emergence(run)[0]) - less for run, less in zip(group, growth, strict=True)
-        ]
+        found = [float(np.nan_to_num(emergence(run)[0], nan=math.inf)) for run in group]
+        times[d] = [time - less for time, less in zip(found, growth, strict=True)]
     return times
 
 
 def search_medians(runs: Runs, k: int) -> dict[int, float]:
-    """d → median search time over the seeds that learned the direction; NaN where none did."""
-    return {
-        d: float(np.nanmedian(each)) if np.isfinite(each).any() else math.nan
-        for d, each in search_times(runs, k).items()
-    }
+    """d → median search time over the seeds, those not learned counted as infinite."""
+    return {d: float(np.median(each)) for d, each in search_times(runs, k).items()}
+
+
+def search_exponents(times: dict[int, list[float]], draws: int = 1000) -> tuple[float, np.ndarray]:
+    """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d.
+
+    Raises:
+        TrainingError: at some d half of the seeds or more did not learn the direction.
+
+    >>> slope, drawn = search_exponents({d: [d**0.5] * 4 for d in (16, 64, 256)}, 5)
+    >>> round(slope, 6), drawn.round(6).tolist()
+    (0.5, [0.5, 0.5, 0.5, 0.5, 0.5])
+    """
+    generator, at = rng("emergence search", 0), np.array(list(times))
+    slope = exponent(at, np.array([np.median(each) for each in times.values()]))
+    again = [
+        np.median(generator.choice(each, (draws, len(each))), axis=1) for each in times.values()
+    ]
+    medians = np.stack(again, axis=1)
+    medians = medians[np.isfinite(medians).all(1) & (medians > 0).all(1)]
+    return slope, np.array([exponent(at, row) for row in medians])

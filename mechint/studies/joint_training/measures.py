@@ -1,5 +1,5 @@
-"""What the joint-training study measures at every size: one method a claim. Claims that need nested
-expressions are in `joint_transitions`.
+"""What a run of the joint-training study shows: accuracy, the embedding's layout, norm ratios where
+a step begins.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from mechint.errors import DataError
 from mechint.registry import PROBES
 from mechint.results import ProbeResult
-from mechint.studies.core.study import Finding, Runs, mean_and_spread
-from mechint.studies.joint_training.claims import SOLVED
-from mechint.studies.joint_training.transitions import Transitions
+from mechint.studies.core.study import Runs
+from mechint.studies.joint_training.transitions import Transitions, judged_accuracy
 from mechint.subject import Subject
-from mechint.task import FiniteTask
+from mechint.task import Batch, FiniteTask
 from mechint.training import Run
 
-MIXTURES = ("MAX+MED+ADD", "ADD+PROD")
-"""Arms whose embeddings are averaged: those in which ADD is learned beside others."""
+SOLVED = 0.9
+"""Accuracy from which a run has learned its operation: the paper's own bar for the embeddings it
+averages.
+"""
+
+CONVERGED = 0.95
+"""Accuracy from which two models are compared by their norm ratios; the paper's two are at 0.99."""
+
+MIXTURES = ("ADD in MAX+MED+ADD", "ADD in ADD+PROD")
+"""Arms in which ADD is learned beside others."""
 
 
 class Measures(Transitions):
@@ -31,187 +39,84 @@ class Measures(Transitions):
     def __init__(self, runs: Runs, size: str) -> None:
         super().__init__(runs)
         self.size = size
-        self.prefix = "triplets " if size == "full" else ""
-        widths = [
-            int(width)
-            for width in runs.values_of("width", arm=f"{self.prefix}MAX+MED+ADD", init="normal")
-        ]
-        self.width = max(widths)
         self.layout = cache(self._layout)
         self.pairs = cache(self._pairs)
+        self.residues = cache(self._residues)
 
     def triplets(self, arm: str, width: int | None = None, init: str = "normal") -> list[Run]:
-        """Runs of an arm on triplets; DataError where the size has none."""
-        found = self.runs.select(arm=self.prefix + arm, width=width or self.width, init=init)
+        """Finished runs of an arm on triplets, at the widest width where none is named.
+
+        Raises:
+            DataError: the size has none.
+        """
+        name = f"triplets {arm}"
+        found = self.runs.finished(arm=name, width=width or self.widest(arm), init=init)
         if not found:
-            raise DataError(f"the study has no run of {arm} on triplets at this size")
+            raise DataError(f"the study has no finished run of {arm} on triplets at this size")
         return found
 
-    # --- a, d, e: who learns what -----------------------------------------------------------------
-    def claim_a(self) -> Finding:
-        if self.size == "full":
-            return self.order()
-        width = int(self.runs.values_of("width", arm="MAX")[0])
-        first = {
-            name: [reached(run) for run in self.triplets(name, width)]
-            for name in ("MAX", "MIN", "MED", "PROD", "NADD", "ADD")
-        }
-        final = {name: [last(run) for run in self.triplets(name, width)] for name in first}
-        easy, hard = (
-            [step for name in ("MAX", "MIN", "MED") for step in first[name]],
-            [step for name in ("ADD", "NADD") for step in first[name]],
-        )
-        holds = (
-            max(easy) < min(hard)
-            and math.isfinite(max(easy))
-            and max(np.mean(first["MAX"]), np.mean(first["MIN"])) <= np.mean(first["MED"])
-        )
-        parts = [
-            f"{name} {_steps(first[name])} (at the end {np.mean(final[name]):.2f})"
-            for name in first
+    def widths(self, arm: str) -> list[int]:
+        """Widths of an arm on triplets, the narrowest first."""
+        return sorted(self.runs.values_of("width", arm=f"triplets {arm}", init="normal"))
+
+    def widest(self, arm: str) -> int:
+        """The largest width of an arm on triplets; DataError where it has none."""
+        widths = self.widths(arm)
+        if not widths:
+            raise DataError(f"the study has no run of {arm} on triplets at this size")
+        return widths[-1]
+
+    def learned(self, arm: str, bar: float = SOLVED) -> list[Run]:
+        """Runs of a nested arm, of any width, whose accuracy on ADD is at least `bar`."""
+        return [
+            run
+            for run in self.runs.finished(arm=arm, init="normal")
+            if judged_accuracy(run, "ADD") >= bar
         ]
-        return Finding(
-            bool(holds),
-            f"width {width}, first step at {SOLVED} in each run: " + "; ".join(parts),
-            {"first": first, "final": final},
-        )
-
-    def claim_d(self) -> Finding:
-        shuffled, true = (
-            [last(run) for run in self.triplets(arm)]
-            for arm in ("shuffled MAX+MED+ADD", "MAX+MED+ADD")
-        )
-        ours = (
-            f"held-out triplets at width {self.width}: shuffled ADD {mean_and_spread(shuffled)}, "
-            f"true ADD {mean_and_spread(true)}"
-        )
-        return Finding(
-            bool(np.mean(shuffled) <= 0.35 and np.mean(true) >= SOLVED),
-            ours,
-            {"shuffled": shuffled, "true": true},
-        )
-
-    def claim_e(self) -> Finding:
-        mixed, alone = (
-            [last(run) for run in self.triplets("MAX+MED+ADD")],
-            [last(run) for run in self.triplets("ADD")],
-        )
-        fitted = [run.final["train.accuracy"] for run in self.triplets("ADD")]
-        ours = (
-            f"mixture {mean_and_spread(mixed)}, {solved(mixed)} of {len(mixed)} solved; "
-            f"ADD alone {mean_and_spread(alone)}, {solved(alone)} of {len(alone)} solved (its "
-            f"training accuracy, both characters: {mean_and_spread(fitted)})"
-        )
-        note = (
-            "ADD alone that does not fit its training set either is held up by optimisation, not "
-            "by too little data"
-        )
-        return Finding(
-            bool(np.mean(mixed) >= SOLVED and np.mean(alone) <= 0.6),
-            ours,
-            {"mixture": mixed, "alone": alone, "alone, train": fitted},
-            note,
-        )
-
-    # --- g: embeddings ----------------------------------------------------------------------------
-    def learned(self, arm: str) -> list[Subject]:
-        """Subjects of the runs of `arm`, of any width, that learned ADD."""
-        names = self.runs.names(arm=self.prefix + arm, init="normal")
-        return [run.subject() for run in (self.runs[name] for name in names) if last(run) >= SOLVED]
 
     def _layout(self, arm: str) -> ProbeResult | None:
-        subjects = self.learned(arm)
-        return PROBES["embedding"]().average(subjects) if subjects else None
+        """The embedding probe on the averaged similarity of the values, all components searched;
+        None where no run learned.
+        """
+        learned = self.learned(arm)
+        if not learned:
+            return None
+        n = learned[0].spec.task.to_dict()["n"]
+        return PROBES["embedding"](components=n - 1).average([run.subject() for run in learned])
 
-    def claim_g(self) -> Finding:
-        found = {arm: self.layout(arm) for arm in (*MIXTURES, "ADD")}
-        judged = {arm: result for arm, result in found.items() if result is not None}
-        if not any(arm in judged for arm in MIXTURES):
-            raise DataError(
-                f"no run of {' or '.join(MIXTURES)} reached {SOLVED}; there is no embedding "
-                "to average"
-            )
-        values: dict[str, Any] = {}
-        for arm, result in judged.items():
-            parts = ("parity", "mod_4")
-            values[arm] = {
-                part: {
-                    "share": result.metrics[f"{part}.separation"],
-                    "p": result.null[f"{part}.separation"].p_value,
-                }
-                for part in parts
-            }
-            values[arm]["component"], values[arm]["models"] = (
-                result.metrics["parity.component"],
-                len(self.learned(arm)),
-            )
-        words = [
-            f"{arm} ({row['models']} models): parity holds {row['parity']['share']:.2f} of "
-            f"component {row['component']} (p = {row['parity']['p']:.2g}), "
-            f"residues mod 4 {row['mod_4']['share']:.2f} (p = {row['mod_4']['p']:.2g})"
-            for arm, row in values.items()
-        ]
-        absent = [arm for arm in found if arm not in judged]
-        note = f"no run of {', '.join(absent)} reached {SOLVED}" if absent else ""
-        return Finding(
-            all(values[arm]["parity"]["p"] <= 0.05 for arm in MIXTURES if arm in judged),
-            "; ".join(words),
-            values,
-            note,
-        )
+    def _residues(self, arm: str, width: int) -> list[dict[int, float]]:
+        return [residue_accuracies(run) for run in self.triplets(arm, width)]
 
-    # --- h: norm ratios ---------------------------------------------------------------------------
-    def _pairs(self) -> list[ProbeResult]:
-        """Norm ratios of the mixture minus those of ADD alone, on all sums, seed by seed."""
-        probe = PROBES["norms"](bootstrap=200 if self.size == "smoke" else 1000)
-        return [
-            probe.compare(mixed.subject(data=sums(alone)), alone.subject(data=sums(alone)))
-            for mixed, alone in zip(self.triplets("MAX+MED+ADD"), self.triplets("ADD"), strict=True)
-        ]
-
-    def claim_h(self) -> Finding:
-        results, values, words, holds = self.pairs(), {}, [], True
-        layer = max(
-            int(name.split(".")[1][1:].split()[0])
-            for name in results[0].metrics
-            if name.endswith("cohens_d")
-        )
-        for kind, sign in (("attention", 1), ("feed-forward", -1)):
-            key = f"norms.L{layer} {kind}"
-            row = {
-                name: [result.metrics[f"{key}.{name}"] for result in results]
-                for name in ("cohens_d", "ks", "js_divergence_bits", "wasserstein")
-            }
-            d = np.array(row["cohens_d"])
-            error = float(d.std(ddof=1) / math.sqrt(len(d))) if len(d) > 1 else math.inf
-            holds &= bool(sign * d.mean() > 2 * error)
-            words.append(
-                f"{kind}: d {mean_and_spread(row['cohens_d'])}, KS {np.mean(row['ks']):.3f}, "
-                f"JS {np.mean(row['js_divergence_bits']):.3f} bits, "
-                f"Wasserstein {np.mean(row['wasserstein']):.3f}"
+    def _pairs(self) -> list[dict[str, dict[str, float]]]:
+        """For every pair of a converged mixture and a converged run of ADD alone of one width, what
+        `ratio_difference` says of both sublayers.
+        """
+        found = []
+        for width in self.runs.values_of("width", arm="ADD"):
+            mixed, alone = (
+                [
+                    run
+                    for run in self.runs.finished(arm=arm, width=width, init="normal")
+                    if judged_accuracy(run, "ADD") >= CONVERGED
+                ]
+                for arm in ("ADD in MAX+MED+ADD", "ADD")
             )
-            values[kind] = row
-        alone = [last(run) for run in self.triplets("ADD")]
-        note = (
-            f"models of {layer + 1} layers, {self.width} wide (paper: 3 and 128); ADD alone "
-            f"stands at {mean_and_spread(alone)} on held-out sums"
-        )
-        return Finding(holds, "; ".join(words), values, note)
+            for first, second in zip(mixed, alone, strict=False):
+                sums = second.spec.task.sample(200, seed=0, split="test")
+                a, b = (norm_ratios(run.subject(), sums) for run in (first, second))
+                found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
+        return found
 
 
 def last(run: Run) -> float:
-    """Accuracy at the last step on what is judged of the run: the operation held out in triplets,
-    or the whole test.
-    """
+    """Accuracy at the last step on what is judged of a run on triplets."""
     return float(run.final["test.greedy.accuracy"])
 
 
 def reached(run: Run) -> float:
     """The first step at which the run is at SOLVED; infinite where it never is."""
-    return next(
-        (float(row["step"]) for row in run.metrics if row["test.greedy.accuracy"] >= SOLVED),
-        math.inf,
-    )
+    steps = (float(row["step"]) for row in run.metrics if row["test.greedy.accuracy"] >= SOLVED)
+    return next(steps, math.inf)
 
 
 def solved(accuracies: Sequence[float]) -> int:
@@ -219,11 +124,72 @@ def solved(accuracies: Sequence[float]) -> int:
     return sum(accuracy >= SOLVED for accuracy in accuracies)
 
 
-def sums(run: Run) -> Any:
-    """All examples of the run's task: every triplet under ADD where the run is of ADD alone."""
-    assert isinstance(run.spec.task, FiniteTask)
-    return run.spec.task.examples()
+def residue_accuracies(run: Run, moduli: Sequence[int] = (2, 5)) -> dict[int, float]:
+    """Modulus → share of the held-out triplets whose predicted value has the right remainder.
+
+    A model that knows the sum mod 5 and not its parity is right on half of the sums mod 10.
+    """
+    task = run.spec.task
+    assert isinstance(task, FiniteTask)
+    index = task.split(run.spec.data_seed)["test"]
+    subject = run.subject(data=task.examples()[index])
+    found, right = subject.logits().argmax(-1), subject.targets[:, 0]
+    n = task.to_dict()["n"]
+    digit = found < n  # values are the vocabulary's first tokens
+    return {m: float(((found % m == right % m) & digit).float().mean()) for m in moduli}
 
 
-def _steps(steps: Sequence[float]) -> str:
+def norm_ratios(subject: Subject, data: Batch) -> dict[str, np.ndarray]:
+    """Sublayer → (position,) ‖output‖ / ‖input‖ in the last pass, where a step or the answer
+    begins: at every ``=`` and ``>``.
+    """
+    vocabulary = subject.task.vocabulary  # type: ignore[union-attr]
+    marks = torch.tensor([vocabulary.tokens.index(mark) for mark in "=>"])
+    asked = torch.isin(data.tokens, marks.to(data.tokens.device))
+    if data.lengths is not None:
+        asked &= torch.arange(data.tokens.shape[1]) < data.lengths[:, None]
+    layer = f"blocks.{subject.n_layers - 1}"
+    sublayers = {
+        "attention": ("hook_attn_out", "hook_resid_pre"),
+        "MLP": ("hook_mlp_out", "hook_resid_mid"),
+    }
+    names = [f"{layer}.{hook}" for pair in sublayers.values() for hook in pair]
+    with torch.no_grad():
+        _, cache_ = subject.model.run_with_cache(data.tokens, names_filter=names)
+    return {
+        kind: (cache_[f"{layer}.{output}"].norm(dim=-1) / cache_[f"{layer}.{given}"].norm(dim=-1))[
+            asked
+        ]
+        .double()
+        .numpy()
+        for kind, (output, given) in sublayers.items()
+    }
+
+
+def ratio_difference(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+    """How two samples differ, a minus b: Cohen's d with the pooled variance, Kolmogorov and
+    Smirnov's distance, Wasserstein's.
+
+    >>> a = np.array([1.0, 2.0, 3.0])
+    >>> {name: round(value, 3) for name, value in ratio_difference(a + 1, a).items()}
+    {'d': 1.0, 'ks': 0.333, 'wasserstein': 1.0}
+    """
+    from scipy import stats
+
+    n, m = len(a), len(b)
+    pooled = ((n - 1) * a.var(ddof=1) + (m - 1) * b.var(ddof=1)) / (n + m - 2)
+    return {
+        "d": float((a.mean() - b.mean()) / math.sqrt(pooled)),
+        "ks": float(stats.ks_2samp(a, b).statistic),
+        "wasserstein": float(stats.wasserstein_distance(a, b)),
+    }
+
+
+def steps_in_words(steps: Sequence[float]) -> str:
+    """Steps, or "never"."""
     return ", ".join(f"{step:g}" if math.isfinite(step) else "never" for step in steps)
+
+
+def table_of(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """Columns of a Table from its rows."""
+    return {name: [row[i] for row in rows] for i, name in enumerate(columns)}

@@ -1,7 +1,9 @@
-"""The joint-training study: which operations small transformers learn alone, and which only beside
-easier ones.
+"""What the joint-training study trains: Small Models, Smarter Learning: The Power of Joint Task
+Training.
 
-Small Models, Smarter Learning: The Power of Joint Task Training.
+laptop: triplets of digits. overnight: the paper's nested expressions with chain of thought at
+n = 10, which fit two cores; the comparison at one width comes first, then the other widths, the
+curriculum, and the other arms. full: n = 20 and 26 at the paper's widths and steps.
 """
 
 from __future__ import annotations
@@ -10,14 +12,27 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from mechint.studies.core.study import Analysis, Planned, Runs, Study, plan
+from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study, plan
 from mechint.studies.joint_training import figures as drawn
-from mechint.studies.joint_training.claims import STATED
+from mechint.studies.joint_training.arms import (
+    BLOCKS,
+    FULL_ARMS,
+    OVERNIGHT_ARMS,
+    SUMS,
+    TOGETHER,
+    judged_operation,
+)
+from mechint.studies.joint_training.claims import CLAIMS
 from mechint.studies.joint_training.measures import Measures
 
-LAPTOP_TRAIN = {"steps": 5000, "evaluate_every": 250}
-LAPTOP_WIDTH = 64
-"""Where ADD beside MAX and MED is known to be learned, and where the arms are compared."""
+TRIPLET_WIDTHS = (8, 16, 32, 64)
+TRIPLET_TRAIN = {"steps": 5000, "evaluate_every": 50}
+EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
+"""The paper's rule: the training loss changed by less than this over ten evaluations."""
+
+NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 250}
+OVERNIGHT_WIDTHS = ((48,), (32, 64), (24, 96))
+"""Widths in the order in which a night reaches them."""
 
 FULL_WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FULL_TRAIN = {
@@ -25,47 +40,10 @@ FULL_TRAIN = {
     "evaluate_every": 200,
     "checkpoints": "log",
     "n_checkpoints": 12,
-    "stop_patience": 10,
-    "stop_after": 2000,
-    "stop_delta": 2.5e-4,
+    **EARLY_STOP,
 }
 RECURRENT = {"n_layers": 1, "n_loops": 3}
 """The paper's main text: one block applied repeatedly, its output fed back."""
-
-SUMS = ("MAX", "MED", "ADD")
-FULL_ARMS: Mapping[str, Mapping[str, Any]] = {
-    **{
-        name: {"n": 20, "operations": (name,)}
-        for name in ("MAX", "MIN", "MED", "ADD", "NADD", "PROD")
-    },
-    "PROD prime": {"n": 19, "operations": ("PROD",)},
-    "PROD prime in MAX+PROD": {"n": 19, "operations": ("MAX", "PROD")},
-    "ADD in ADD+PROD": {"n": 20, "operations": ("ADD", "PROD")},
-    "ADD in ADD+NADD": {"n": 20, "operations": ("ADD", "NADD")},
-    "ADD in MAX+MED+ADD": {"n": 20, "operations": SUMS},
-    "shuffled ADD in MAX+MED+ADD": {"n": 20, "operations": SUMS, "addition": "shuffled"},
-    "ADD, even table": {"n": 20, "operations": ("ADD",), "addition": "random-uniform"},
-    "ADD, uneven table": {"n": 20, "operations": ("ADD",), "addition": "random-skewed"},
-    **{
-        f"{name}, no steps": {"n": 20, "operations": (name,), "chain_of_thought": False}
-        for name in ("MAX", "MED", "ADD")
-    },
-    **{
-        f"{name}, n = {n}": {"n": n, "operations": (name,)}
-        for name in ("MAX", "ADD")
-        for n in (10, 26)
-    },
-    "OP": {"algebra": "permutation-blocks", "operations": ("OP",)},
-    "OP in OP+OP_TOP+OP_BOTTOM": {"algebra": "permutation-blocks"},
-    **{
-        f"{m} operands, depth {k}": {"n": 10, "operations": SUMS, "operands": m, "depth": k}
-        for m in (3, 4, 5)
-        for k in (3, 4, 5)
-    },
-}
-"""Arms of the transition curves: name → ListOps; the operation judged stands first in the name, all
-of them where none does.
-"""
 
 
 def triplets(
@@ -75,93 +53,93 @@ def triplets(
     seeds: int,
     train: Mapping[str, Any],
     init: str = "normal",
+    stage: int = 0,
     **task: Any,
-) -> Iterator[Planned]:
-    """Runs on triplets of digits: the paper's most controlled comparison."""
+) -> Iterator[PlannedRun]:
+    """Runs on triplets of digits, not nested: the paper's most controlled comparison."""
     judged = "ADD" if "ADD" in operations else operations[-1]
-    for seed in range(seeds):
-        name = f"{arm}-{width}" + (f"-{init}" if init != "normal" else "")
-        labels = {"arm": arm, "width": width, "init": init, "judged": judged}
-        model = {"d_model": width, "init_mode": init}
+    for seed in range(FRESH, FRESH + seeds):
+        name = f"triplets-{arm}-{width}" + (f"-{init}" if init != "normal" else "")
         yield plan(
             name.replace(" ", "-"),
             "listops-triplets",
             {"operations": tuple(operations), **task},
-            model,
+            {"d_model": width, "init_mode": init},
             train,
             seed=seed,
-            **labels,
+            stage=stage,
+            arm=f"triplets {arm}",
+            width=width,
+            init=init,
+            judged=judged,
         )
 
 
-def laptop() -> list[Planned]:
-    """Triplets of digits mod 10: ADD alone and beside others over four widths, each operation alone
-    at one, controls.
+def triplet_arms(
+    train: Mapping[str, Any],
+    widths: Sequence[int] = TRIPLET_WIDTHS,
+    seeds: int = 12,
+    few: int = 5,
+    stage: int = 0,
+    **task: Any,
+) -> Iterator[PlannedRun]:
+    """Sums alone and beside others at every width; each operation alone at the middle one; the
+    early stop and the other initial weights at the widest.
     """
-    train = LAPTOP_TRAIN
-    curve = [
-        triplets(arm, arm.split("+"), width, 5 if width == LAPTOP_WIDTH else 3, train)
-        for width in (64, 32, 16, 8)
-        for arm in ("MAX+MED+ADD", "ADD")
-    ]
-    alone = [
-        triplets(name, (name,), 32, 2, train) for name in ("MAX", "MIN", "MED", "PROD", "NADD")
-    ]
-    product = triplets("ADD+PROD", ("ADD", "PROD"), LAPTOP_WIDTH, 3, train)
-    shuffled = triplets("shuffled MAX+MED+ADD", SUMS, LAPTOP_WIDTH, 2, train, addition="shuffled")
-    other = [
-        triplets(arm, arm.split("+"), LAPTOP_WIDTH, 2, train, "torch")
-        for arm in ("MAX+MED+ADD", "ADD")
-    ]
-    return list(itertools.chain(*curve, *alone, product, shuffled, *other))
+    middle, widest = widths[-2], widths[-1]
+    per_operation = {"per_operation": 300 if task.get("n", 10) == 10 else 10}
+    for width in reversed(widths):
+        yield from triplets("MAX+MED+ADD", SUMS, width, seeds, train, stage=stage, **task)
+        yield from triplets("ADD", ("ADD",), width, seeds, train, stage=stage, **task)
+        yield from triplets(
+            "300 each of MAX+MED+ADD",
+            SUMS,
+            width,
+            seeds,
+            train,
+            stage=stage,
+            **task,
+            **per_operation,
+        )
+    for name in ("MAX", "MIN", "MED", "PROD", "NADD"):
+        yield from triplets(name, (name,), middle, few, train, stage=stage, **task)
+    early = {**train, **EARLY_STOP}
+    yield from triplets("ADD, early stop", ("ADD",), widest, seeds, early, stage=stage, **task)
+    for arm in ("MAX+MED+ADD", "ADD"):
+        yield from triplets(arm, arm.split("+"), widest, few, train, "torch", stage, **task)
 
 
-def smoke() -> list[Planned]:
-    """The laptop's arms on triplets of four digits for a few steps."""
-    train = {"steps": 6, "evaluate_every": 3, "batch_size": 8}
-    curve = [
-        triplets(arm, arm.split("+"), width, 2, train, n=4)
-        for width in (12, 8)
-        for arm in ("MAX+MED+ADD", "ADD")
-    ]
-    alone = [
-        triplets(name, (name,), 8, 1, train, n=4) for name in ("MAX", "MIN", "MED", "PROD", "NADD")
-    ]
-    rest = [
-        triplets("ADD+PROD", ("ADD", "PROD"), 12, 1, train, n=4),
-        triplets("shuffled MAX+MED+ADD", SUMS, 12, 1, train, n=4, addition="shuffled"),
-        triplets("ADD", ("ADD",), 12, 1, train, "torch", n=4),
-    ]
-    return list(itertools.chain(*curve, *alone, *rest))
+def nested(
+    arm: str,
+    parameters: Mapping[str, Any],
+    width: int,
+    seeds: Sequence[int],
+    train: Mapping[str, Any],
+    stage: int = 0,
+) -> Iterator[PlannedRun]:
+    """Runs on nested expressions by the recurrent model."""
+    for seed in seeds:
+        yield plan(
+            f"{arm}-{width}".replace(" ", "-"),
+            "listops",
+            {"excluded": None, **parameters},
+            {**RECURRENT, "d_model": width},
+            train,
+            seed=FRESH + seed,
+            stage=stage,
+            arm=arm,
+            width=width,
+            init="normal",
+            judged=judged_operation(arm),
+        )
 
 
-def full(
-    widths: Sequence[int] = FULL_WIDTHS, seeds: int = 5, train: Mapping[str, Any] | None = None
-) -> list[Planned]:
-    """ListOps with chain of thought over the paper's widths, the recurrent model; the triplets; the
-    curriculum.
+def curricula(
+    widths: Sequence[int], seeds: int, train: Mapping[str, Any], stage: int = 0
+) -> Iterator[PlannedRun]:
+    """MAX and MED to proficiency in the first half, then ADD ramped up; beside ADD alone for as
+    many steps. Neither stops early: the ramp comes late.
     """
-    train = dict(FULL_TRAIN if train is None else train)
-    planned = []
-    for arm, width, seed in itertools.product(FULL_ARMS, widths, range(seeds)):
-        parameters = {"excluded": None, **FULL_ARMS[arm]}
-        judged = (
-            arm.replace("shuffled ", "").split(",")[0].split(" ")[0]
-            if len(parameters.get("operations", "more")) > 1 and " in " in arm
-            else ""
-        )
-        labels = {"arm": arm, "width": width, "init": "normal", "judged": judged}
-        planned.append(
-            plan(
-                f"{arm}-{width}".replace(" ", "-"),
-                "listops",
-                parameters,
-                {**RECURRENT, "d_model": width},
-                train,
-                seed=seed,
-                **labels,
-            )
-        )
     steps = train["steps"]
     ramp = {
         "n": 10,
@@ -170,40 +148,72 @@ def full(
         "ramp_start": steps // 2,
         "ramp_steps": max(1, steps // 20),
     }
-    for width, seed in itertools.product((24, 48), range(seeds)):
-        for arm, parameters in {
-            "curriculum": ramp,
-            "ADD, n = 10, two layers": {"n": 10, "operations": ("ADD",)},
-        }.items():
-            labels = {
-                "arm": arm,
-                "width": width,
-                "init": "normal",
-                "judged": "ADD" if arm == "curriculum" else "",
-            }
-            late = {**train, "stop_after": steps}
-            planned.append(
-                plan(
-                    f"{arm}-{width}".replace(" ", "-"),
-                    "listops",
-                    parameters,
-                    {"d_model": width},
-                    late,
-                    seed=seed,
-                    **labels,
-                )
-            )
-    few = {name: train[name] for name in ("steps", "evaluate_every")}
-    for arm, width, init in (
-        ("MAX+MED+ADD", 64, "normal"),
-        ("ADD", 64, "normal"),
-        ("MAX+MED+ADD", 64, "torch"),
-        ("ADD", 64, "torch"),
-    ):
-        planned += triplets(f"triplets {arm}", arm.split("+"), width, seeds, few, init)
-    planned += triplets("triplets ADD+PROD", ("ADD", "PROD"), 64, seeds, few)
-    planned += triplets("triplets shuffled MAX+MED+ADD", SUMS, 64, seeds, few, addition="shuffled")
+    late = {**train, "stop_after": steps}
+    alone = {"n": 10, "operations": ("ADD",)}
+    arms = {"curriculum": ramp, "ADD beside the curriculum": alone}
+    for width, (arm, parameters) in itertools.product(widths, arms.items()):
+        yield from nested(arm, parameters, width, range(seeds), late, stage)
+
+
+def smoke() -> list[PlannedRun]:
+    """Triplets of four digits and short nested expressions for a few steps."""
+    train = {"steps": 6, "evaluate_every": 3, "batch_size": 8, "eval_examples": 16}
+    small = {"n": 4, "operands": 2, "depth": 1}
+    arms = [
+        nested(arm, {**TOGETHER[arm], **small}, width, (0,), train)
+        for arm in TOGETHER
+        for width in (8, 12)
+    ]
+    return [*triplet_arms(train, (8, 12), 2, 1, n=4), *itertools.chain(*arms)]
+
+
+def laptop() -> list[PlannedRun]:
+    """Triplets of digits mod 10."""
+    return list(triplet_arms(TRIPLET_TRAIN))
+
+
+def overnight() -> list[PlannedRun]:
+    """Nested expressions at n = 10, the arms and widths that matter most first; then triplets."""
+    first, *later = OVERNIGHT_WIDTHS
+    alone, *beside = TOGETHER
+    blocks = (((alone, beside[0]), (0, 1)), (beside[1:], (0, 1)), (TOGETHER, (2, 3, 4)))
+    planned = [
+        one
+        for stage, (arms, seeds) in enumerate(blocks)
+        for width, arm in itertools.product(first, arms)
+        for one in nested(arm, TOGETHER[arm], width, seeds, NESTED_TRAIN, stage)
+    ]
+    for stage, widths in enumerate(later, len(blocks)):
+        for width, arm in itertools.product(widths, TOGETHER):
+            planned += nested(arm, TOGETHER[arm], width, range(5), NESTED_TRAIN, stage)
+    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=5)
+    for width, arm in itertools.product((16, 24, 32, 48), BLOCKS):
+        planned += nested(arm, {**BLOCKS[arm], **TABLES}, width, range(5), NESTED_TRAIN, stage=6)
+    for width, arm in itertools.product((24, 32, 48, 64, 96), OVERNIGHT_ARMS):
+        planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, stage=7)
+    planned += triplet_arms(TRIPLET_TRAIN, stage=8)
     return planned
+
+
+TABLES = {"operands": 2, "min_operands": 2, "depth": 1}
+"""Permutation blocks as plain 36 by 36 tables: the cheap form of the claim about them."""
+
+
+def full(
+    widths: Sequence[int] = FULL_WIDTHS, seeds: int = 5, train: Mapping[str, Any] | None = None
+) -> list[PlannedRun]:
+    """ListOps with chain of thought over the paper's widths, the recurrent model; the curriculum;
+    the triplets.
+    """
+    train = dict(FULL_TRAIN if train is None else train)
+    planned = [
+        one
+        for arm, width in itertools.product(FULL_ARMS, widths)
+        for one in nested(arm, FULL_ARMS[arm], width, range(seeds), train)
+    ]
+    planned += curricula((24, 48), seeds, train)
+    few = {name: train[name] for name in ("steps", "evaluate_every")}
+    return [*planned, *triplet_arms(few, (8, 16, 32, 64) if seeds > 1 else (8, 12), max(2, seeds))]
 
 
 class JointTraining(Study):
@@ -213,21 +223,21 @@ class JointTraining(Study):
     title: ClassVar[str] = "Joint training: hard operations learned beside easy ones"
     summary: ClassVar[str] = (
         "Small transformers learn nested operations on digits. Maxima and medians take few "
-        "parameters, sums many; but beside maxima and medians, or beside "
-        "products, sums are learned by models several times smaller. Embeddings of models "
-        "that learned sums show parity and order, and where tables are "
-        "shuffled nothing is gained: the easy operations teach the numbers that the hard ones need."
+        "parameters, sums many; but beside maxima and medians, or beside products, sums are "
+        "learned by models several times smaller. Embeddings of models that learned sums show "
+        "parity and order, and where tables are shuffled nothing is gained: the easy operations "
+        "teach the numbers that the hard ones need."
     )
+    claims = CLAIMS
 
-    def runs(self, size: str) -> list[Planned]:
-        """The arms of `size`: triplets at the laptop, ListOps over the widths at full."""
-        return {"smoke": smoke, "laptop": laptop, "full": full}[size]()
+    def runs(self, size: str) -> list[PlannedRun]:
+        """The arms of `size`: triplets at the laptop, nested expressions above."""
+        return {"smoke": smoke, "laptop": laptop, "overnight": overnight, "full": full}[size]()
 
-    def analyse(self, runs: Runs, size: str) -> Analysis:
+    def analyze(self, runs: Runs, size: str) -> Analysis:
         """Judge claims a to m, and draw transitions, outcomes, embeddings and norm ratios."""
-        book = Analysis(self.name, size)
-        study = Measures(runs, size)
-        for stated in STATED:
-            book.judge(stated, getattr(study, f"claim_{stated.letter}"))
-        drawn.draw(book, study)
-        return book
+        analysis, measures = Analysis(self.name, size), Measures(runs, size)
+        for spec in self.claims:
+            analysis.add_claim(spec, measures)
+        drawn.draw(analysis, measures)
+        return analysis

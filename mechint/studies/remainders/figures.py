@@ -10,22 +10,30 @@ import numpy as np
 from mechint import figures
 from mechint.results import Figure, Table
 from mechint.studies.core.study import Analysis
-from mechint.studies.remainders.measures import Measures, curves
+from mechint.studies.remainders.measures import (
+    GENERALIZED,
+    Measures,
+    active_over_time,
+    active_within,
+    curves,
+)
 
 
-def draw(book: Analysis, study: Measures) -> None:
-    """Add everything that can be drawn to `book`."""
-    book.draw("accuracy", lambda: accuracy(study, "main"))
-    book.draw("active frequencies", lambda: active(study))
-    book.draw("spectrum", lambda: spectra(study))
-    book.draw("neurons", lambda: study.fourier(study.names("main")[0]).figures["neuron_images"])
-    book.draw("singular values", lambda: singular_values(study))
-    book.draw("positions", lambda: positions(study))
-    book.draw("attention", lambda: attention(study))
-    book.draw("accuracy without the easy primes", lambda: accuracy(study, "masked"))
-    book.draw("what each arm learned", lambda: arms(study))
-    book.draw("gradients", lambda: gradients(study))
-    book.tabulate("generalised", lambda: generalised(study))
+def draw(analysis: Analysis, study: Measures) -> None:
+    """Add everything that can be drawn to `analysis`."""
+    analysis.add_figure("accuracy", lambda: accuracy(study, "main"))
+    analysis.add_figure("active frequencies", lambda: active(study))
+    analysis.add_figure("spectrum", lambda: spectra(study))
+    analysis.add_figure(
+        "neurons", lambda: study.fourier(study.names("main")[0]).figures["neuron_images"]
+    )
+    analysis.add_figure("singular values", lambda: singular_values(study))
+    analysis.add_figure("positions", lambda: positions(study))
+    analysis.add_figure("attention", lambda: attention(study))
+    analysis.add_figure("accuracy without the easy primes", lambda: accuracy(study, "masked"))
+    analysis.add_figure("what each arm learned", lambda: arms(study))
+    analysis.add_figure("gradients", lambda: gradients(study))
+    analysis.add_table("onsets", lambda: onsets(study))
 
 
 def accuracy(study: Measures, arm: str) -> Figure:
@@ -34,7 +42,7 @@ def accuracy(study: Measures, arm: str) -> Figure:
     found = study.curves(name)
     steps = next(iter(found.values()))[0]
     at = [i for i, step in enumerate(steps) if step > 0]  # a logarithmic axis has no 0
-    order = sorted(study.first(name).items(), key=lambda item: (item[1], item[0]))
+    order = sorted(study.onsets(name).items(), key=lambda item: (item[1], item[0]))
     passed = ", ".join(str(q) for q, step in order[:6] if math.isfinite(step))
     return figures.lines(
         [steps[i] for i in at],
@@ -44,36 +52,44 @@ def accuracy(study: Measures, arm: str) -> Figure:
         y_title="accuracy (0–1)",
         x_log=True,
         y_range=(0.0, 1.03),
-        levels={"generalised": study.generalised},
-        caption="One curve a prime, the darkest the smallest. "
+        levels={"generalized": GENERALIZED},
+        caption="One curve per prime, the darkest the smallest. "
         + (
-            f"First to pass the dashed line: {passed}."
+            f"First half-way from chance to 1: {passed}."
             if passed
-            else "None passes the dashed line."
+            else "None gets half-way from chance to 1."
         ),
         height=420,
     )
 
 
 def active(study: Measures) -> Figure:
-    """Number of active frequencies of the neurons over the checkpoints of the main runs."""
-    found = {name: study.active(name) for name in study.names("main")}
-    last = {
-        name: max((s for s in study.first(name).values() if math.isfinite(s)), default=None)
-        for name in found
-    }
-    words = ", ".join(str(step) if step is not None else "never" for step in last.values())
+    """Number of active frequencies of the neurons over the checkpoints of the main runs, by both
+    rules.
+    """
+    x, y = {}, {}
+    for name in study.names("main"):
+        steps, power = study.power(name)
+        counts = {name: active_over_time(power), f"{name}, within": active_within(power)}
+        for label, count in counts.items():
+            x[label], y[label] = [max(step, 1) for step in steps], count
+    last = [
+        max((s for s in study.onsets(name).values() if math.isfinite(s)), default=None)
+        for name in study.names("main")
+    ]
+    words = ", ".join(f"{step:g}" if step is not None else "never" for step in last)
     return figures.lines(
-        {name: [max(step, 1) for step in steps] for name, (steps, _) in found.items()},
-        {name: counts for name, (_, counts) in found.items()},
+        x,
+        y,
         title="Active frequencies of the neurons",
         x_title="step (log; step 0 at 1)",
-        y_title="frequencies with ω > μ + 2σ",
+        y_title="frequencies above μ + 2σ",
         x_log=True,
         markers=True,
         caption=(
-            "In the paper the count spikes while the later primes generalise. Here the last "
-            f"prime to generalise does so at step {words}."
+            "μ and σ over all frequencies and times, as in the authors' code, and within each "
+            "checkpoint. In the paper the count spikes while the later primes generalize; here "
+            f"the last prime's onset is at step {words}."
         ),
     )
 
@@ -142,14 +158,14 @@ def positions(study: Measures) -> Figure:
         x_title="coordinate of the first position",
         y_title="the same coordinate of the second position",
         equal=True,
-        caption="One point a coordinate: on the rising diagonal where order does not matter "
+        caption="One point per coordinate: on the rising diagonal where order does not matter "
         f"(addition, correlation {correlation['addition']:+.2f}), "
         f"off it where it does (remainders, {correlation['main']:+.2f}).",
     )
 
 
 def attention(study: Measures) -> Figure:
-    """Attention from the answer to the first digit over all inputs, a panel a head."""
+    """Attention from the answer to the first digit over all inputs, one panel per head."""
     name = study.names("main")[0]
     pattern = study.digits(name)
     share = study.subject(name).task.grid  # type: ignore[union-attr]
@@ -175,7 +191,8 @@ def arms(study: Measures) -> Figure:
     """Held-out accuracy of every prime at the last step, with and without what the controls leave
     out.
     """
-    names = [study.names(arm)[0] for arm in ("main", "no grokfast", "no dropout", "masked")]
+    arms_ = ("main", "no grokfast", "no dropout", "masked")
+    names = [study.names(arm)[0] for arm in arms_ if study.runs.names(arm=arm)]
     found = {name: study.final(name) for name in names}
     primes = list(found[names[0]])
     return figures.bars(
@@ -184,7 +201,7 @@ def arms(study: Measures) -> Figure:
         title="Held-out accuracy at the last step",
         x_title="prime",
         y_title="accuracy (0–1)",
-        levels={"generalised": study.generalised},
+        levels={"generalized": GENERALIZED},
         caption=(
             "What is left when the slow gradients are not amplified, when nothing is dropped, and "
             "when the easy primes are not asked for."
@@ -206,15 +223,15 @@ def gradients(study: Measures) -> Figure:
     return result.figures["series"]
 
 
-def generalised(study: Measures) -> Table:
-    """First step at which each prime generalised, and both accuracies at the end, run by run."""
+def onsets(study: Measures) -> Table:
+    """Onset of each prime, and both accuracies at the end, run by run."""
     rows = []
     for arm in study.runs.values_of("arm"):
         if arm == "addition" or arm == "shuffled":
             continue
         for name in study.names(arm):
             first, final, train = (
-                study.first(name),
+                study.onsets(name),
                 study.final(name),
                 {q: values[-1] for q, (_, values) in curves(study.runs[name], "train").items()},
             )
@@ -225,11 +242,11 @@ def generalised(study: Measures) -> Table:
     columns = (
         "run",
         "prime",
-        "first step generalised",
+        "onset (step)",
         "held-out accuracy at the end",
         "training accuracy at the end",
     )
     return Table(
         {column: [row[i] for row in rows] for i, column in enumerate(columns)},
-        f"one row a run and prime; generalised: held-out accuracy ≥ {study.generalised}",
+        "one row per run and prime; onset: half-way from chance to 1",
     )

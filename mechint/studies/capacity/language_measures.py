@@ -1,0 +1,197 @@
+"""What the language models of the capacity study show, measured once each: accuracy on the injected
+task, where its order lies, and how gradients interfere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from mechint.errors import TrainingError
+from mechint.probe import run as run_probe
+from mechint.studies.core.study import Runs, model_of, task_of
+from mechint.training import Run
+
+LEARNED = 0.9
+"""Accuracy on held-out instances from which a model counts as having learned the task; chance is
+about 0.5.
+"""
+
+COMPONENTS = 3
+"""Principal components of the tokens' mean residuals from which their order is read."""
+
+SHARE = 8
+"""One in so many neurons of a layer is a task neuron, in every width: those of largest gradient
+times activation, in the layer where they matter most.
+"""
+
+OPERANDS = {"rank of a": 0, "rank of b": 1}
+"""The compared words' variables → their position."""
+
+
+class Measures:
+    """The study's runs, with what the probes say of each language model."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.interchange = cache(self._interchange)
+        self.cosines = cache(self._cosines)
+
+    def names(self, **labels: Any) -> list[str]:
+        """Names of the language models with these labels that have finished."""
+        return [
+            name
+            for name in self.runs.names(arm="language", **labels)
+            if self.runs.status(name) in ("finished", "stopped")
+        ]
+
+    def axis(self, label: str) -> list[Any]:
+        """The values of a label, as planned."""
+        return self.runs.values_of(label, arm="language")
+
+    def per_seed(self, measure: Callable[[str], float], **labels: Any) -> dict[int, float]:
+        """Seed → mean over its runs with these labels; TrainingError where none has finished."""
+        found: dict[int, list[float]] = {}
+        for name in self.names(**labels):
+            found.setdefault(self.runs.labels[name]["seed"], []).append(measure(name))
+        if not found:
+            raise TrainingError(f"no language model has finished with {labels}")
+        return {seed: float(np.mean(values)) for seed, values in found.items()}
+
+    def accuracy(self, name: str) -> float:
+        """Accuracy on held-out instances of the injected task, at the end."""
+        return float(self.runs[name].final["test.greedy.accuracy.task"])
+
+    def learned(self) -> list[str]:
+        """The models that learned the task."""
+        return [name for name in self.names() if self.accuracy(name) >= LEARNED]
+
+    def _interchange(self, name: str, operand: str) -> dict[str, Any]:
+        """What distributed alignment search says of a 1-D subspace for one operand, over all
+        layers.
+        """
+        found = run_probe(
+            "das",
+            self.runs[name].subject(),
+            variable=operand,
+            steps=200,
+            pairs=512,
+            held_out=256,
+            null_samples=99,
+        )
+        return {
+            "iia": float(found.metrics["iia"]),
+            "full swap": float(found.metrics["iia_full_swap"]),
+            "p": float(found.null["iia"].p_value),
+            "hook": str(found.metrics["hook"]),
+        }
+
+    def site(self, operand: str) -> str:
+        """The hook at which the search succeeds most often in the models that learned."""
+        learned = self.learned()
+        if not learned:
+            raise TrainingError(f"no model reached an accuracy of {LEARNED} on held-out instances")
+        return Counter(self.interchange(name, operand)["hook"] for name in learned).most_common()[
+            0
+        ][0]
+
+    def order_r2(self, name: str) -> float:
+        """`order_r2` at each operand's own site, mean over operands."""
+        run = self.runs[name]
+        return float(np.mean([order_r2(run, self.site(one), pos) for one, pos in OPERANDS.items()]))
+
+    def _cosines(self, name: str) -> dict[str, float]:
+        """Over the checkpoints while the task is learned: mean size of a batch's cosine with the
+        task's reference gradient over the size a random direction has, for the background's and
+        the task's tokens, and the task's mean signed cosine.
+        """
+        run = self.runs[name]
+        subject, rows = run.subject(), []
+        steps = sorted(subject.series)[1:-1] or sorted(subject.series)
+        for step in steps:
+            found = run_probe(
+                "interference",
+                subject.at_step(step),
+                neurons=max(2, 4 * model_of(run).d_model // SHARE),
+                batches=max(4, task_of(run).gap),
+                batch_size=run.spec.train.batch_size,
+                null_samples=1,
+            )
+            columns = found.tables["batches"].columns
+            level = math.sqrt(2 / (math.pi * found.metrics["parameters"]))
+            sizes = {
+                part: float(np.nanmean(np.abs(np.array(columns[part], dtype=float)))) / level
+                for part in ("task", "background")
+            }
+            rows.append({**sizes, "signed": float(found.metrics["cosine.task"])})
+        return {part: float(np.mean([row[part] for row in rows])) for part in rows[0]}
+
+
+def order_r2(run: Run, hook: str, pos: int) -> float:
+    """R² of the hidden rank of the words, read from COMPONENTS principal components of the
+    activations at `hook` and position `pos`.
+
+    Every word stands there after one and the same first word (where `pos` is above 0). Least
+    squares, each word predicted from the others; at most 1, and below 0 where guessing the mean
+    would do better.
+    """
+    subject, task = run.subject(), task_of(run)
+    words = task.injection.token_words[: task._injected.n].to(subject.device)
+    tokens = words[:1].expand(len(words), pos + 1).clone()  # (word, pos + 1)
+    tokens[:, pos] = words
+    with torch.no_grad():
+        _, kept = subject.model.run_with_cache(tokens, names_filter=hook)
+    x = kept[hook][:, pos].double().cpu()
+    x = x - x.mean(0)
+    u, s, _ = torch.linalg.svd(x, full_matrices=False)
+    ones = torch.ones(len(x), 1, dtype=torch.float64)
+    components = torch.cat([u[:, :COMPONENTS] * s[:COMPONENTS], ones], 1)
+    return left_out_r2(components.numpy(), task._injected.ranks.double().numpy())
+
+
+def left_out_r2(x: np.ndarray, y: np.ndarray) -> float:
+    """R² of least squares of y (n,) on x (n, k) with every example predicted from the others
+    (hat-matrix shortcut).
+
+    >>> x = np.stack([np.arange(6.0), np.ones(6)], 1)
+    >>> round(left_out_r2(x, 2 * np.arange(6.0) + 1), 6)
+    1.0
+    """
+    hat = x @ np.linalg.pinv(x)
+    errors = (y - hat @ y) / (1 - np.diag(hat)).clip(1e-9)
+    return float(1 - (errors**2).sum() / ((y - y.mean()) ** 2).sum())
+
+
+def accuracy_at_loss(run: Run, level: float) -> float:
+    """Accuracy on the task at the first evaluation with a loss of at most `level`, at the last one
+    where there is none.
+    """
+    row = next((row for row in run.metrics if row["test.loss"] <= level), run.final)
+    return float(row["test.greedy.accuracy.task"])
+
+
+def compute_to_learn(run: Run) -> float:
+    """6 × parameters × tokens until the task is first learned (FLOP); infinite where it never
+    is.
+    """
+    steps = (row["step"] for row in run.metrics if row["test.greedy.accuracy.task"] >= LEARNED)
+    parameters = sum(value.numel() for value in run.subject().model.parameters())
+    tokens = (run.spec.train.batch_size or 1) * task_of(run).n_ctx
+    return 6 * parameters * tokens * next(steps, math.inf)
+
+
+def by_width(widths: Sequence[int], values: Sequence[float], digits: int = 2) -> str:
+    """Values in words, width by width."""
+    pairs = zip(widths, values, strict=True)
+    return ", ".join(f"{value:.{digits}f} at width {width}" for width, value in pairs)
+
+
+def differences(one: dict[int, float], other: dict[int, float]) -> list[float]:
+    """one - other, each seed → value, seed by seed."""
+    return [one[seed] - other[seed] for seed in one if seed in other]

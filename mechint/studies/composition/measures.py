@@ -1,0 +1,167 @@
+"""What a run of the composition study shows: when each hop was learned, and where its attention
+goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.studies.core.study import Runs, task_of
+from mechint.training import Run
+
+LEARNED = 0.95
+"""Test accuracy at which a hop counts as learned: far from any constant answer."""
+
+
+def hops_of(k: int) -> tuple[int, ...]:
+    """1, 2, 4, … k.
+
+    >>> hops_of(8)
+    (1, 2, 4, 8)
+    """
+    return tuple(2**level for level in range(int(math.log2(k)) + 1))
+
+
+def accuracies(run: Run, hop: int) -> np.ndarray:
+    """Test accuracy of one hop at every evaluation; a task of one output logs it without a name."""
+    name = "test.accuracy" if len(task_of(run).outputs) == 1 else f"test.accuracy.{hop}-hop"
+    return np.array([row[name] for row in run.metrics])
+
+
+def steps_of(run: Run) -> np.ndarray:
+    """The steps of the evaluations."""
+    return np.array([row["step"] for row in run.metrics], dtype=float)
+
+
+def learned_at(run: Run, hop: int) -> float:
+    """The first evaluated step at which `hop` is learned; infinite when it never is."""
+    return float(min(steps_of(run)[accuracies(run, hop) >= LEARNED], default=math.inf))
+
+
+class Measures:
+    """The study's runs by arm; patterns that are measured once are kept."""
+
+    def __init__(self, runs: Runs, k: int) -> None:
+        self.runs, self.k, self.hops = runs, k, hops_of(k)
+        self.pattern = cache(self._pattern)
+        self.avoided = cache(self._avoided)
+
+    def group(self, arm: str) -> list[Run]:
+        """The runs of an arm that have finished."""
+        return self.runs.finished(arm=arm)
+
+    def learning_steps(self, arm: str) -> list[list[float]]:
+        """One list of the hops' learning steps per seed."""
+        hops = (self.k,) if arm == "direct" else self.hops
+        return [[learned_at(run, hop) for hop in hops] for run in self.group(arm)]
+
+    def last(self, arm: str) -> list[float]:
+        """Last test accuracy on k hops, seed by seed."""
+        return [float(accuracies(run, self.k)[-1]) for run in self.group(arm)]
+
+    def that_learned(self, arm: str) -> list[str]:
+        """Names of the runs of an arm that learned every hop."""
+        names = [
+            name
+            for name in self.runs.names(arm=arm)
+            if self.runs.status(name) in ("finished", "stopped")
+        ]
+        return [
+            name
+            for name in names
+            if all(math.isfinite(learned_at(self.runs[name], hop)) for hop in self.hops)
+        ]
+
+    def _pattern(self, name: str, layer: int) -> tuple[float, float]:
+        return pattern_shares(self.runs[name], layer)
+
+    def _avoided(self, name: str) -> float:
+        return complement_share(self.runs[name])
+
+    def first_layer(self, name: str) -> float:
+        """Share of layer 1's queries that follow (i, π_i(j)) either way: by looking at it, or at
+        all of the block but it.
+        """
+        return max(self.pattern(name, 1)[0], self.avoided(name))
+
+
+def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, float]:
+    """How much of layer `layer`'s attention (from 1) goes where the construction sends it, for the
+    head that does most.
+
+    Returns:
+        Share of the queries (i, j) whose largest weight is on the target, and mean weight on the
+        target, both 0 … 1.
+    """
+    subject = run.subject(n_examples=examples)
+    targets = pattern_targets(run, subject.data.tokens, layer)  # (example, query), -1: none
+    pattern = subject.activation(f"blocks.{layer - 1}.attn.hook_pattern")
+    asked = targets >= 0
+    index = targets.clamp_min(0)[:, None, :, None].expand(-1, pattern.shape[1], -1, 1)
+    mass = pattern.gather(-1, index).squeeze(-1).transpose(1, 2)[asked].mean(0)  # (head,)
+    right = (pattern.argmax(-1).transpose(1, 2)[asked] == targets[asked][:, None]).float().mean(0)
+    best = int(right.argmax())
+    return float(right[best]), float(mass[best])
+
+
+def complement_share(run: Run, examples: int = 128) -> float:
+    """Share of the queries (i, j) that layer 1 sends everywhere in block i but to (i, π_i(j)): 0 …
+    1, for the head that does most.
+
+    Of a permutation the value that is missing tells as much as the one that is looked at: with a
+    free OV matrix, its random sign decides which of the two a model finds.
+    """
+    subject, n = run.subject(n_examples=examples), task_of(run).n
+    targets = pattern_targets(run, subject.data.tokens, 1)
+    targets = targets.unflatten(1, (-1, n))  # (example, block, query)
+    pattern = subject.activation("blocks.0.attn.hook_pattern")
+    pattern = pattern.unflatten(2, (-1, n)).unflatten(4, (-1, n))
+    blocks = pattern.diagonal(dim1=2, dim2=4).movedim(-1, 2)  # (example, head, block, query, key)
+    return float((blocks.argmin(-1) == (targets % n)[:, None]).float().mean((0, 2, 3)).max())
+
+
+def pattern_targets(
+    run: Run, tokens: Int[Tensor, "example pos"], layer: int
+) -> Int[Tensor, "example pos"]:
+    """The position that the construction's layer attends to from every position, -1 where it
+    ends.
+    """
+    task = task_of(run)
+    n, k = task.n, task.k
+    targets = tokens.new_full(tokens.shape, -1)
+    if layer == 1:
+        for i in range(k):
+            targets[:, i * n : (i + 1) * n] = task.permutations[i] + i * n
+        return targets
+    half = 2 ** (layer - 2)
+    shorter = type(task)(n=n, k=k, perm_seed=task.perm_seed, hops=(half,))
+    begun = shorter.label_inputs(tokens)[..., 0]
+    for i in range(k - 2 * half + 1):
+        targets[:, i * n : (i + 1) * n] = begun[:, i * n : (i + 1) * n] + (i + half) * n
+    return targets
+
+
+def in_order(steps: Sequence[float]) -> bool:
+    """Every hop learned, none before a shorter one, the last after the first."""
+    return math.isfinite(max(steps)) and list(steps) == sorted(steps) and steps[0] < steps[-1]
+
+
+def solved(steps: Sequence[Sequence[float]]) -> int:
+    """How many runs learned every hop."""
+    return sum(math.isfinite(max(row)) for row in steps)
+
+
+def describe(steps: Sequence[Sequence[float]], hops: Sequence[int]) -> str:
+    """Median steps at which hops are learned."""
+    medians = [float(np.median(column)) for column in zip(*steps, strict=True)]
+    words = (
+        f"{hop}-hop " + (f"at step {step:.0f}" if math.isfinite(step) else "never")
+        for hop, step in zip(hops, medians, strict=True)
+    )
+    return ", ".join(words) + " (medians)"

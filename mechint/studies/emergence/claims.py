@@ -1,0 +1,279 @@
+"""The claims of the emergence paper, and how each is judged.
+
+A direction is learned at the first step at which its alignment passes THRESHOLD. Fits use the
+directions, and the steps, that the theory of `tasks.single_index` says lie well inside the run,
+never those that happened to be learned: a fit over what has been learned so far is censored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mechint.errors import TrainingError
+from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
+from mechint.studies.core.evidence import every, mean_within, ratio_within
+from mechint.studies.core.study import Runs
+from mechint.studies.emergence import measures as measured
+from mechint.studies.emergence.measures import SEARCH
+from mechint.training import Run
+
+REGIME = (
+    "The theorem holds for P ≪ d with neurons to spare; at P/d = 96/128 one growing direction "
+    "collected a fifth of the neurons, which were then missing later."
+)
+
+
+def _per_beta(values: Mapping[float, Sequence[float]]) -> str:
+    means = (f"β = {beta:g}: {np.mean(each):.3f}" for beta, each in values.items())
+    return "; ".join(means)
+
+
+def _mixtures(runs: Runs) -> dict[float, list[Run]]:
+    """β → its finished runs; TrainingError where there is none."""
+    arms = measured.mixtures(runs)
+    if not arms or not all(arms.values()):
+        raise TrainingError("no run of the mixtures has finished at some β")
+    return arms
+
+
+@claim(
+    "a",
+    statement="Direction p emerges sharply at a time T_p ∝ p^β, at a fixed learning rate.",
+    paper="ηT_p ~ d^(k/2-1) p^β",
+    criterion=Criterion(
+        "For every β the 95% interval over seeds of the exponent of T_p over p lies within "
+        "{margin:g} of β, and so does the mean with every direction that was not learned counted "
+        "as learned at the last step; for the median direction of every run the rise of its "
+        "alignment from 0.1 to 0.9 takes less than {rise:g} times the plateau before it. Control: "
+        "at most {lost:.0%} of the directions are not learned.",
+        margin=0.1,
+        rise=1.0,
+        lost=0.1,
+    ),
+    reason=(
+        "T_p carries a factor ln(√(a_p/2)/n₀), which lowers the exponent by up to 0.07 over the "
+        "fitted directions; sharp means that most of the time nothing is seen."
+    ),
+    replaced=(
+        Replaced(
+            "For every β the exponent of T_p over p, averaged over seeds, lies within 0.1 of β; "
+            "and for the median direction the rise of its alignment from 0.1 to 0.9 takes less "
+            "time than the plateau before it (d = 128, P = 96).",
+            "not reproduced",
+            "0.977, 1.175, 1.536 for β = 0.75, 1, 1.5",
+            REGIME + " Directions never learned were dropped from the fit without being counted.",
+        ),
+    ),
+)
+def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
+    arms, margin = _mixtures(runs), criterion["margin"]
+    fits = {beta: [measured.time_exponent(run) for run in group] for beta, group in arms.items()}
+    bounds = {
+        beta: [measured.bounded_time_exponent(run) for run in group] for beta, group in arms.items()
+    }
+    rises = [measured.rise(run) for group in arms.values() for run in group]
+    lost = {beta: [measured.censored(run) for run in group] for beta, group in arms.items()}
+    of = {beta: len(measured.fitted(group[0])) for beta, group in arms.items()}
+    parts = [
+        mean_within(f"exponent, β = {beta:g}", each, beta - margin, beta + margin)
+        for beta, each in fits.items()
+    ]
+    for beta, each in bounds.items():
+        inside = abs(float(np.mean(each)) - beta) <= margin
+        shown = f"{np.mean(each):.3g}, {sum(lost[beta])} directions not learned"
+        parts.append(Part(f"not learned at the last step, β = {beta:g}", inside, shown, len(each)))
+    sharp = f"rise over plateau {np.mean(rises):.2f} on average"
+    parts.append(every("sharp", [one < criterion["rise"] for one in rises], sharp))
+    worst = max(max(each) / of[beta] for beta, each in lost.items())
+    return Finding(
+        parts,
+        f"Exponents {_per_beta(fits)}; {sharp}; not learned: "
+        + ", ".join(f"{sum(each)} of {of[beta] * len(each)}" for beta, each in lost.items())
+        + ".",
+        {"exponents": fits, "counted at the end": bounds, "rise over plateau": rises, "lost": lost},
+        control=Part(
+            "directions not learned", worst <= criterion["lost"], f"at most {worst:.1%}", len(rises)
+        ),
+    )
+
+
+@claim(
+    "b",
+    statement="The loss falls as a power of time, t^((1-2β)/β).",
+    paper="exponents -0.667, -1, -1.333 for β = 0.75, 1, 1.5",
+    criterion=Criterion(
+        "For every β the 95% interval over seeds of the exponent of the loss over time, the power "
+        "law's missing tail Σ_{{p>P}} a_p² added, lies within {margin:.0%} of (1-2β)/β.",
+        margin=0.1,
+    ),
+    reason=(
+        "The same logarithms enter as in (a); without the tail a finite sum bends the curve down "
+        "at its end."
+    ),
+    replaced=(
+        Replaced(
+            "For every β the exponent of the loss over time, the power law's missing tail added, "
+            "lies within 10 % of (1-2β)/β (d = 128, P = 96).",
+            "not reproduced",
+            "-0.469, -0.738, -1.263 for β = 0.75, 1, 1.5",
+            REGIME,
+        ),
+    ),
+)
+def loss_slope(runs: Runs, criterion: Criterion) -> Finding:
+    arms = _mixtures(runs)
+    fits = {beta: [measured.loss_exponent(run) for run in group] for beta, group in arms.items()}
+    wanted = {beta: (1 - 2 * beta) / beta for beta in fits}
+    parts = []
+    for beta, each in fits.items():
+        ends = sorted(wanted[beta] * (1 + sign * criterion["margin"]) for sign in (-1, 1))
+        parts.append(mean_within(f"exponent, β = {beta:g}", each, *ends))
+    return Finding(
+        parts,
+        f"Exponents {_per_beta(fits)}.",
+        {"exponents": fits, "predicted": wanted},
+    )
+
+
+@claim(
+    "c",
+    statement="A student of m neurons ends at a floor that falls as m^(1-2β).",
+    paper="exponents -0.5, -1, -2 for β = 0.75, 1, 1.5",
+    criterion=Criterion(
+        "For every β the 95% interval over seeds of the exponent of the last loss (tail added) "
+        "over m lies within {margin:.0%} of 1-2β. Control: at every width the loss fell by at "
+        "most {fall:.0%} over the last fifth of the run, in the median run.",
+        margin=0.2,
+        fall=0.05,
+    ),
+    reason=(
+        "A student of m neurons does not always spend one on each of the m largest directions, "
+        "which costs more than a few per cent at small m; a loss that still falls is no floor."
+    ),
+    replaced=(
+        Replaced(
+            "For every β the exponent of the last loss (tail added) over m lies within 20 % of "
+            "1-2β (m = 4 to 32, three seeds, d = 128).",
+            "not reproduced",
+            "-0.531 ± 0.274, -1.026 ± 0.474, -1.565 ± 0.657 for β = 0.75, 1, 1.5",
+            "Three seeds gave a standard error of 0.16 to 0.38 against a band of 0.1 to 0.4, and "
+            "the theorem's m is large: wider students, eight seeds, P = 3m.",
+        ),
+    ),
+)
+def width_floor(runs: Runs, criterion: Criterion) -> Finding:
+    parts, fits, falls = [], {}, []
+    for beta in runs.values_of("beta", arm="floor"):
+        fits[beta] = measured.floor_exponents(measured.floor_losses(runs, beta))
+        wanted = 1 - 2 * beta
+        ends = sorted(wanted * (1 + sign * criterion["margin"]) for sign in (-1, 1))
+        parts.append(mean_within(f"exponent, β = {beta:g}", fits[beta], *ends))
+        groups = measured.floor_runs(runs, beta).values()
+        falls += [float(np.median([measured.last_fall(run) for run in group])) for group in groups]
+    still = max(falls) <= criterion["fall"]
+    return Finding(
+        parts,
+        f"Exponents {_per_beta(fits)}.",
+        {"exponents": fits, "late fall": falls},
+        control=Part("late fall", still, f"at most {max(falls):.1%}", min(p.n for p in parts)),
+    )
+
+
+@claim(
+    "d",
+    statement="The smooth loss curve is the sum of the sharp transitions.",
+    paper="L(t) ≈ Σ_p a_p² [t < T_p]",
+    criterion=Criterion(
+        "Over the fitted window Σ_{{p: T_p > t}} a_p², tail added, differs from the loss by a "
+        "factor of at most {measured:g} at the median step with T_p measured, and of at most "
+        "{predicted:g} with T_p predicted before the run; both for the upper end of the 95% "
+        "interval over seeds.",
+        measured=1.25,
+        predicted=1.5,
+    ),
+    reason=(
+        "Steps in place of smooth rises err by about one direction of those still to come. "
+        "Measured times make this close to an identity; the prediction knows nothing of the run, "
+        "leaves out how neurons compete, and a factor of 1.5 in the loss is one of at most 1.9 in "
+        "time."
+    ),
+    replaced=(
+        Replaced(
+            "Over the fitted window Σ_{p: T_p > t} a_p², with T_p measured, differs from the loss "
+            "by a factor of at most 1.25 at the median step.",
+            "reproduced",
+            "1.029, 1.031, 1.064 for β = 0.75, 1, 1.5",
+            "With measured times alone it is close to an identity, and passed while hundreds of "
+            "directions never emerged.",
+        ),
+    ),
+)
+def additive(runs: Runs, criterion: Criterion) -> Finding:
+    parts, values = [], {}
+    for beta, group in _mixtures(runs).items():
+        times = {"measured": measured.emergence, "predicted": measured.predicted}
+        for kind, of in times.items():
+            factors = [measured.additive_factor(run, of(run)) for run in group]
+            values.setdefault(kind, {})[beta] = factors
+            parts.append(mean_within(f"{kind}, β = {beta:g}", factors, high=criterion[kind]))
+    words = "; times ".join(f"{kind}: {_per_beta(each)}" for kind, each in values.items())
+    return Finding(parts, f"Median factor, times {words}.", values)
+
+
+@claim(
+    "e",
+    statement=(
+        "The information exponent k sets the search time, d^(k/2-1); at k = 2 there is no such "
+        "plateau."
+    ),
+    paper="exponents 0.5 for k = 3 and 1 for k = 4; k = 2 is the edge case",
+    criterion=Criterion(
+        "With a single direction, the 95% bootstrap interval of the exponent over d of the median "
+        "search time (emergence time less that of the growth, ln(√(a/2)/n₀)/4ηa) lies within "
+        "{margin:g} of k/2-1 for k = 3 and 4, and below {edge:g} for k = 2.",
+        margin=0.15,
+        edge=0.25,
+    ),
+    reason=(
+        "At k = 2 the search time is ln(1/c₀)/2 ∝ ln d, whose exponent over these d is about 0.2; "
+        "the best of a few random starts spreads by tens of per cent."
+    ),
+    replaced=(
+        Replaced(
+            "With a single direction, the exponent of the search time over d (emergence time less "
+            "that of the growth) lies within 0.15 of k/2-1 for k = 3 and 4, and below 0.25 for "
+            "k = 2 (eight seeds, the same random numbers at every d).",
+            "not reproduced",
+            "0.18, 0.29, 0.82 for k = 2, 3, 4",
+            "The best of 8 neurons over 8 seeds spreads too widely, and seeds shared between "
+            "dimensions share their luck: 64 seeds of their own in every cell.",
+        ),
+    ),
+)
+def search_time(runs: Runs, criterion: Criterion) -> Finding:
+    parts, fits, never = [], {}, {}
+    for k in (2, *SEARCH):
+        times = measured.search_times(runs, k)
+        slope, drawn = measured.search_exponents(times)
+        low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
+        wanted = SEARCH.get(k)
+        ends = (
+            (-np.inf, criterion["edge"])
+            if wanted is None
+            else (wanted - criterion["margin"], wanted + criterion["margin"])
+        )
+        n = min(len(each) for each in times.values())
+        parts.append(ratio_within(f"exponent, k = {k}", slope, (low, high), *ends, n))
+        fits[k] = slope
+        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
+    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items())
+    return Finding(
+        parts,
+        f"Exponents over d, from medians over seeds: {words}.",
+        {"exponents": fits, "never learned": never},
+    )
+
+
+CLAIMS = (emergence_times, loss_slope, width_floor, additive, search_time)

@@ -1,0 +1,18 @@
+"""The claims of the remainders paper, in the order of their letters."""
+
+from __future__ import annotations
+
+from mechint.studies.remainders import claims_learning as learning
+from mechint.studies.remainders import claims_structure as structure
+
+CLAIMS = (
+    learning.all_primes,
+    learning.order_of_primes,
+    structure.positions,
+    structure.singular_values,
+    structure.active_frequencies,
+    structure.shuffled_labels,
+    structure.heads,
+    learning.ablations,
+    learning.masked,
+)

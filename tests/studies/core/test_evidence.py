@@ -1,0 +1,123 @@
+"""Intervals and exact tests against brute force and the definitions; what decides and what does
+not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mechint.studies.core.claims import (
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNDERPOWERED,
+    Criterion,
+    Finding,
+    Part,
+)
+from mechint.studies.core.evidence import (
+    clopper_pearson,
+    earlier,
+    every,
+    mean_within,
+    more_often,
+    ratio_within,
+    share_within,
+)
+
+
+def test_prose_and_code_share_one_threshold() -> None:
+    rule = Criterion("at least {share:.0%} of {n} runs", share=0.95, n=3)
+    assert str(rule) == "at least 95% of 3 runs" and rule["share"] == 0.95
+    with pytest.raises(AssertionError, match="bar"):
+        Criterion("no threshold", bar=0.9)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "control", "verdict"),
+    [
+        ([True, True], None, REPRODUCED),
+        ([True, True], True, REPRODUCED),
+        ([True, True], False, UNDERPOWERED),
+        ([True, None], True, UNDERPOWERED),
+        ([True, False, None], True, NOT_REPRODUCED),
+        ([False], False, UNDERPOWERED),
+    ],
+)
+def test_verdict_of_parts_and_control(
+    outcomes: list[bool | None], control: bool | None, verdict: str
+) -> None:
+    parts = [Part(str(i), met, "", 3) for i, met in enumerate(outcomes)]
+    seen = None if control is None else Part("control", control, "", 3)
+    assert Finding(parts, "", control=seen).verdict == verdict
+
+
+@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_exact_interval_holds_the_shares_that_could_have_given_it(hits: tuple[int, int]) -> None:
+    k, n = hits
+    low, high = clopper_pearson(k, n)
+    assert low <= k / n <= high
+
+    def at_least(share: float, least: int) -> float:
+        return sum(math.comb(n, i) * share**i * (1 - share) ** (n - i) for i in range(least, n + 1))
+
+    if k:
+        assert at_least(low, k) == pytest.approx(0.025, abs=1e-6)
+    if k < n:
+        assert 1 - at_least(high, k + 1) == pytest.approx(0.025, abs=1e-6)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=2, max_size=4),
+    st.lists(st.integers(0, 5), min_size=2, max_size=4),
+)
+def test_rank_test_is_the_share_of_deals_as_extreme(first: list[int], second: list[int]) -> None:
+    def pairs(a: list[int], b: list[int]) -> float:
+        return sum((x < y) + (x == y) / 2 for x in a for y in b)
+
+    both, deals = first + second, []
+    for chosen in itertools.combinations(range(len(both)), len(first)):
+        rest = [both[i] for i in range(len(both)) if i not in chosen]
+        deals.append(pairs([both[i] for i in chosen], rest))
+    observed = pairs(first, second)
+    p_value = np.mean([one >= observed - 1e-9 for one in deals])
+    part = earlier("x", first, second)
+    assert part.shown.endswith(f"exact p = {p_value:.2g}")
+    assert part.met == (
+        True if p_value <= 0.05 else (False if observed <= len(first) * len(second) / 2 else None)
+    )
+
+
+def test_what_is_never_reached_comes_last() -> None:
+    assert earlier("x", [1, 2, 3], [math.inf] * 3).met
+    assert earlier("x", [math.inf] * 3, [1, 2, 3]).met is False
+
+
+@pytest.mark.parametrize(
+    ("part", "met"),
+    [
+        (mean_within("inside", [0.99, 1.0, 1.01], 0.9, 1.1), True),
+        (mean_within("outside", [1.49, 1.5, 1.51], 0.9, 1.1), False),
+        (mean_within("spans", [0.8, 1.0, 1.2], 0.9, 1.1), None),
+        (mean_within("too few", [1.0, 1.0], 0.9, 1.1), None),
+        (every("all", [True] * 3), True),
+        (every("one not", [True, True, False]), False),
+        (every("two runs", [True, True]), None),
+        (share_within("most", 12, 12, low=0.5), True),
+        (share_within("few", 1, 12, low=0.5), False),
+        (share_within("three of three", 3, 3, low=0.5), None),
+        (more_often("clear", (12, 12), (3, 12)), True),
+        (more_often("none", (10, 40), (20, 40)), False),
+        (more_often("too few", (3, 3), (1, 3)), None),
+        (ratio_within("above", 2.5, (2.0, 3.0), 1.5, math.inf, 5), True),
+        (ratio_within("below", 1.0, (0.9, 1.1), 1.5, math.inf, 5), False),
+        (ratio_within("spans", 1.6, (1.0, 2.0), 1.5, math.inf, 5), None),
+    ],
+)
+def test_only_an_interval_decides(part: Part, met: bool | None) -> None:
+    assert part.met is met, part.shown
