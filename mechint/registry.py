@@ -176,6 +176,7 @@ PROBES: Registry[type[Probe]] = Registry(
     "probe",
     {
         "fourier": "probes.fourier.probe:Fourier",
+        "neurons": "probes.neurons.probe:Neurons",
         "clock-pizza": "probes.clock_pizza.probe:ClockPizza",
         "progress": "probes.progress:Progress",
         "irreps": "probes.irreps.probe:Irreps",

@@ -176,6 +176,18 @@ def linear(
 ) -> ProbeResult:
     """Which causal variables can be read off the residual stream linearly, and from which layer on?"""
 
+def neurons(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    own: float = ...,
+    sample: int = ...,
+    permutations: int = ...,
+    examples: int = ...,
+    most: int = ...,
+) -> ProbeResult:
+    """Into which clusters, one per frequency or representation, do the last layer's neurons fall?"""
+
 def norms(
     subject: Subject,
     *,

@@ -10,7 +10,7 @@ the last layer's neurons; a projection per removal from the unembedding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -197,6 +197,49 @@ class NeuronRemoval:
             return activation
 
         return subject.logits(subject.data[part], hooks=[(self.hook, subtract)])
+
+
+@dataclass(frozen=True)
+class NeuronsAtMean:
+    """The subject with some neurons of `hook`, the last layer's, at their `mean` (neuron,) at the
+    answer.
+    """
+
+    subject: Subject
+    hook: str
+    mean: Tensor
+
+    @cached_property
+    def _recorded(self) -> tuple[Tensor, Tensor] | None:
+        """Neurons and final residual stream at the answer, where the model allows the short cut."""
+        names = [self.hook, self.hook.replace("mlp.hook_post", "hook_resid_post")]
+        if not supports(self.subject.model, names) or self.subject.answer == "all":
+            return None
+        neurons, residual = self.subject.activations(names, at="answer").values()
+        return neurons, residual
+
+    def loss(self, neurons: Int[Array, " chosen"]) -> float:
+        """The loss with the neurons of these indices at their mean."""
+        subject, chosen = self.subject, torch.from_numpy(neurons).to(self.subject.device)
+        if self._recorded is None:
+            logits = subject.logits(hooks=[(self.hook, self._replace_with_mean(chosen))])
+        else:
+            values, residual = self._recorded
+            model = subject.model
+            layer = int(self.hook.split(".")[1]) % model.config.n_layers
+            written = model.weights()[f"blocks.{layer}.mlp.W_out"]
+            with torch.no_grad():
+                lost = (values[:, chosen] - self.mean[chosen]) @ written[chosen]
+                logits = Forward(model.weights(), model.config).unembed(residual - lost)
+        return mean_loss(subject, logits, subject.targets)
+
+    def _replace_with_mean(self, chosen: Tensor) -> Callable[[Tensor, Any], Tensor]:
+        def replace(activation: Tensor, hook: Any) -> Tensor:
+            activation = activation.clone()
+            activation[..., chosen] = self.mean[chosen].to(activation.dtype)
+            return activation
+
+        return replace
 
 
 def loss_without_classes(

@@ -174,3 +174,11 @@ def test_the_clock_and_the_pizza_are_told_apart(
         "pizza",
         "neither",
     ]
+
+
+def test_neurons_stand_in_clusters_and_an_untrained_models_do_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = run("neuron_clusters", monkeypatch, tmp_path)["results"]
+    assert set(results["addition"].metrics["clusters"]) == {"3", "8", "12"}
+    assert results["untrained"].metrics["clusters"] == {}

@@ -1,0 +1,1 @@
+"""Clusters of neurons by frequency or representation."""

@@ -1,0 +1,40 @@
+"""The group that a subject's neurons are held against, and what they add to its logits."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mechint.groups.finite import FiniteGroup
+from mechint.subject import Subject
+from mechint.task import FiniteTask
+from probes.fourier.spectra import Array
+
+
+def group_of(subject: Subject) -> FiniteGroup | None:
+    """The group whose elements, in the order of the grid, the operands are."""
+    task = subject.task
+    if not isinstance(task, FiniteTask) or len(task.outputs) != 1 or len(task.grid) != 2:
+        return None
+    if task.outputs[0].group is not None:
+        return task.outputs[0].group
+    symmetry = task.symmetry
+    tokens = () if symmetry is None else symmetry.tokens
+    return (
+        symmetry.group
+        if symmetry is not None and list(tokens) == list(range(len(tokens)))
+        else None
+    )
+
+
+def output_weights(subject: Subject, group: FiniteGroup) -> Array | None:
+    """(neuron, class) what the last layer's neurons add to the logits, None where layer norm or the
+    architecture stand between.
+    """
+    model, last = subject.model, subject.n_layers - 1
+    config = getattr(model, "config", None)
+    if getattr(model, "W_U", None) is None or getattr(config, "normalization_type", None):
+        return None
+    weights: Tensor = model.W_U.detach().double()[:, : group.order]
+    name = f"blocks.{last}.mlp.W_out"
+    written = dict(model.named_parameters()).get(name)
+    return (weights if written is None else written.detach().double() @ weights).cpu().numpy()
