@@ -147,56 +147,29 @@ def image_grid(
     scale = _scale(
         np.concatenate([matrix.ravel() for matrix in matrices.values()]), diverging, limits
     )
-    bar = {"title": {"text": z_title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     data, layout, notes = [], {}, []
     for i, (name, matrix) in enumerate(matrices.items()):
         row, column = divmod(i, across)
         left, top = column * (width + gap_x), 1 - row * (tall + gap_y)
         n = "" if i == 0 else str(i + 1)
-        hover = (
-            f"{name}<br>{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
-        )
-        data.append(
-            {
-                "type": "heatmap",
-                "z": numbers(matrix, 4),
-                "xaxis": f"x{n}",
-                "yaxis": f"y{n}",
-                "coloraxis": "coloraxis",
-                "name": name,
-            }
-            | {"hovertemplate": hover}
-        )
-        small = {"showgrid": False, "tickfont": {"size": 10}, "nticks": 4, "automargin": False}
-        x_style = axis(x_title, **small, domain=numbers([left, left + width]), anchor=f"y{n}")
-        y_style = axis(
-            y_title,
-            **small,
-            domain=numbers([max(0.0, top - tall), top]),
-            anchor=f"x{n}",
-            autorange="reversed",
-        )
+        data.append(_panel(name, matrix, n, (x_title, y_title, z_title)))
         # names on the outer edge only: the panels share their axes
-        layout[f"xaxis{n}"] = (
-            x_style
-            if row == down - 1 or i + across >= len(matrices)
-            else x_style | {"title": {"text": ""}}
-        )
-        layout[f"yaxis{n}"] = y_style if column == 0 else y_style | {"title": {"text": ""}}
-        place = {
-            "xref": "paper",
-            "yref": "paper",
-            "x": numbers(left + width / 2),
-            "y": numbers(top),
-            "xanchor": "center",
-            "yanchor": "bottom",
-        }
-        notes.append({"text": name, "showarrow": False, "font": {"size": 12}} | place)
+        lowest = row == down - 1 or i + across >= len(matrices)
+        x_style = {"domain": numbers([left, left + width]), "anchor": f"y{n}"}
+        y_style = {"domain": numbers([max(0.0, top - tall), top]), "anchor": f"x{n}"}
+        layout[f"xaxis{n}"] = _edge(x_title, lowest) | x_style
+        layout[f"yaxis{n}"] = _edge(y_title, column == 0) | y_style | {"autorange": "reversed"}
+        place = {"x": numbers(left + width / 2), "y": numbers(top), "xanchor": "center"}
+        notes.append({"text": name, "showarrow": False, "font": {"size": 12}} | place | ABOVE)
     color_axis = {
         "cmin": scale["zmin"],
         "cmax": scale["zmax"],
         "colorscale": scale["colorscale"],
-        "colorbar": bar,
+        "colorbar": {
+            "title": {"text": z_title, "side": "right"},
+            "thickness": 12,
+            "outlinewidth": 0,
+        },
     }
     return figure(
         data,
@@ -208,6 +181,31 @@ def image_grid(
         showlegend=False,
         **layout,
     )
+
+
+ABOVE = {"xref": "paper", "yref": "paper", "yanchor": "bottom"}
+"""Where the name of a panel stands: on its upper edge."""
+
+
+def _panel(name: str, matrix: Any, n: str, titles: tuple[str, str, str]) -> dict[str, Any]:
+    """One matrix as a trace on the axes numbered `n`."""
+    x, y, z = titles
+    hover = f"{name}<br>{y}: %{{y}}<br>{x}: %{{x}}<br>{z}: %{{z}}<extra></extra>"
+    return {
+        "type": "heatmap",
+        "z": numbers(matrix, 4),
+        "xaxis": f"x{n}",
+        "yaxis": f"y{n}",
+        "coloraxis": "coloraxis",
+        "name": name,
+        "hovertemplate": hover,
+    }
+
+
+def _edge(title: str, shown: bool) -> dict[str, Any]:
+    """A small axis; its title stands where it is `shown`."""
+    style = axis(title, showgrid=False, tickfont={"size": 10}, nticks=4, automargin=False)
+    return style if shown else style | {"title": {"text": ""}}
 
 
 def arcs(
