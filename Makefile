@@ -37,7 +37,7 @@ lint: $(STAMP)  ## ruff and pyright
 
 audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
 	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
-	$(AUDIT)/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
 bench: $(STAMP)  ## ours against the peers, as ratios
 	$(BIN)/python -m benchmarks

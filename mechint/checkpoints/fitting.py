@@ -140,7 +140,7 @@ def propose(config: ModelConfig) -> list[str]:
             family = TASKS[name]
         except MechintError:  # a broken plug-in proposes nothing
             continue
-        fields = {field.name for field in dataclasses.fields(family)}
+        fields = {field.name for field in dataclasses.fields(family)}  # type: ignore[arg-type]
         moduli = (
             dict.fromkeys((config.d_vocab_out, config.d_vocab - 1, config.d_vocab))
             if "p" in fields

@@ -138,6 +138,9 @@ class _Walk:
         else:
             self.stack = self.marks.pop()
 
+    def drop(self) -> None:
+        self.since_mark()
+
     def take(self, n: int) -> list[Any]:
         items = self.stack[len(self.stack) - n :]
         if len(items) != n:
@@ -215,7 +218,7 @@ _PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
 _ACTIONS: Mapping[str, Callable[[_Walk], None]] = {
     "MARK": _Walk.mark,
     "POP": _Walk.pop,
-    "POP_MARK": lambda walk: walk.since_mark() and None,
+    "POP_MARK": lambda walk: walk.drop(),
     "DUP": lambda walk: walk.push(walk.stack[-1]),
     "EMPTY_DICT": lambda walk: walk.push({}),
     "EMPTY_LIST": lambda walk: walk.push([]),

@@ -104,6 +104,14 @@ def state_dict(content: Any) -> dict[str, Tensor] | None:
     return dict(content)
 
 
+def matrix(state: StateDict, name: str) -> Tensor:
+    """The tensor `name` of two dimensions; KeyError where it lacks, ValueError where it is not."""
+    value = state[name]
+    if value.dim() != 2:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a matrix")
+    return value
+
+
 def layer_count(state: StateDict, prefix: str = "blocks.") -> int:
     """How many layers the names ``blocks.0.… blocks.1.…`` speak of."""
     depth = prefix.count(".")

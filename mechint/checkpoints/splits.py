@@ -89,7 +89,7 @@ def known_split(
 
 
 def recognize_split(
-    losses: Float[Tensor, example], rules: Mapping[str, SplitRule]
+    losses: Float[Tensor, " example"], rules: Mapping[str, SplitRule]
 ) -> tuple[SplitRule, float] | None:
     """The rule on whose train part a trained model's loss is clearly lower, with by how much.
 

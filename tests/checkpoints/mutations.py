@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -336,6 +337,7 @@ def main(folder: Path, first: int, count: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
     signal.signal(signal.SIGALRM, _hung)
+    warnings.simplefilter("error")  # a damaged file is refused, not warned about
     seen: Counter[str] = Counter()
     wrong = []
     for seed in range(first, first + count):

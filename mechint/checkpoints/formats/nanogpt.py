@@ -16,6 +16,7 @@ from torch import Tensor
 from mechint.checkpoints.reader import (
     Assumption,
     ParsedCheckpoint,
+    matrix,
     plain_values,
     state_dict,
     training_metadata,
@@ -82,7 +83,7 @@ def _convert(
         use_bias=biased,
         dropout=float(given.get("dropout", 0.0)),
     )
-    weights = {"embed.W_E": embedding, "pos_embed.W_pos": positions, "unembed.W_U": unembedding.T}
+    weights = {"embed.W_E": embedding, "pos_embed.W_pos": positions, "unembed.W_U": unembedding.mT}
     if biased:
         weights["unembed.b_U"] = unembedding.new_zeros(unembedding.shape[0])
     weights |= _named(
@@ -125,8 +126,8 @@ def _block(state: Mapping[str, Tensor], at: str, n_heads: int, biased: bool) -> 
         biased,
     )
     block |= {
-        "mlp.W_in": state[f"{at}mlp.c_fc.weight"].T,
-        "mlp.W_out": state[f"{at}mlp.c_proj.weight"].T,
+        "mlp.W_in": matrix(state, f"{at}mlp.c_fc.weight").T,
+        "mlp.W_out": matrix(state, f"{at}mlp.c_proj.weight").T,
     }
     for which, rows in zip("QKV", state[f"{at}attn.c_attn.weight"].chunk(3), strict=True):
         block[f"attn.W_{which}"] = rows.unflatten(0, (n_heads, -1)).transpose(1, 2)
@@ -134,5 +135,5 @@ def _block(state: Mapping[str, Tensor], at: str, n_heads: int, biased: bool) -> 
         "QKV", state[f"{at}attn.c_attn.bias"].chunk(3) if biased else (), strict=biased
     ):
         block[f"attn.b_{which}"] = bias.unflatten(0, (n_heads, -1))
-    block["attn.W_O"] = state[f"{at}attn.c_proj.weight"].T.unflatten(0, (n_heads, -1))
+    block["attn.W_O"] = matrix(state, f"{at}attn.c_proj.weight").T.unflatten(0, (n_heads, -1))
     return block

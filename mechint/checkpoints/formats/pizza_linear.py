@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.reader import Assumption, ParsedCheckpoint, StateDict, plain_values
+from mechint.checkpoints.reader import (
+    Assumption,
+    ParsedCheckpoint,
+    StateDict,
+    matrix,
+    plain_values,
+)
 from mechint.errors import CheckpointError
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 
@@ -75,13 +81,13 @@ def _convert(state: StateDict) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights in the pair network's names and shapes, and all of its configuration but the join."""
     separate = "embed1.weight" in state
     first = state["embed1.weight" if separate else "embed.weight"]
-    weights = {"embed.W_E": first, "unembed.W_U": state["unembed.weight"].T}
+    weights = {"embed.W_E": first, "unembed.W_U": matrix(state, "unembed.weight").T}
     if separate:
         weights["embed_y.W_E"] = state["embed2.weight"]
     widths: list[int] = []
     while f"l{len(widths) + 1}.weight" in state:
         index, name = len(widths), f"l{len(widths) + 1}"
-        weights[f"layers.{index}.W"] = state[f"{name}.weight"].T
+        weights[f"layers.{index}.W"] = matrix(state, f"{name}.weight").T
         if "l1.bias" in state:
             weights[f"layers.{index}.b"] = state[f"{name}.bias"]
         widths.append(state[f"{name}.weight"].shape[0])

@@ -82,11 +82,11 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     ):
         return None
     d_model = state["embed.W_E"].shape[-1]
-    given = given if given is not None else model_config(path, d_model)
-    config, weights, assumed = interpret(path, state, given)
+    fields = given if given is not None else model_config(path, d_model)
+    config, weights, assumed = interpret(path, state, fields)
     step, metrics = training_metadata(content)  # a bare state dict records nothing
     series = {
-        at: lambda then=then: interpret(path, then, given)[1]
+        at: lambda then=then: interpret(path, then, fields)[1]
         for at, then in saved_states(content).items()
     }
     return ParsedCheckpoint(

@@ -27,6 +27,7 @@ from mechint.checkpoints.reader import (
     ParsedCheckpoint,
     StateDict,
     layer_count,
+    matrix,
     saved_states,
     settings,
     training_metadata,
@@ -135,35 +136,35 @@ def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Ten
     weights = {
         "embed.W_E": state["embed.weight"],
         "pos_embed.W_pos": state["pos_embed.weight"],
-        "unembed.W_U": state["unembed.weight"].T,
+        "unembed.W_U": matrix(state, "unembed.weight").T,
         "unembed.b_U": state.get("unembed.bias", zeros(config.d_vocab_out)),
     }
     try:
         for layer in range(config.n_layers):
             block, to = f"blocks.{layer}.", f"blocks.{layer}."
             for letter in "qkv":
-                matrix, bias = (state[f"{block}attn.{letter}.{kind}"] for kind in _KINDS)
+                weight = matrix(state, f"{block}attn.{letter}.weight")
+                bias = state[f"{block}attn.{letter}.bias"]
                 name = letter.upper()
-                weights[f"{to}attn.W_{name}"] = matrix.T.unflatten(1, (heads, -1)).transpose(0, 1)
+                weights[f"{to}attn.W_{name}"] = weight.T.unflatten(1, (heads, -1)).transpose(0, 1)
                 weights[f"{to}attn.b_{name}"] = bias.unflatten(0, (heads, -1))
-            weights[f"{to}attn.W_O"] = state[f"{block}attn.o.weight"].T.unflatten(0, (heads, -1))
+            weights[f"{to}attn.W_O"] = matrix(state, f"{block}attn.o.weight").T.unflatten(
+                0, (heads, -1)
+            )
             weights[f"{to}attn.b_O"] = state[f"{block}attn.o.bias"]
             if not config.attn_only:
                 for part in ("in", "out"):
-                    weights[f"{to}mlp.W_{part}"] = state[f"{block}mlp.{part}.weight"].T
+                    weights[f"{to}mlp.W_{part}"] = matrix(state, f"{block}mlp.{part}.weight").T
                     weights[f"{to}mlp.b_{part}"] = state[f"{block}mlp.{part}.bias"]
         if config.normalization_type == "LN":
             for norm in _norms(config):
                 weights[f"{norm}.w"] = state[f"{norm}.weight"]
                 weights[f"{norm}.b"] = state[f"{norm}.bias"]
-    except (KeyError, RuntimeError, IndexError) as error:
+    except (KeyError, ValueError, RuntimeError, IndexError) as error:
         raise CheckpointError(
             f"{path}: a TransformerLens native model, but damaged or incomplete: {error}"
         ) from error
     return weights
-
-
-_KINDS = ("weight", "bias")
 
 
 def _norms(config: ModelConfig) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.reader import StateDict, layer_count
+from mechint.checkpoints.reader import StateDict, layer_count, matrix
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 
@@ -54,7 +54,7 @@ def transpose_weights(
     try:
         shape = _shape(state, prefix, attn_only)
         weights = {
-            "embed.W_E": state["embed.W_E"].T,
+            "embed.W_E": matrix(state, "embed.W_E").T,
             "pos_embed.W_pos": state["pos_embed.W_pos"],
             "unembed.W_U": state["unembed.W_U"],
             "unembed.b_U": state["unembed.W_U"].new_zeros(shape["d_vocab_out"]),
@@ -100,12 +100,14 @@ def _block(state: StateDict, block: str, attn_only: bool) -> tuple[dict[str, Ten
     weights = {
         f"attn.W_{which}": state[f"{block}attn.W_{which}"].transpose(1, 2) for which in "QKV"
     }
-    weights["attn.W_O"] = state[f"{block}attn.W_O"].T.reshape(n_heads, d_head, d_model)
+    weights["attn.W_O"] = matrix(state, f"{block}attn.W_O").T.reshape(n_heads, d_head, d_model)
     weights |= {f"attn.b_{which}": zeros(n_heads, d_head) for which in "QKV"}
     weights["attn.b_O"] = zeros(d_model)
     names = {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}
     if not attn_only:
-        weights |= {f"mlp.{name}": state[f"{block}mlp.{name}"].T for name in ("W_in", "W_out")}
+        weights |= {
+            f"mlp.{name}": matrix(state, f"{block}mlp.{name}").T for name in ("W_in", "W_out")
+        }
         weights |= {f"mlp.{name}": state[f"{block}mlp.{name}"] for name in ("b_in", "b_out")}
         names |= {f"{block}mlp.{name}" for name in ("W_in", "W_out", "b_in", "b_out")}
     return weights, names
