@@ -10,6 +10,7 @@ tensors.
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -77,11 +78,15 @@ def scan_pickle(file: BinaryIO, where: str) -> Scan:
     """
     walk = _Walk(where)
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
-            if count > MAX_OPCODES:
-                raise CheckpointError(f"{where}: its pickle has more than {MAX_OPCODES:,} opcodes")
-            if walk.step(opcode.name, argument):
-                return walk.scan
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pickletools muses about escapes in damaged text
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+                if count > MAX_OPCODES:
+                    raise CheckpointError(
+                        f"{where}: its pickle has more than {MAX_OPCODES:,} opcodes"
+                    )
+                if walk.step(opcode.name, argument):
+                    return walk.scan
     except CheckpointError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
