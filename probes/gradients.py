@@ -114,7 +114,7 @@ class Gradients(Probe):
         }
         finding = (
             f"the gradient has norm {total:.3g}, {10 ** below.mean():.3g} times smaller than "
-            f"with shuffled answers (p = {null.p_value:.2g}); "
+            f"with shuffled answers ({null.p_text}); "
             f"{largest} holds {metrics['gradients.largest_share']:.0%} of its square"
         )
         relative = [

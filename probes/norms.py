@@ -128,9 +128,9 @@ class Norms(Probe):
         parts = ", ".join(
             f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last
         )
-        p_value = min(one.p_value for one in null.values())
+        strongest = min(null.values(), key=lambda one: one.p_value)
         finding = (
-            f"output over input norm in the last layer: {parts}; p = {p_value:.2g} against "
+            f"output over input norm in the last layer: {parts}; {strongest.p_text} against "
             "untrained weights"
         )
         return self.result(
@@ -220,7 +220,7 @@ class Norms(Probe):
         parts = "; ".join(
             f"{name}: d = {statistics[name]['cohens_d']:+.2f} "
             f"[{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
-            f"KS {statistics[name]['ks']:.3f}, p = {null[f'norms.{name}.size'].p_value:.2g}"
+            f"KS {statistics[name]['ks']:.3f}, {null[f'norms.{name}.size'].p_text}"
             for name in _last(a)
         )
         finding = f"norm ratios of the last layer, subject minus other: {parts}"

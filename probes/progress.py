@@ -402,5 +402,5 @@ def _finding(metrics: Mapping[str, Any], keys: Sequence[int], nulls: Mapping[str
         f"{metrics['excluded_loss.all']:.2g} "
         f"(of the model: {metrics['loss.all']:.2g}); they explain "
         f"{metrics['trigonometric_share']:.1%} of the logits' variance "
-        f"(p = {nulls['trigonometric_share'].p_value:.2g} against as many other frequencies)."
+        f"({nulls['trigonometric_share'].p_text} against as many other frequencies)."
     )
