@@ -178,7 +178,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "fourier": "probes.fourier.probe:Fourier",
         "neurons": "probes.neurons.probe:Neurons",
         "clock-pizza": "probes.clock_pizza.probe:ClockPizza",
-        "progress": "probes.progress:Progress",
+        "progress": "probes.progress.probe:Progress",
         "irreps": "probes.irreps.probe:Irreps",
         "das": "probes.das.probe:DAS",
         "ablation": "probes.ablation.probe:Ablation",

@@ -4,21 +4,37 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechint.task import Task
+from tasks.brackets import Brackets
 from tasks.composition import Composition
 from tasks.corpus.task import Corpus
 from tasks.digit_sum import DigitSum
+from tasks.first_unique import FirstUnique
 from tasks.groups import Groups
 from tasks.listops.task import ListOps
 from tasks.listops.triplets import Triplets
+from tasks.lists import MaxOfList
+from tasks.lists import SortedList
 from tasks.modular import ModularArithmetic
 from tasks.ordering import Comparison
 from tasks.ordering import HiddenAddition
+from tasks.palindromes import Palindromes
 from tasks.regression import RegressionMixture
 from tasks.remainders import Remainders
+from tasks.repeated import RepeatedTokens
+from tasks.running_sign import RunningSign
 from tasks.single_index import SingleIndex
 
 def names() -> list[str]: ...
 def make(name: str, **parameters: Any) -> Task: ...
+
+def balanced_brackets(
+    *,
+    labels: str = ...,
+    length: int = ...,
+    shortest: int | None = ...,
+    read_at: str = ...,
+) -> Brackets:
+    """Whether a string of brackets is balanced, read at its start or its end: class 1 when it is."""
 
 def comparison(
     *,
@@ -76,6 +92,15 @@ def digit_sum(
     reversed_answer: bool = ...,
 ) -> DigitSum:
     """a + b of two numbers of the same number of digits, a character each: ``1234+2345=3579``."""
+
+def first_unique(
+    *,
+    labels: str = ...,
+    n: int = ...,
+    length: int = ...,
+    opening: bool = ...,
+) -> FirstUnique:
+    """At every position, the first of the letters so far that occurred once; ``?`` where none did."""
 
 def groups(
     *,
@@ -143,6 +168,16 @@ def listops_triplets(
     """ListOps on single triplets, ``s(%123)=6e``: all n³ under each operation, `excluded` triplets
     held out."""
 
+def max_of_list(
+    *,
+    labels: str = ...,
+    n: int = ...,
+    length: int = ...,
+    marker: bool = ...,
+    close: float = ...,
+) -> MaxOfList:
+    """The largest number of a list, read at its last position."""
+
 def modular_arithmetic(
     *,
     train_fraction: float = ...,
@@ -157,6 +192,15 @@ def modular_arithmetic(
 ) -> ModularArithmetic:
     """Addition, subtraction, multiplication, x²+y² or x²+xy+y² modulo p, or a p×p table of the
     caller's."""
+
+def palindromes(
+    *,
+    labels: str = ...,
+    n: int = ...,
+    half_length: int = ...,
+    markers: bool = ...,
+) -> Palindromes:
+    """Whether 2 · half_length values are the same backwards: class 1 if so, read at the end."""
 
 def regression_mixture(
     *,
@@ -186,6 +230,26 @@ def remainders(
 ) -> Remainders:
     """Remainders of x = x0 + x1·p by all primes q < p at once, one group of classes a prime."""
 
+def repeated_tokens(
+    *,
+    labels: str = ...,
+    n: int = ...,
+    length: int = ...,
+    copies: int = ...,
+    context: int | None = ...,
+    distinct: bool = ...,
+    held_out: bool = ...,
+) -> RepeatedTokens:
+    """A random piece that occurs twice or more often: continue it from the second time on."""
+
+def running_sign(
+    *,
+    labels: str = ...,
+    largest: int = ...,
+    length: int = ...,
+) -> RunningSign:
+    """At every position, whether the sum so far is negative, zero or positive: classes 0, 1, 2."""
+
 def single_index(
     *,
     d: int = ...,
@@ -196,3 +260,12 @@ def single_index(
     labels: str = ...,
 ) -> SingleIndex:
     """Additive Gaussian single-index target with power-law second layer."""
+
+def sorted_list(
+    *,
+    labels: str = ...,
+    n: int = ...,
+    length: int = ...,
+    distinct: bool = ...,
+) -> SortedList:
+    """A list, a separator, and the list in ascending order, each number read from the one before."""

@@ -24,7 +24,6 @@ PENDING_FILES: set[str] = {
     "probes/das/probe.py",
     "probes/interference.py",
     "probes/norms.py",
-    "probes/progress.py",
     "tasks/composition.py",
     "tasks/corpus/task.py",
     "tasks/listops/task.py",

@@ -22,7 +22,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.progress import gini
+from probes.progress.measures import gini
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

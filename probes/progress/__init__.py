@@ -1,0 +1,1 @@
+"""Progress measures of grokking."""

@@ -1,0 +1,214 @@
+"""The probe of progress measures: how far a model has got in computing by waves, before its test
+accuracy shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mechint.config import setting
+from mechint.probe import Need, Probe
+from mechint.results import Null, ProbeResult, Table
+from mechint.subject import Subject
+from mechint.task import rng
+from probes import answers
+from probes.answers import Cycle
+from probes.fourier.spectra import KeyFrequencyRule
+from probes.progress import drawing
+from probes.progress import measures as progress_measures
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Progress(Probe):
+    """How much of the loss do the key frequencies carry: restricted and excluded loss, Gini,
+    weights, trigonometric share?
+
+    L is the logits (input, class), μ their mean over all inputs (the bias of the mean logits), P
+    the orthogonal projection, over the inputs, on cos w·answer and sin w·answer of the key
+    frequencies, w = 2πk/n:
+
+    - restricted loss: cross-entropy of μ + P(L − μ): the waves of the key frequencies alone;
+    - excluded loss, all keys: of L − P(L − μ): everything but them; excluded loss, one key: the
+      same for one frequency. With `keep_bias` false μ is left out of the restricted logits;
+    - trigonometric share: share of the variance of the logits, centred over classes and inputs,
+      along cos w(answer − class);
+    - Gini coefficient of the amplitudes of the token embedding's Fourier components, 0 (flat) … 1
+      (one component);
+    - sum of squared weights.
+
+    Key frequencies are found by the rule of the probe fourier, or given as `keys`. All losses in
+    nats, float64, on the training split, the test split and all inputs (the split is the one the
+    model was trained with; where it is not known, on all inputs alone). Source: Nanda et al. 2023,
+    Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set.
+    The null: as many frequencies as there are keys, drawn from the others. Cost: one forward
+    over the data, the null included. Memory: all logits at once.
+    """
+
+    name: ClassVar[str] = "progress"
+    source: ClassVar[str] = (
+        "Nanda et al. 2023, Progress measures for grokking via mechanistic interpretability, Sec. 5"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.FINITE, Need.ANSWERS, Need.EMBEDDING)
+
+    keys: tuple[int, ...] | None = setting(
+        None, "key frequencies; found in the logits when none", low=1
+    )
+    output: str | None = setting(
+        None,
+        (
+            "the output that is looked at; of those with a cyclic group the one with most classes "
+            "when none"
+        ),
+    )
+    keep_bias: bool = setting(True, "whether the restricted logits keep the mean logits")
+    samples: int = setting(50, "random sets of frequencies in the null", low=1)
+    steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
+
+    def unmet(self, subject: Subject) -> str | None:
+        cycles = answers.cycles(subject)
+        if not cycles:
+            return "no cyclic group acts on its answers"
+        if self.output is not None and self.output not in {cycle.output for cycle in cycles}:
+            return (
+                f"output {self.output!r} has no cyclic group (those that have: "
+                f"{', '.join(cycle.output for cycle in cycles)})"
+            )
+        chosen = self._cycle(subject)
+        wrong = [k for k in self.keys or () if k > chosen.n // 2]
+        return (
+            f"frequency {wrong[0]} is above n/2 = {chosen.n // 2} of output {chosen.output!r}"
+            if wrong
+            else None
+        )
+
+    def _cycle(self, subject: Subject) -> Cycle:
+        return max(
+            (cycle for cycle in answers.cycles(subject) if self.output in (None, cycle.output)),
+            key=lambda cycle: cycle.n,
+        )
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        addition = Trial(
+            "modular addition",
+            library.addition,
+            library.untrained(library.addition) | library.no_waves(),
+            library.misses(
+                lambda result: result.metrics["key_frequencies"],
+                lambda plant: plant.truth["frequencies"],
+            ),
+            "frequencies missed or made up",
+            settings={"steps": 0},
+            detects=lambda result: bool(result.metrics["key_frequencies"]),
+        )
+        return Calibration((addition,), {"samples": 9})
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        cycle = self._cycle(subject)
+        keys = (
+            list(self.keys)
+            if self.keys is not None
+            else answers.logit_spectrum(subject, cycle, KeyFrequencyRule(), seed).keys
+        )
+        measures = progress_measures.measure_progress(subject, cycle, keys, self.keep_bias)
+        metrics: dict[str, Any] = {
+            "key_frequencies": keys,
+            **measures,
+            "weights.sum_of_squares": progress_measures.sum_of_squares(subject.model),
+            **progress_measures.embedding_gini(subject),
+        }
+        nulls = self._null(subject, cycle, keys, metrics, seed)
+        tables = {"losses": drawing.loss_table(measures)}
+        shown = {"excluded": drawing.excluded_losses(measures, keys)}
+        if self.steps and len(subject.series) > 1:
+            tables["steps"] = self._over_steps(subject, cycle, keys)
+            shown["steps"] = drawing.over_steps(tables["steps"])
+        return self.result(
+            metrics=metrics,
+            finding=drawing.finding(metrics, keys, nulls),
+            null=nulls,
+            tables=tables,
+            figures=shown,
+        )
+
+    def _null(
+        self,
+        subject: Subject,
+        cycle: Cycle,
+        keys: Sequence[int],
+        metrics: Mapping[str, Any],
+        seed: int,
+    ) -> dict[str, Null]:
+        """The trigonometric share of as many other frequencies, and the loss without them."""
+        others = [k for k in range(1, cycle.n // 2 + 1) if k not in keys]
+        how = f"{len(keys)} frequencies drawn from those that are not key"
+        if not keys or len(others) < len(keys):
+            return {
+                "trigonometric_share": Null(
+                    "trigonometric_share",
+                    metrics["trigonometric_share"],
+                    0.0,
+                    0.0,
+                    1.0,
+                    "no other frequencies to draw from",
+                )
+            }
+        logits, exponents, _ = progress_measures.cycle_logits(subject, cycle)
+        cosines = answers.logit_spectrum(
+            subject, cycle, KeyFrequencyRule(permutations=1), seed
+        ).values
+        generator = rng("progress null", seed)
+        drawn = [
+            generator.choice(others, len(keys), replace=False).tolist() for _ in range(self.samples)
+        ]
+        shares = [float(np.square(cosines[np.array(some) - 1]).sum()) for some in drawn]
+        losses = [
+            progress_measures.loss(
+                logits - progress_measures.projected(logits, exponents, cycle.n, some), exponents
+            )
+            for some in drawn
+        ]
+        return {
+            "trigonometric_share": Null.sampled(
+                "trigonometric_share", metrics["trigonometric_share"], shares, how
+            ),
+            "excluded_loss.all": Null.sampled(
+                "excluded_loss.all", metrics["excluded_loss.all"], losses, how
+            ),
+        }
+
+    def _over_steps(self, subject: Subject, cycle: Cycle, keys: Sequence[int]) -> Table:
+        """The measures at up to `steps` checkpoints, with the key frequencies of the subject
+        itself.
+        """
+        columns: dict[str, list[Any]] = {}
+        for step, now in answers.checkpoints(subject, self.steps):
+            measures = progress_measures.measure_progress(now, cycle, keys, self.keep_bias)
+            gini = progress_measures.embedding_gini(now).get("embedding.gini", float("nan"))
+            row = {
+                "step": step,
+                **{
+                    name: measures[name]
+                    for name in measures
+                    if not isinstance(measures[name], dict)
+                },
+                "embedding.gini": gini,
+            }
+            row["weights.sum_of_squares"] = progress_measures.sum_of_squares(now.model)
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        return Table(
+            columns,
+            f"one row a checkpoint; key frequencies {list(keys)} of the last",
+            {"step": "optimiser steps", "loss.train": "nats"},
+        )
