@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
     resume,
@@ -87,7 +88,8 @@ class RecordedForward:
                 self.weights, self.config = detached_weights(model), model.config
                 self._record(set(names), self.depth - 1 if until is None else until)
             else:
-                self._record_hooked(set(names))
+                logits, self.activations = hooked.record(model, tokens, set(names))
+                self.__dict__["logits"] = select_positions(logits, answer_positions)
 
     # --- recording --------------------------------------------------------------------------------
     @cached_property
@@ -116,18 +118,6 @@ class RecordedForward:
                 x = forward.feed_forward(block, x)
                 self._residual[ResidSite.pre(block + 1)] = x
 
-    def _record_hooked(self, wanted: set[str]) -> None:
-        def keeper(name: str) -> Any:
-            def keep(activation: Tensor, hook: Any) -> None:
-                self.activations[name] = activation.detach().clone()
-
-            return keep
-
-        logits = self.model.run_with_hooks(
-            self.tokens, fwd_hooks=[(name, keeper(name)) for name in wanted]
-        )
-        self.__dict__["logits"] = select_positions(logits, self.answer_positions)
-
     def residual(self, site: ResidSite) -> Float[Tensor, "example pos d_model"]:
         """The residual stream at `site`."""
         site = site.at_depth(self.depth)
@@ -141,19 +131,7 @@ class RecordedForward:
             before = ResidSite.mid(site.layer - 1)
             x = self._residual[before]
             return Forward(self.weights, self.config).feed_forward(before.layer, x)
-        found: dict[str, Tensor] = {}
-        names = [site.writer(self.depth)]
-        if site.after_attention:
-            names.append(f"blocks.{site.layer}.hook_resid_pre")
-
-        def keeper(name: str) -> Any:
-            def keep(activation: Tensor, hook: Any) -> None:
-                found[name] = activation.detach().clone()
-
-            return keep
-
-        self.model.run_with_hooks(self.tokens, fwd_hooks=[(name, keeper(name)) for name in names])
-        return torch.stack(list(found.values())).sum(0)
+        return hooked.residual(self.model, self.tokens, site, self.depth)
 
     # --- interventions ----------------------------------------------------------------------------
     def under(
@@ -175,10 +153,14 @@ class RecordedForward:
         for start in range(0, len(linear), size):  # changes are written as memory allows
             part = linear[start : start + size]
             result[part] = self._edited([self._edit(interventions[index]) for index in part])
-        hooked = sorted(set(range(len(interventions))) - set(linear))
-        for start in range(0, len(hooked), self._stack(ResidSite.pre(0))):
-            part = hooked[start : start + self._stack(ResidSite.pre(0))]
-            result[part] = self._hooked([interventions[index] for index in part])
+        others = sorted(set(range(len(interventions))) - set(linear))
+        size = self._stack(ResidSite.pre(0))
+        for start in range(0, len(others), size):
+            part = others[start : start + size]
+            chosen = [interventions[index] for index in part]
+            result[part] = hooked.logits_under_each(
+                self.model, self.tokens, self.answer_positions, chosen
+            )
         return result
 
     def written(self, intervention: Intervention) -> tuple[str, Tensor]:
@@ -192,17 +174,9 @@ class RecordedForward:
         name = site.resid.writer(self.depth)
         if self.resumes:
             return name, self._edit(intervention).delta
-        found: list[Tensor] = []
-
-        def keep(activation: Tensor, hook: Any) -> None:
-            found.append(activation.detach().clone())
-
-        positions = self.answer_positions
-        edit: Any = (site.hook, lambda x, hook: intervention.apply(x, positions))
-        with torch.no_grad():
-            self.model.run_with_hooks(self.tokens, fwd_hooks=[(name, keep)])
-            self.model.run_with_hooks(self.tokens, fwd_hooks=[edit, (name, keep)])
-        return name, found[1] - found[0]
+        return name, hooked.change(
+            self.model, self.tokens, self.answer_positions, intervention, name
+        )
 
     @property
     def _d_model(self) -> int:
@@ -311,25 +285,3 @@ class RecordedForward:
         ]
         sizes = torch.tensor(self.config.output_sizes, device=self.tokens.device)
         return torch.tensor(left, device=self.tokens.device).repeat_interleave(sizes)
-
-    def _hooked(self, interventions: Sequence[Intervention]) -> Tensor:
-        """Logits (intervention, example, d_vocab_out) by plain hooks on stacked copies of the
-        inputs.
-        """
-        n = len(self.tokens)
-        hooks = []
-        for index, one in enumerate(interventions):
-
-            def edit(activation: Tensor, hook: Any, index: int = index, one: Any = one) -> Tensor:
-                rows = slice(index * n, (index + 1) * n)
-                activation = activation.clone()
-                activation[rows] = one.apply(activation[rows], self.answer_positions)
-                return activation
-
-            hooks.append((one.site.hook, edit))
-        with torch.no_grad():
-            logits = self.model.run_with_hooks(
-                self.tokens.repeat(len(interventions), 1), fwd_hooks=hooks
-            )
-        positions = self.answer_positions.repeat(len(interventions))
-        return select_positions(logits, positions).unflatten(0, (len(interventions), -1))

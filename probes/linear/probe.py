@@ -200,8 +200,8 @@ class Linear(Probe):
         report.finding(
             f"{best!r} is the most linearly decodable variable: {numbers}",
             otherwise=(
-                f"No variable is linearly decodable beyond what a control task reaches: {best!r} "
-                f"is the nearest, {numbers}"
+                f"No variable is linearly decodable with half the selectivity that certainty has: "
+                f"{best!r} comes nearest, {numbers}"
             ),
             null=key,
             effect=skills[best],

@@ -1,0 +1,96 @@
+"""The best subspace beside everything it is held against."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mechint.counterfactuals import Pairs
+from mechint.probe import Need, Report, unmet_need
+from mechint.results import Null
+from mechint.task import Variable
+from probes.das import controls
+from probes.das.fit import fit
+from probes.das.search import Cell, Fitting
+from probes.das.swap import SwapSite, interchange_accuracy, mean
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+
+def compare_with_controls(
+    report: Report,
+    subject: Subject,
+    variable: Variable,
+    best: Cell,
+    train: Pairs,
+    test: Pairs,
+    fitting: Fitting,
+    n: int,
+) -> None:
+    """Records what the best subspace is held against; `n` samples of the random directions."""
+    assert subject.task is not None
+    on_train, site = (SwapSite(subject, part, *best.place) for part in (train, test))
+    k, seed = best.dimension, fitting.seed
+    values = variable.value_of(test.base)
+    random = controls.random_accuracies(subject, site, k, n, seed)
+    how = f"random subspaces of dimension {k} at {best.where}"
+    report.metric("iia", best.iia, null=random, how=how)
+    report.metric("iia_random", report.nulls["iia"].mean)
+    matched = controls.norm_matched_accuracies(subject, site, best.subspace, n, seed)
+    report.metric(
+        "iia_norm_matched",
+        float(np.mean(matched)),
+        null=Null.sampled(
+            "iia_norm_matched", best.iia, matched, "random directions, changes of equal norm"
+        ),
+    )
+    for name, make in (
+        ("iia_mean_difference", controls.mean_difference_subspace),
+        ("iia_linear_probe", controls.linear_probe_subspace),
+    ):
+        directions = make(on_train, variable.value_of(train.base), k)
+        report.metric(name, mean(interchange_accuracy(subject, site, directions)))
+    report.metric(
+        "answers_kept",
+        controls.kept_answers(
+            subject, site, best.subspace, values, variable.value_of(test.source), seed
+        ),
+    )
+    split = controls.reader_split(subject, site, best.subspace)
+    if split is not None:
+        report.update({"null_space_share": split.null_share, "iia_row_space": split.row_accuracy})
+    others = _searched_controls(subject, variable, best, train, test, fitting)
+    for name, iia, how in others:
+        report.metric(f"iia_{name}", iia)
+        null = controls.difference(f"iia_above_{name}", best.iia, iia, len(test), how)
+        report.metric(null.metric, null.observed, null=null)
+
+
+def _searched_controls(
+    subject: Subject,
+    variable: Variable,
+    best: Cell,
+    train: Pairs,
+    test: Pairs,
+    fitting: Fitting,
+) -> list[tuple[str, float, str]]:
+    """(name, accuracy, how) of the same search for arbitrary labels, and in the untrained
+    model.
+    """
+    assert subject.task is not None
+    sites = [SwapSite(subject, part, *best.place) for part in (train, test)]
+    labels = [controls.arbitrary_labels(site, variable, fitting.seed) for site in sites]
+    options = fitting.options()
+    subspace, _ = fit(sites[0], subject.task, best.dimension, **options, labels=labels[0])
+    answers = interchange_accuracy(subject, sites[1], subspace, labels[1])
+    how = "normal approximation of the difference of two shares"
+    result = [("arbitrary", mean(answers), f"the same search for arbitrary labels, {how}")]
+    if unmet_need(Need.REINITIALIZE, subject) is None:
+        initial = subject.untrained(fitting.seed)
+        sites = [SwapSite(initial, part, *best.place) for part in (train, test)]
+        subspace, _ = fit(sites[0], subject.task, best.dimension, **options)
+        iia = mean(interchange_accuracy(initial, sites[1], subspace))
+        result.append(("untrained", iia, f"the same search in the untrained model, {how}"))
+    return result
