@@ -14,7 +14,8 @@ class TrainConfig(Settings):
     """How a model is trained.
 
     Grokfast (Lee et al. 2024): `ema` filters gradients with mu ← alpha mu + (1 - alpha) g, `ma`
-    with a moving average over `grokfast_window` steps; the optimizer sees g + lamb mu.
+    with a moving average over `grokfast_window` steps; the optimizer sees g + lamb mu. Muon: Jordan
+    et al. 2024. StableMax (`loss`) and ⊥Grad (`orthogonal_grad`): Prieto et al. 2025.
     """
 
     steps: int = setting(5000, "optimizer steps", low=1, high=10**8)
@@ -23,13 +24,21 @@ class TrainConfig(Settings):
     )
     optimizer: str = setting(
         "adamw",
-        "adamw decouples the decay, adam adds it to the gradient",
-        choices=("adamw", "adam", "sgd"),
+        (
+            "adamw decouples the decay, adam adds it to the gradient; muon moves hidden matrices, "
+            "and the rest by adamw"
+        ),
+        choices=("adamw", "adam", "sgd", "muon"),
     )
     lr: float = setting(1e-3, "learning rate", low=0, high=1e30)
     betas: tuple[float, float] = setting((0.9, 0.98), "Adam's moments' decay", low=0, high=0.999999)
     eps: float = setting(1e-8, "Adam's epsilon", low=0, high=1)
     momentum: float = setting(0.0, "momentum of sgd", low=0, high=1)
+    muon_lr: float = setting(0.02, "learning rate of muon's matrices", low=0, high=1e30)
+    muon_momentum: float = setting(0.95, "momentum of muon's matrices", low=0, high=1)
+    orthogonal_grad: bool = setting(
+        False, "drop the gradient's part along the weights, of each parameter by itself"
+    )
     weight_decay: float = setting(
         1.0, "decay; weights only where decay_matrices_only", low=0, high=1e6
     )
@@ -51,6 +60,9 @@ class TrainConfig(Settings):
         choices=("first", "zero"),
     )
     clip: float | None = setting(None, "largest L2 norm of the gradient", low=0, high=1e30)
+    loss: str = setting(
+        "softmax", "probabilities in the cross-entropy", choices=("softmax", "stablemax")
+    )
     output_weights: str = setting(
         "equal", "loss: mean over outputs, or sum of CE_q / ln(classes)", choices=("equal", "log")
     )

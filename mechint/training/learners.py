@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig, Settings
+from mechint.config import ModelConfig, Settings, TrainConfig
 from mechint.errors import ParameterError
 from mechint.models.forward import Forward
 from mechint.models.pieces import Hook, no_hook
@@ -28,13 +28,13 @@ CHUNK = 8192
 
 
 def learner_of(
-    configs: Sequence[Settings], tasks: Sequence[Task], output_weights: str, device: torch.device
+    configs: Sequence[Settings], tasks: Sequence[Task], train: TrainConfig, device: torch.device
 ) -> TokenLearner | RegressionLearner:
     """The learner of an ensemble whose models have `configs` and learn `tasks`."""
     token_configs = [config for config in configs if isinstance(config, ModelConfig)]
     if token_configs:
-        return TokenLearner(token_configs, tasks, output_weights, device)
-    return RegressionLearner(configs, tasks, output_weights, device)
+        return TokenLearner(token_configs, tasks, train, device)
+    return RegressionLearner(configs, tasks, train, device)
 
 
 class TokenLearner:
@@ -44,15 +44,11 @@ class TokenLearner:
         self,
         configs: Sequence[ModelConfig],
         tasks: Sequence[Task],
-        output_weights: str,
+        train: TrainConfig,
         device: torch.device,
     ) -> None:
-        self.configs, self.tasks, self.output_weighting, self.device = (
-            list(configs),
-            list(tasks),
-            output_weights,
-            device,
-        )
+        self.configs, self.tasks, self.device = list(configs), list(tasks), device
+        self.output_weighting, self.loss = train.output_weights, train.loss
         self._static: tuple[list[Batch], Prepared] | None = None
         self._evaluation: dict[tuple[str, int, tuple[int, ...]], list[Prepared]] = {}
 
@@ -87,7 +83,7 @@ class TokenLearner:
         sizes = config.output_sizes
         assert sizes is not None  # filled in by ModelConfig
         return combined(
-            cross_entropies(logits, prepared.targets, prepared.weights, sizes),
+            cross_entropies(logits, prepared.targets, prepared.weights, sizes, self.loss),
             sizes,
             self.output_weighting,
         )
@@ -141,6 +137,7 @@ class TokenLearner:
                     chunk.targets,
                     chunk.weights,
                     config.output_sizes,
+                    self.loss,
                 )
                 for chunk in chunks
             ]
@@ -207,11 +204,15 @@ class RegressionLearner:
         self,
         configs: Sequence[Settings],
         tasks: Sequence[Task],
-        output_weights: str,
+        train: TrainConfig,
         device: torch.device,
     ) -> None:
         from mechint.models.students import STUDENTS
 
+        if train.loss != "softmax":
+            raise ParameterError(
+                f"train: loss={train.loss!r}: {tasks[0].name} has no classes; expected softmax"
+            )
         self.configs, self.tasks, self.device = list(configs), list(tasks), device
         self.student = STUDENTS[tasks[0].model_kind]
         if any(task != tasks[0] for task in tasks):

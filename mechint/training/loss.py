@@ -25,8 +25,32 @@ def groups(sizes: Sequence[int]) -> list[slice]:
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
+def stablemax(logits: Tensor) -> Tensor:
+    """Log-probabilities over the last axis by StableMax: s(x) / Σ s(x), with s(x) = x + 1 from 0 on
+    and 1 / (1 - x) below (Prieto et al. 2025, "Grokking at the Edge of Numerical Stability").
+
+    It grows linearly where the exponential function would drown all but the largest logit.
+
+    >>> [round(x, 4) for x in stablemax(torch.tensor([0.0, 2.0, -1.0])).exp().tolist()]
+    [0.2222, 0.6667, 0.1111]
+    """
+    log_s = logits.clamp_min(0).log1p() - logits.clamp_max(0).neg().log1p()
+    return log_s - log_s.logsumexp(-1, keepdim=True)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, kind: str) -> Tensor:
+    """Cross-entropies in nats (n,) of logits (n, class), zero where the target is IGNORE."""
+    if kind == "softmax":
+        return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
+    return F.nll_loss(stablemax(logits), targets, ignore_index=IGNORE, reduction="none")
+
+
 def cross_entropies(
-    logits: Tensor, targets: Tensor, weights: Tensor | None, sizes: Sequence[int]
+    logits: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    sizes: Sequence[int],
+    kind: str = "softmax",
 ) -> Tensor:
     """Mean cross-entropy (model, output) in nats over the reads that have a target.
 
@@ -34,16 +58,12 @@ def cross_entropies(
         logits: (model, reads, classes of all groups).
         targets: (model, reads, output), IGNORE where nothing is read.
         weights: like targets, or None; the mean is weighted by them.
+        kind: what makes probabilities of logits, "softmax" or "stablemax".
     """
     parts = enumerate(
         logits.split(list(sizes), -1)
     )  # one split: slices would each fill a gradient of all classes
-    each = [
-        F.cross_entropy(
-            part.flatten(0, 1), targets[..., i].flatten(), ignore_index=IGNORE, reduction="none"
-        )
-        for i, part in parts
-    ]
+    each = [cross_entropy(part.flatten(0, 1), targets[..., i].flatten(), kind) for i, part in parts]
     losses = torch.stack(each, -1).view(targets.shape)
     mass = (
         (targets != IGNORE).to(losses)
@@ -68,7 +88,11 @@ def combined(each: Tensor, sizes: Sequence[int], how: str) -> Tensor:
 
 
 def counts(
-    logits: Tensor, targets: Tensor, weights: Tensor | None, sizes: Sequence[int]
+    logits: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    sizes: Sequence[int],
+    kind: str = "softmax",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over reads, each (model, output) float64: cross-entropy, correct answers, and weight.
 
@@ -78,9 +102,8 @@ def counts(
     losses, right, mass = [], [], []
     for output, columns in enumerate(groups(sizes)):
         target, part = targets[..., output], logits[..., columns]
-        each = F.cross_entropy(
-            part.flatten(0, 1).double(), target.flatten(), ignore_index=IGNORE, reduction="none"
-        ).view(target.shape)
+        each = cross_entropy(part.flatten(0, 1).double(), target.flatten(), kind)
+        each = each.view(target.shape)
         weight = (
             (target != IGNORE).double()
             if weights is None

@@ -2,10 +2,13 @@
 the same pass.
 
 AdamW: Loshchilov & Hutter 2019, Algorithm 2. Grokfast: Lee et al. 2024, Eq. 3 (MA) and Eq. 6 (EMA).
+Muon: `mechint.training.muon`. ⊥Grad: Prieto et al. 2025, "Grokking at the Edge of Numerical
+Stability".
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -13,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import TrainConfig
+from mechint.training.muon import is_hidden, updates
 from mechint.training.parameters import FlatParameters
 
 PER_MODEL_FIELDS = (
@@ -20,6 +24,7 @@ PER_MODEL_FIELDS = (
     "data_seed",
     "lr",
     "min_lr",
+    "muon_lr",
     "weight_decay",
     "grokfast_lamb",
     "grokfast_alpha",
@@ -48,6 +53,22 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return config.lr
 
 
+def _for_muon(config: TrainConfig) -> TrainConfig:
+    """The schedule of Muon's rate: that of the learning rate, from `muon_lr` on."""
+    share = config.min_lr / config.lr if config.lr else 0.0
+    return dataclasses.replace(config, lr=config.muon_lr, min_lr=share * config.muon_lr)
+
+
+def orthogonal_to(grad: Tensor, weights: Tensor) -> None:
+    """Take from each row of `grad` (model, parameter) its part along that row of `weights`.
+
+    ∇⊥L = ∇L - (θᵀ∇L / θᵀθ) θ; the weights' scale, along which a model whose logits grow without
+    getting better would move, stays.
+    """
+    along = (grad * weights).sum(1, keepdim=True)
+    grad.sub_(along / weights.square().sum(1, keepdim=True).clamp_min(1e-30) * weights)
+
+
 class Optimizer:
     """One update rule for a whole ensemble.
 
@@ -64,6 +85,11 @@ class Optimizer:
                 self.state["momentum"] = torch.zeros_like(like)
         else:
             self.state |= {"mean": torch.zeros_like(like), "square": torch.zeros_like(like)}
+        self.hidden: list[str] = []  # the parameters that Muon moves
+        if config.optimizer == "muon":
+            shapes = parameters.shapes
+            self.hidden = [name for name in shapes if is_hidden(name, shapes[name])]
+            self.state["momentum"] = torch.zeros_like(like)
         if config.grokfast:
             self.state["slow"] = torch.zeros_like(like)
         if config.grokfast == "ma":
@@ -95,7 +121,7 @@ class Optimizer:
             column("grokfast_lamb"),
             column("grokfast_alpha"),
         )
-        self.rate = torch.zeros_like(self.decay)
+        self.rate, self.muon_rate = torch.zeros_like(self.decay), torch.zeros_like(self.decay)
         self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
         self.blend = torch.zeros_like(self.decay)
 
@@ -115,6 +141,9 @@ class Optimizer:
                 [[learning_rate(own, self.steps)] for own in self.configs], dtype=self.rate.dtype
             )
         )
+        if self.hidden:
+            rates = [learning_rate(_for_muon(own), self.steps) for own in self.configs]
+            self.muon_rate.copy_(torch.tensor(rates, dtype=self.rate.dtype).unsqueeze(1))
         self.steps += 1
         self.corrections.copy_(
             torch.tensor([1 - beta**self.steps for beta in config.betas], dtype=self.rate.dtype)
@@ -126,13 +155,18 @@ class Optimizer:
     def apply(self) -> None:
         """One update from the gradients in `parameters.grad`; the gradients are spent."""
         config, values, grad = self.configs[0], self.parameters.values, self.parameters.grad
+        if config.orthogonal_grad:
+            for span in self.parameters.spans.values():
+                orthogonal_to(grad[:, span], values[:, span])
         if config.clip is not None:
             norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
             grad.mul_((config.clip / (norm + 1e-6)).clamp_max(1.0))
         if config.grokfast:
             self._filter(grad)
         decay = self.decay if self._decayed is None else self.decay * self._decayed
-        if config.optimizer == "adamw":
+        if config.optimizer == "muon":
+            self._move_hidden(decay)
+        if config.optimizer in ("adamw", "muon"):
             values.mul_(1 - self.rate * decay)
         else:
             grad.addcmul_(values, decay.expand_as(values))
@@ -145,7 +179,26 @@ class Optimizer:
         mean.lerp_(grad, 1 - config.betas[0])
         square.mul_(config.betas[1]).addcmul_(grad, grad, value=1 - config.betas[1])
         scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(config.eps)
-        values.sub_(torch.div(mean, scale, out=scale).mul_(self.rate / self.corrections[0]))
+        step = torch.div(mean, scale, out=scale).mul_(self.rate / self.corrections[0])
+        values.sub_(step)
+        for name in self.hidden:
+            span = self.parameters.spans[name]
+            values[:, span] = self._moved[name]
+
+    def _move_hidden(self, decay: Tensor) -> None:
+        """Where Muon moves the hidden matrices: W ← (1 - ηλ) W - η O, with O the orthogonalized
+        Nesterov momentum.
+        """
+        parameters, mu = self.parameters, self.configs[0].muon_momentum
+        momentum = self.state["momentum"].mul_(mu).add_(parameters.grad)
+        nesterov = parameters.grad + mu * momentum
+        spans = {name: parameters.spans[name] for name in self.hidden}
+        steps = updates({n: nesterov[:, span] for n, span in spans.items()}, parameters.shapes)
+        self._moved = {}
+        for name, span in spans.items():
+            decays = decay if decay.shape[1] == 1 else decay[:, span]
+            kept = parameters.values[:, span] * (1 - self.muon_rate * decays)
+            self._moved[name] = kept - self.muon_rate * steps[name]
 
     def _filter(self, grad: Tensor) -> None:
         """g ← g + λ μ, with μ the slow part of the gradient."""

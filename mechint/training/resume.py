@@ -129,7 +129,7 @@ def _rewrite_weights(run: Run, state: State) -> None:
     from mechint.training.parameters import FlatParameters
 
     spec = run.spec
-    learner = learner_of([spec.model], [spec.task], spec.train.output_weights, torch.device("cpu"))
+    learner = learner_of([spec.model], [spec.task], spec.train, torch.device("cpu"))
     parameters = FlatParameters([learner.initial(0, spec.train.seed)], dtype=state["values"].dtype)
     if parameters.values.shape[1:] != state["values"].shape:
         raise RunError(

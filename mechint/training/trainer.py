@@ -65,7 +65,7 @@ class Ensemble:
         self.learner = learner_of(
             [spec.model for spec in specs],
             [spec.task for spec in specs],
-            self.config.output_weights,
+            self.config,
             device,
         )
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]

@@ -1,0 +1,168 @@
+"""Muon, StableMax and ⊥Grad against their papers' formulas, alone and in ensembles."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tasks
+from mechint.config import TrainConfig
+from mechint.training import spec, train, train_many
+from mechint.training.loss import cross_entropies, stablemax
+from mechint.training.muon import as_matrices, from_matrices, orthogonalize
+from mechint.training.optimizer import Optimizer
+from mechint.training.parameters import FlatParameters
+
+ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
+BRIEF = {"steps": 30, "evaluate_every": 10, "lr": 5e-3, "checkpoints": None}
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+# --- Muon -----------------------------------------------------------------------------------------
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+def test_the_iteration_maps_singular_values_by_its_polynomial(rows, cols, seed) -> None:
+    """Newton-Schulz changes singular values alone: each follows x → ax + bx³ + cx⁵."""
+    matrix = drawn(rows, cols, seed=seed)
+    u, values, vh = torch.linalg.svd(matrix, full_matrices=False)
+    values = values / matrix.norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    assert torch.allclose(orthogonalize(matrix), u @ values.diag() @ vh, atol=1e-5)
+
+
+def muon_by_hand(
+    start: torch.Tensor, gradients: list[torch.Tensor], config: TrainConfig
+) -> torch.Tensor:
+    """Jordan's loop, a matrix at a time."""
+    weight, momentum = start.clone(), torch.zeros_like(start)
+    for gradient in gradients:
+        momentum = config.muon_momentum * momentum + gradient
+        update = orthogonalize(gradient + config.muon_momentum * momentum)
+        scale = math.sqrt(max(1, start.shape[0] / start.shape[1]))
+        weight = weight * (1 - config.muon_lr * config.weight_decay)
+        weight = weight - config.muon_lr * scale * update
+    return weight
+
+
+def test_muon_moves_hidden_matrices_and_adamw_the_rest() -> None:
+    config = TrainConfig(optimizer="muon", lr=0.1, muon_lr=0.02, weight_decay=0.3, warmup=0)
+    names = ["embed.W_E", "blocks.0.mlp.W_in", "blocks.0.mlp.b_in"]
+    shapes = [(5, 4), (6, 3), (3,)]
+    start = {n: drawn(*s, seed=i) for i, (n, s) in enumerate(zip(names, shapes, strict=True))}
+    flat = FlatParameters([start, {n: -v for n, v in start.items()}], dtype=torch.float64)
+    optimizer = Optimizer([config, config], flat)
+    theirs = {n: torch.nn.Parameter(start[n].clone()) for n in ("embed.W_E", "blocks.0.mlp.b_in")}
+    adamw = torch.optim.AdamW(theirs.values(), lr=0.1, betas=config.betas, weight_decay=0.3)
+    seen = []
+    for step in range(4):
+        gradients = {n: drawn(*s, seed=10 + step) for n, s in zip(names, shapes, strict=True)}
+        row = torch.cat([gradients[n].flatten() for n in names])
+        flat.grad.copy_(torch.stack([row, 2 * row]))
+        for name, parameter in theirs.items():
+            parameter.grad = gradients[name].clone()
+        seen.append(gradients["blocks.0.mlp.W_in"])
+        optimizer.advance()
+        optimizer.apply()
+        adamw.step()
+    ours = {n: flat.views[n][0].detach() for n in names}
+    expected = muon_by_hand(start["blocks.0.mlp.W_in"], seen, config)
+    assert torch.allclose(ours["blocks.0.mlp.W_in"], expected, atol=1e-8)
+    for name, parameter in theirs.items():
+        assert torch.allclose(ours[name], parameter.detach(), atol=1e-10)
+
+
+def test_heads_are_parts_of_one_matrix() -> None:
+    for kind in ("W_Q", "W_O"):
+        name, shape = f"blocks.0.attn.{kind}", (2, 6, 3) if kind == "W_Q" else (2, 3, 6)
+        value = drawn(4, *shape)
+        matrices = as_matrices(name, value)
+        assert matrices.shape == (4, 6, 6)
+        assert torch.equal(from_matrices(name, matrices, shape), value)
+    x, weight = drawn(5, 6), drawn(1, 2, 6, 3)
+    by_head = torch.cat([x @ weight[0, head] for head in range(2)], 1)
+    assert torch.allclose(x @ as_matrices("blocks.0.attn.W_Q", weight)[0], by_head)
+
+
+# --- StableMax ------------------------------------------------------------------------------------
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8), st.integers(0, 7))
+def test_stablemax_is_the_papers(logits: list[float], target: int) -> None:
+    target %= len(logits)
+    s = [x + 1 if x >= 0 else 1 / (1 - x) for x in logits]
+    expected = [math.log(value / sum(s)) for value in s]
+    row = torch.tensor(logits, dtype=torch.float64)
+    assert stablemax(row).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    loss = cross_entropies(
+        row[None, None], torch.tensor([[[target]]]), None, (len(logits),), "stablemax"
+    )
+    assert float(loss) == pytest.approx(-expected[target], rel=1e-9, abs=1e-9)
+
+
+def test_stablemax_still_has_gradients_where_softmax_has_none() -> None:
+    logits = torch.tensor([[[200.0, 0.0, 0.0]]], requires_grad=True)
+    target = torch.zeros(1, 1, 1, dtype=torch.int64)
+    for kind, alive in (("softmax", False), ("stablemax", True)):
+        (gradient,) = torch.autograd.grad(
+            cross_entropies(logits, target, None, (3,), kind).sum(), logits
+        )
+        assert bool(gradient.abs().max() > 0) == alive
+
+
+# --- ⊥Grad ----------------------------------------------------------------------------------------
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 99))
+def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
+    start = {"W": drawn(3, 2, seed=seed), "b": drawn(4, seed=seed + 1)}
+    config = TrainConfig(optimizer="sgd", lr=1.0, weight_decay=0.0, warmup=0, orthogonal_grad=True)
+    flat = FlatParameters([start], dtype=torch.float64)
+    gradients = {"W": drawn(3, 2, seed=seed + 2), "b": drawn(4, seed=seed + 3)}
+    flat.grad.copy_(torch.cat([value.flatten() for value in gradients.values()]))
+    optimizer = Optimizer([config], flat)
+    optimizer.advance()
+    optimizer.apply()
+    for name, theta in start.items():
+        along = (theta * gradients[name]).sum() / (theta * theta).sum()
+        moved = flat.views[name][0].detach() - theta
+        assert torch.allclose(moved, -(gradients[name] - along * theta))
+        assert abs(float((moved * theta).sum())) < 1e-10
+
+
+# --- in ensembles ---------------------------------------------------------------------------------
+OPTIONS = {
+    "muon": {"optimizer": "muon", "weight_decay": 0.1},
+    "stablemax": {"loss": "stablemax"},
+    "orthogonal": {"orthogonal_grad": True, "weight_decay": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_same_curve_in_and_out_of_an_ensemble(name: str) -> None:
+    options = {**BRIEF, **OPTIONS[name], "precision": "float64"}
+    together = train(ADDITION, SMALL, options, seeds=(0, 1, 2))
+    (alone,) = train(ADDITION, SMALL, options, seeds=(1,))
+    for ours, theirs in zip(together[1].metrics, alone.metrics, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-7)
+    assert together[0].final["train.loss"] < together[0].metrics[0]["train.loss"]
+
+
+def test_one_ensemble_holds_different_muon_rates() -> None:
+    options = {**BRIEF, "optimizer": "muon"}
+    specs = [spec(ADDITION, SMALL, {**options, "muon_lr": rate}) for rate in (0.01, 0.05)]
+    together = train_many(specs)
+    for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
+        assert run.final["train.loss"] == pytest.approx(alone.final["train.loss"], rel=2e-3)
+    assert together[0].final["train.loss"] != together[1].final["train.loss"]
+
+
+def test_regressions_have_no_classes_for_stablemax() -> None:
+    task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
+    with pytest.raises(ValueError, match="has no classes; expected softmax"):
+        train(task, {"width": 2}, {"steps": 2, "loss": "stablemax"})
