@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.config import ModelConfig, Settings, TrainConfig, assign, parse_assignment, setting
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
 
@@ -170,3 +170,75 @@ def test_a_list_is_written_with_commas_or_as_json() -> None:
     assert assign(["weights=2"], targets)["task"]["weights"] == [2]
     assert assign(["weights=none"], targets)["task"]["weights"] is None
     assert assign(["spelling=a,b"], targets)["task"]["spelling"] == "a,b"
+
+
+# --- every field of every settings class ----------------------------------------------------------
+def all_settings() -> list[type[Settings]]:
+    from mechint.models.linear_bottleneck import LinearBottleneckConfig
+    from mechint.models.two_layer import TwoLayerConfig
+    from mechint.registry import PROBES
+
+    named = [registry[name] for registry in (TASKS, PROBES) for name in sorted(registry)]
+    return [ModelConfig, TrainConfig, LinearBottleneckConfig, TwoLayerConfig, *named]
+
+
+HOSTILE = {"10^9": 10**9, "-10^9": -(10**9), "-1.5": -1.5, "5,000 digits": 10**4999}
+NOT_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+@pytest.mark.parametrize("cls", all_settings(), ids=lambda cls: cls.label())
+def test_every_field_has_both_bounds(cls: type[Settings]) -> None:
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        low, high = field.metadata.get("low"), field.metadata.get("high")
+        for name, value in {**HOSTILE, **NOT_NUMBERS}.items():
+            within = low is not None and high is not None and low <= value <= high
+            for wrapped in (value, (value,), ((value,),)):
+                if within and wrapped is value:
+                    continue
+                try:
+                    cls.from_dict({field.name: wrapped})
+                except MechintError as error:
+                    text = str(error)
+                    assert len(text) < 500 and "\n" not in text, (field.name, name)
+                else:
+                    assert within, f"{field.name} takes {name}"
+
+
+@pytest.mark.parametrize("value", ["x" * 20_000, ["x"] * 20_000, [0] * 20_000])
+@pytest.mark.parametrize(
+    "cls", [ModelConfig, TrainConfig, *(TASKS[name] for name in sorted(TASKS))]
+)
+def test_long_values_are_refused_in_short_lines(cls: type[Settings], value: object) -> None:
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        with pytest.raises(MechintError) as error:
+            cls.from_dict({field.name: value})
+        assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("p=" + "9" * 5000, "--set 'p': a number of 5000 digits; expected fewer"),
+        ("p=" + "[" * 5000 + "]" * 5000, "--set 'p': brackets nest too deep"),
+        ("p=" + "[" * 20 + "]" * 20, "--set 'p': brackets nest deeper than 16 levels"),
+    ],
+)
+def test_numbers_and_brackets_without_end(text: str, message: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        parse_assignment(text)
+    assert str(error.value) == message
+
+
+def test_a_setting_of_a_probe_that_is_not_asked_for() -> None:
+    with pytest.raises(ParameterError, match="the probe das is not asked for; add --probe das"):
+        assign(["das.dimensions=[3]"], {"train": TrainConfig})
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_presets_fit_their_task(name: str) -> None:
+    from mechint.cli.train import preset_settings
+    from mechint.sweeps.plan import make_spec
+
+    for preset in TASKS[name].presets:
+        spec = make_spec(name, preset_settings(name, preset), {})
+        assert spec.task.name == name

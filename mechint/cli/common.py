@@ -39,6 +39,8 @@ class CliGroup(click.Group):
 
     def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
         extra["standalone_mode"] = False
+        if any("\0" in argument for argument in args or ()):
+            fail("an argument holds a null character; expected text")
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn

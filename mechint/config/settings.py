@@ -16,8 +16,8 @@ from typing import Any
 
 from mechint.errors import ParameterError, UnknownNameError
 
-LARGEST_INT, LARGEST_FLOAT = 10**6, 1e30
-"""Bounds on both sides of numbers whose field names none of its own."""
+LARGEST = 10**6
+"""Bound on both sides of numbers whose field names none of its own."""
 
 LONGEST = 10_000
 """Entries of a list, and characters of a text, that a field may hold."""
@@ -127,7 +127,7 @@ class Settings:
             self.reject(name, _range(low, high))
         if (low is not None and number < low) or (high is not None and number > high):
             self.reject(name, _range(low, high))
-        bottom, top = bounds(number, low, high)
+        bottom, top = bounds(low, high)
         if not bottom <= number <= top:
             self.reject(name, _range(bottom, top))
 
@@ -188,14 +188,13 @@ class Settings:
         return rows
 
 
-def bounds(number: float, low: float | None, high: float | None) -> tuple[float, float]:
-    """The range of a field with the bounds `low` and `high`, for a value of `number`'s type.
+def bounds(low: float | None, high: float | None) -> tuple[float, float]:
+    """The range of a field with the bounds `low` and `high`.
 
-    >>> bounds(3, 1, None), bounds(0.5, None, None)
-    ((1, 1000000), (-1e+30, 1e+30))
+    >>> bounds(1, None), bounds(None, None)
+    ((1, 1000000), (-1000000, 1000000))
     """
-    largest = LARGEST_INT if isinstance(number, int) else LARGEST_FLOAT
-    return -largest if low is None else low, largest if high is None else high
+    return -LARGEST if low is None else low, LARGEST if high is None else high
 
 
 def shown(value: Any, most: int = 80) -> str:
