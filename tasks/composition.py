@@ -76,6 +76,17 @@ class Composition(GeneratedTask):
         "betas": (0.9, 0.98),
         "weight_decay": 0.0,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.n": 3,
+            "task.k": 2,
+            "task.hops": (1, 2),
+            "model.n_layers": 2,
+            "model.d_model": 32,
+            "train.steps": 600,
+        },
+        "paper": {"train.steps": 2000},
+    }
 
     n: int = setting(6, "points that are permuted", low=2, high=64)
     k: int = setting(4, "permutations composed", low=1, high=32)

@@ -45,6 +45,10 @@ class Groups(TwoOperandTask):
         "betas": (0.9, 0.98),
         "warmup": 10,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "grokking": {"task.group": "S5", "train.lr": 2e-3, "train.grokfast": "ema"},
+        "paper": {"task.group": "S5", "train.steps": 50_000},
+    }
 
     group: str = setting("S5", "C<n>, D<n>, S<n>, A<n>, blocks, or a product of such, as S3xC4")
     table: tuple[tuple[int, ...], ...] | None = setting(

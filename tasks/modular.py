@@ -53,6 +53,23 @@ class ModularArithmetic(TwoOperandTask):
         "betas": (0.9, 0.98),
         "warmup": 10,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.p": 29,
+            "task.train_fraction": 0.6,
+            "train.steps": 2000,
+            "train.lr": 2e-3,
+            "train.grokfast": "ema",
+        },
+        "grokking": {
+            "task.train_fraction": 0.4,
+            "train.steps": 4000,
+            "train.lr": 2e-3,
+            "train.grokfast": "ema",
+            "train.stop_accuracy": 0.999,
+        },
+        "paper": {"task.p": 113, "task.train_fraction": 0.3, "train.steps": 40_000},
+    }
 
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)
     operation: str = setting("add", "what is computed modulo p", choices=OPERATIONS)

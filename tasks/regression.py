@@ -60,6 +60,10 @@ class RegressionMixture(RealTask):
         "warmup": 200,
         "clip": 1.0,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 8, "task.n_tasks": 2, "task.rank": 2, "train.steps": 600},
+        "paper": {"train.steps": 8000},
+    }
 
     n: int = setting(64, "inputs", low=1, high=8192)
     n_tasks: int = setting(8, "tasks in the mixture", low=1, high=8192)

@@ -55,6 +55,10 @@ class Remainders(TwoOperandTask):
         "grokfast_alpha": 0.98,
         "output_weights": "log",
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "grokking": {"task.p": 113, "train.stop_accuracy": 0.999},
+        "paper": {"task.p": 113, "train.steps": 65_536},
+    }
 
     p: int = setting(
         113, "the base of the two digits; the primes are those below it", low=3, high=1024

@@ -53,6 +53,7 @@ class SingleIndex(RealTask):
         "weight_decay": 0.0,
         "warmup": 0,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"train.steps": 9000}}
 
     d: int = setting(64, "inputs", low=1, high=8192)
     n_directions: int = setting(24, "terms of the sum, P", low=1, high=8192)

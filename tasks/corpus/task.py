@@ -89,6 +89,7 @@ class Corpus(GeneratedTask):
         "min_lr": 1e-4,
         "clip": 1.0,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"train.steps": 5000}}
 
     n_ctx: int = setting(64, "tokens of a text", low=2, high=65_536)
     path: str | None = setting(

@@ -93,6 +93,16 @@ class ListOps(GeneratedTask):
         "betas": (0.9, 0.999),
         "eval_examples": 1000,
     }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.depth": 1,
+            "task.operations": ("MAX", "MED"),
+            "model.d_model": 32,
+            "train.steps": 400,
+            "train.lr": 5e-3,
+        },
+        "paper": {"train.steps": 6000},
+    }
 
     algebra: str = setting(
         "integers",
