@@ -77,6 +77,16 @@ def test_single_index_directions_are_found_and_its_control_finds_none(
     assert left["emerged"] == pytest.approx(left["times"].tolist(), rel=0.25)
 
 
+def test_every_way_of_training_learns_without_decay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = run("grokking_options", monkeypatch, tmp_path)
+    for (way, decay), accuracy in left["outcomes"].items():
+        if decay == 0:
+            assert accuracy["train"] > 0.95, way
+            assert accuracy["test"] > left["chance"] + 2 * ABOVE_CHANCE, way
+
+
 def test_probe_finds_what_was_planted_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
