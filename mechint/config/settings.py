@@ -147,11 +147,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values; `from_dict` is its inverse."""
-        return json.loads(
-            json.dumps(
-                {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-            )
-        )  # type: ignore[arg-type]
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return json.loads(json.dumps({name: getattr(self, name) for name in names}))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> typing.Self:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from mechint.errors import RunError
 from mechint.sweeps.executors.base import Job
@@ -14,7 +16,7 @@ from mechint.sweeps.table import run_group
 def on_ray(job: Job) -> Iterator[list[Row]]:
     """Every group as a Ray task of one core (and one GPU on "cuda"); finished groups first."""
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise RunError(
             "executor ray: Ray is not installed; pip install 'mechint[ray]', or use "
