@@ -21,10 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## train addition mod 113 until it generalises, analyse it, write report.html
 	$(BIN)/mechint demo
 
-test: $(STAMP)  ## ruff and pyright, then the whole test suite
+test: $(STAMP)  ## ruff, then the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --quiet
 
 slow: $(STAMP)  ## the tests that take minutes

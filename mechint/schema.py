@@ -43,22 +43,22 @@ def validate(data: Any, schema: Mapping[str, Any] | None = None, where: str = "r
     mechint.errors.DataError: result: 'question' is missing
     """
     root = probe_result_schema()
-    schema = root if schema is None else schema
-    if "$ref" in schema:
-        schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-    if "anyOf" in schema:
-        if not any(_fits(data, one, where) for one in schema["anyOf"]):
+    rules: Mapping[str, Any] = root if schema is None else schema
+    if "$ref" in rules:
+        rules = root["$defs"][rules["$ref"].removeprefix("#/$defs/")]
+    if "anyOf" in rules:
+        if not any(_fits(data, one, where) for one in rules["anyOf"]):
             raise DataError(f"{where}: {_shown(data)} is of none of the kinds it may be")
         return
-    if "enum" in schema and not any(data is one or data == one for one in schema["enum"]):
-        raise DataError(f"{where}: {_shown(data)}: expected one of {schema['enum']}")
-    if "type" in schema and not TYPES[schema["type"]](data):
-        raise DataError(f"{where}: {_shown(data)}: expected type {schema['type']}")
+    if "enum" in rules and not any(data is one or data == one for one in rules["enum"]):
+        raise DataError(f"{where}: {_shown(data)}: expected one of {rules['enum']}")
+    if "type" in rules and not TYPES[rules["type"]](data):
+        raise DataError(f"{where}: {_shown(data)}: expected type {rules['type']}")
     if isinstance(data, dict):
-        _validate_members(data, schema, where)
-    if isinstance(data, list) and "items" in schema:
+        _validate_members(data, rules, where)
+    if isinstance(data, list) and "items" in rules:
         for index, item in enumerate(data):
-            validate(item, schema["items"], f"{where}[{index}]")
+            validate(item, rules["items"], f"{where}[{index}]")
 
 
 def _validate_members(data: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
