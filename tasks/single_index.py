@@ -116,14 +116,17 @@ class SingleIndex(RealTask):
         }
 
     # --- the theory -------------------------------------------------------------------------------
-    def emergence_times(self, lr: float, init_norm: float, width: int) -> Tensor:
+    def emergence_times(
+        self, lr: float, init_norm: float, width: int, dimension: int | None = None
+    ) -> Tensor:
         """(direction,) predicted steps T_p until direction p is learned by gradient descent on the
         population loss.
 
         T_p = (1 / 2ηa_p) (S_k(c₀) + ½ ln(√(a_p/2) / n₀)): a neuron first turns (dc/dt = 2 a k
         c^{k-1} (1 - c²), taken without the last factor: S_k = ∫ dc / (k c^{k-1}) from c₀ on), then
         grows (dn/dt = 4 a n). c₀ is the median of the best cosine among `width` random neurons. For
-        a link of several degrees a_p counts with the weight of degree k.
+        a link of several degrees a_p counts with the weight of degree k. dimension: in which the
+        neurons are drawn, where d counts reduced coordinates; d when None.
 
         Raises:
             ParameterError: a learning rate or a norm that is not positive, or no neuron.
@@ -134,9 +137,9 @@ class SingleIndex(RealTask):
             )
         k = self.information_exponent
         start = (
-            NormalDist().inv_cdf(0.5 ** (1 / width)) / math.sqrt(self.d)
+            NormalDist().inv_cdf(0.5 ** (1 / width)) / math.sqrt(dimension or self.d)
             if width > 1
-            else 0.6745 / math.sqrt(self.d)
+            else 0.6745 / math.sqrt(dimension or self.d)
         )
         search = {1: 1 - start, 2: math.log(1 / start) / 2}.get(
             k, start ** (2 - k) / (k * max(1, k - 2))

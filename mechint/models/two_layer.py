@@ -77,6 +77,7 @@ class TwoLayerConfig(Settings):
             "directions first, then one per neuron; d itself when none"
         ),
         low=1,
+        high=2**30,
     )
 
     def __post_init__(self) -> None:

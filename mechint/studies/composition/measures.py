@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from mechint.errors import TrainingError
 from mechint.studies.core.study import Runs, task_of
 from mechint.training import Run
 
@@ -53,8 +54,11 @@ class Measures:
         self.avoided = cache(self._avoided)
 
     def group(self, arm: str) -> list[Run]:
-        """The runs of an arm that have finished."""
-        return self.runs.finished(arm=arm)
+        """The runs of an arm that have finished; TrainingError where there is none yet."""
+        found = self.runs.finished(arm=arm)
+        if not found:
+            raise TrainingError(f"no run of the arm {arm!r} has finished")
+        return found
 
     def learning_steps(self, arm: str) -> list[list[float]]:
         """One list of the hops' learning steps per seed."""

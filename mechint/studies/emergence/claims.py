@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mechint.errors import TrainingError
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
 from mechint.studies.core.evidence import every, mean_within, ratio_within
 from mechint.studies.core.study import Runs
 from mechint.studies.emergence import measures as measured
 from mechint.studies.emergence.measures import SEARCH
-from mechint.training import Run
 
 REGIME = (
     "The theorem holds for P ≪ d with neurons to spare; at P/d = 96/128 one growing direction "
@@ -28,14 +26,6 @@ REGIME = (
 def _per_beta(values: Mapping[float, Sequence[float]]) -> str:
     means = (f"β = {beta:g}: {np.mean(each):.3f}" for beta, each in values.items())
     return "; ".join(means)
-
-
-def _mixtures(runs: Runs) -> dict[float, list[Run]]:
-    """β → its finished runs; TrainingError where there is none."""
-    arms = measured.mixtures(runs)
-    if not arms or not all(arms.values()):
-        raise TrainingError("no run of the mixtures has finished at some β")
-    return arms
 
 
 @claim(
@@ -68,7 +58,7 @@ def _mixtures(runs: Runs) -> dict[float, list[Run]]:
     ),
 )
 def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
-    arms, margin = _mixtures(runs), criterion["margin"]
+    arms, margin = measured.mixtures(runs), criterion["margin"]
     fits = {beta: [measured.time_exponent(run) for run in group] for beta, group in arms.items()}
     bounds = {
         beta: [measured.bounded_time_exponent(run) for run in group] for beta, group in arms.items()
@@ -123,7 +113,7 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
     ),
 )
 def loss_slope(runs: Runs, criterion: Criterion) -> Finding:
-    arms = _mixtures(runs)
+    arms = measured.mixtures(runs)
     fits = {beta: [measured.loss_exponent(run) for run in group] for beta, group in arms.items()}
     wanted = {beta: (1 - 2 * beta) / beta for beta in fits}
     parts = []
@@ -212,7 +202,7 @@ def width_floor(runs: Runs, criterion: Criterion) -> Finding:
 )
 def additive(runs: Runs, criterion: Criterion) -> Finding:
     parts, values = [], {}
-    for beta, group in _mixtures(runs).items():
+    for beta, group in measured.mixtures(runs).items():
         times = {"measured": measured.emergence, "predicted": measured.predicted}
         for kind, of in times.items():
             factors = [measured.additive_factor(run, of(run)) for run in group]

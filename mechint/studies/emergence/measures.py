@@ -4,7 +4,6 @@ the loss with its tail.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -75,8 +74,8 @@ def predicted(run: Run) -> np.ndarray:
     drawn in.
     """
     model, task = model_of(run), task_of(run)
-    ambient = dataclasses.replace(task, d=model.ambient or task.d)
-    return ambient.emergence_times(run.spec.train.lr, model.init_norm, model.width).numpy()
+    lr, norm, width = run.spec.train.lr, model.init_norm, model.width
+    return task.emergence_times(lr, norm, width, model.ambient).numpy()
 
 
 def fitted(run: Run, share: float = 1.0) -> np.ndarray:
@@ -157,15 +156,23 @@ def loss_exponent(run: Run, share: float = 1.0, tail: bool = True) -> float:
 def mixtures(runs: Runs) -> dict[float, list[Run]]:
     """β → the seeds of its mixture."""
     return {
-        beta: runs.finished(arm="mixture", beta=beta)
+        beta: _finished(runs, arm="mixture", beta=beta)
         for beta in runs.values_of("beta", arm="mixture")
     }
+
+
+def _finished(runs: Runs, **labels: object) -> list[Run]:
+    """The finished runs with these labels; TrainingError where there is none yet."""
+    found = runs.finished(**labels)
+    if not found:
+        raise TrainingError(f"no run with {labels} has finished")
+    return found
 
 
 def floor_runs(runs: Runs, beta: float) -> dict[int, list[Run]]:
     """Width → the seeds of its narrow students."""
     widths = runs.values_of("width", arm="floor", beta=beta)
-    return {width: runs.finished(arm="floor", beta=beta, width=width) for width in widths}
+    return {width: _finished(runs, arm="floor", beta=beta, width=width) for width in widths}
 
 
 def floor_losses(runs: Runs, beta: float) -> dict[int, list[float]]:
@@ -207,7 +214,7 @@ def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
     """
     times = {}
     for d in runs.values_of("d", arm="search"):
-        group = runs.finished(arm="search", k=k, d=d)
+        group = _finished(runs, arm="search", k=k, d=d)
         growth = [
             math.log(math.sqrt(0.5) / model_of(run).init_norm) / (4 * run.spec.train.lr)
             for run in group

@@ -172,6 +172,7 @@ def _plan(
         "batch_size": None,
         "lr": budget.lr,
         "evaluate_every": max(1, steps // 400),
+        "checkpoints": "last",  # the curves are all that is measured
     }
     return plan(name, "single-index", task, model, train, seed=FRESH + seed, **labels)
 
