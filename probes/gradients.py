@@ -48,7 +48,7 @@ class Gradients(Probe):
         "Mechanistic Interpretability on (Multi-task) Irreducible Integer Identifiers, Fig. "
         "18 and Eq. 12"
     )
-    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL)
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS)
 
     split: str = setting(
         "train",

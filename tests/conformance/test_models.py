@@ -307,3 +307,22 @@ def test_a_wrapped_module_answers_as_the_module_does() -> None:
         hidden = model.module.layers[:2](model.module.embedding(tokens[:, :2]).flatten(1))
     found = subject_of("wrapped module").activation("blocks.0.mlp.hook_post", at="answer")
     assert torch.equal(found, hidden)
+
+
+def test_the_table_in_the_docs_says_which_probe_serves_which_model() -> None:
+    """`tests.conformance.models_table` makes it from real runs; here each cell is held against what
+    the probe says of the model today.
+    """
+    from mechint.registry import PROBES
+    from tests.conformance.models_table import COLUMNS, PAGE, subject_of
+
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if "|" in line]
+    heading, _, *cells = rows
+    assert heading == ["probe", *COLUMNS]
+    assert [row[0].strip("`") for row in cells] == list(PROBES.names())
+    for column, kind in enumerate(COLUMNS.values(), start=1):
+        subject = subject_of(kind)
+        for row in cells:
+            probe = PROBES[row[0].strip("`")]()
+            applies = probe.applicable(subject) is None
+            assert applies == (row[column] == "yes"), (row[0], kind, probe.applicable(subject))
