@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine
@@ -46,6 +47,28 @@ def test_shares_and_errors_are_counted() -> None:
     assert (plants["runs"], plants["detected"], plants["noise"]) == (5, 3 / 5, 0.1)
     assert (plants["error"], plants["worst_error"], plants["wrong"]) == (2.0, 4.0, 3 / 5)
     assert (controls["runs"], controls["detected"], controls["error"]) == (4, 0.5, None)
+    assert controls["low"] < 0.5 < controls["high"]
+
+
+@pytest.mark.parametrize(("hits", "runs"), [(0, 400), (1, 400), (99, 100), (100, 100), (3, 7)])
+def test_the_interval_is_the_exact_binomial_one(hits: int, runs: int) -> None:
+    exact = binomtest(hits, runs).proportion_ci(0.95, "exact")
+    assert engine.clopper_pearson(hits, runs) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
+def test_the_hard_cases_are_what_they_say() -> None:
+    """A soft head attends less than half to its key, harmonics are twice a key, and a memorizing
+    model has fitted answers that no rule gives.
+    """
+    soft = library.soft_induction(0.0, 0)
+    layer, head = soft.truth["heads"]["induction"]
+    pattern = soft.subject.activation(f"blocks.{layer}.attn.hook_pattern")[:, head]
+    length = pattern.shape[-1] // 2
+    followed = pattern[:, range(length, 2 * length - 1), range(1, length)]
+    assert 0.5 < float(followed.mean()) < 0.9 and soft.subject.accuracy()["next"] == 1.0
+    k, second = library.harmonics(0.0, 3).truth["frequencies"]
+    assert second == 2 * k
+    assert library.memorizing(0).accuracy()["answer"] > 0.99
 
 
 def test_a_refusal_detects_nothing() -> None:

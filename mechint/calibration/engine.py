@@ -4,7 +4,6 @@ each.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechint import __version__
-from mechint.errors import MechintError, ParameterError, RunError, UnknownNameError
+from mechint.calibration.table import write
+from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.planted import Trial
 from mechint.probe import Probe
 from mechint.registry import PROBES
-from mechint.results import ProbeResult, Table, to_jsonable
+from mechint.results import ProbeResult, Table
 from mechint.subject import Subject
 
 COLUMNS = (
@@ -27,6 +26,8 @@ COLUMNS = (
     "noise",
     "runs",
     "detected",
+    "low",
+    "high",
     "wrong",
     "error",
     "worst_error",
@@ -50,8 +51,25 @@ class Size:
 SIZES = {
     "smoke": Size((0.0,), 1, 2),
     "laptop": Size((0.0, 0.03), 5, 20),
-    "full": Size((0.0, 0.01, 0.03, 0.1, 0.3), 10, 200),
+    "full": Size((0.0, 0.03, 0.1), 100, 400),
 }
+CONFIDENCE = 0.95
+"""Of the Clopper–Pearson interval of every share in the table."""
+
+
+def clopper_pearson(hits: int, runs: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact interval of a binomial share (Clopper & Pearson 1934).
+
+    >>> low, high = clopper_pearson(0, 400)
+    >>> round(low, 4), round(high, 4)
+    (0.0, 0.0092)
+    """
+    from scipy.stats import beta
+
+    tail = (1 - confidence) / 2
+    low = float(beta.ppf(tail, hits, runs - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, runs - hits)) if hits < runs else 1.0
+    return low, high
 
 
 def calibrate(
@@ -72,8 +90,9 @@ def calibrate(
     Returns:
         One row per trial and noise level, and one per trial and kind of control. `detected` is the
         share of runs in which the probe detects: the power on plants, the rate of false positives
-        on controls; `wrong` the share of plants whose estimate is not the planted truth to within
-        the trial's tolerance; `error` the median error of the estimate.
+        on controls, with its 95% Clopper–Pearson interval from `low` to `high`; `wrong` the share
+        of plants whose estimate is not the planted truth to within the trial's tolerance; `error`
+        the median error of the estimate.
 
     Raises:
         UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be
@@ -96,7 +115,7 @@ def calibrate(
         {"seconds": "per run, mean"},
     )
     if out is not None:
-        write(table, size, Path(out))
+        write(table, size, vars(SIZES[size]), Path(out))
     return table
 
 
@@ -165,100 +184,20 @@ def _row(
     noise: float | None,
     runs: Sequence[tuple[bool, float | None, float]],
 ) -> dict[str, Any]:
+    hits = sum(detected for detected, _, _ in runs)
+    low, high = clopper_pearson(hits, len(runs))
     errors = [error for _, error, _ in runs if error is not None] if noise is not None else []
     return {
         "probe": name,
         "subject": subject,
         "noise": noise,
         "runs": len(runs),
-        "detected": sum(detected for detected, _, _ in runs) / len(runs),
+        "detected": hits / len(runs),
+        "low": low,
+        "high": high,
         "wrong": sum(error > trial.tolerance for error in errors) / len(errors) if errors else None,
         "error": statistics.median(errors) if errors else None,
         "worst_error": max(errors) if errors else None,
         "estimate": trial.estimate if errors else "",
         "seconds": round(statistics.fmean(seconds for _, _, seconds in runs), 3),
     }
-
-
-# --- the table on disk ----------------------------------------------------------------------------
-def write(table: Table, size: str, out: Path) -> None:
-    """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
-
-    Raises:
-        RunError: the directory cannot be written.
-    """
-    command = f"mechint calibrate --size {size} --out {out.name}"
-    table = _beside(table, out / "calibration.json")
-    data = {
-        "command": command,
-        "mechint": __version__,
-        "size": to_jsonable(vars(SIZES[size])),
-        "columns": to_jsonable(table.columns),
-        "caption": table.caption,
-    }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
-    except OSError as error:
-        raise RunError(
-            f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written"
-        ) from error
-
-
-def _beside(table: Table, path: Path) -> Table:
-    """The table with the rows of the file at `path` for probes that it lacks, by probe."""
-    rows = list(zip(*table.columns.values(), strict=True))
-    if path.is_file():
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
-            rows += [
-                row
-                for row in zip(*(kept[column] for column in COLUMNS), strict=True)
-                if row[0] not in table.columns["probe"]
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
-    rows.sort(key=lambda row: row[0])
-    return Table(
-        dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True)),
-        table.caption,
-        table.units,
-    )
-
-
-def markdown(table: Table, command: str) -> str:
-    """The table as Markdown, with what its columns mean."""
-    shown = [column for column in COLUMNS if column != "seconds"]
-    lines = [
-        "# Calibration",
-        "",
-        f"{CAPTION} Made by `{command}`.",
-        "",
-        (
-            "`detected` is the power on a plant and the rate of false positives on a control; "
-            "noise is relative to the root mean square of every weight;"
-        ),
-        (
-            "`wrong` is the share of plants whose estimate misses the planted truth; `error` and "
-            "`worst_error` are the median and the largest error of"
-        ),
-        (
-            "what stands under `estimate`. A control has no truth to miss; a probe that refuses a "
-            "subject detects nothing."
-        ),
-        "",
-        "| " + " | ".join(shown) + " |",
-        "|" + " --- |" * len(shown),
-    ]
-    rows = zip(*(table.columns[column] for column in shown), strict=True)
-    return (
-        "\n".join(
-            [*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]
-        )
-        + "\n"
-    )
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)

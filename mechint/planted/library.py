@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
+from mechint.config import ModelConfig
+from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Planted, make_task
 from mechint.planted.bottleneck import bottleneck as plant_bottleneck
 from mechint.planted.composition import composition
@@ -59,6 +62,17 @@ def pointer_doubling(noise: float, seed: int) -> Planted:
 def induction(noise: float, seed: int) -> Planted:
     """A previous-token head and an induction head."""
     return induction_head(12, 6, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def harmonics(noise: float, seed: int) -> Planted:
+    """Addition mod 31 by a frequency that the seed draws and its second harmonic."""
+    k = int(np.random.default_rng(seed).integers(1, 8))
+    return modular_addition(P, (k, 2 * k), noise=noise, rotation_seed=seed, seed=seed)
+
+
+def soft_induction(noise: float, seed: int) -> Planted:
+    """A previous-token head and an induction head that attend elsewhere as well."""
+    return induction_head(12, 6, sharpness=3.0, noise=noise, rotation_seed=seed, seed=seed)
 
 
 def product(noise: float, seed: int) -> Planted:
@@ -108,9 +122,43 @@ def untrained_on_shuffled(seed: int) -> Subject:
     return Subject(model, make_task("modular-arithmetic", p=P, labels="shuffled", label_seed=seed))
 
 
+def memorizing(seed: int, p: int = 13, steps: int = 100) -> Subject:
+    """A model trained, by full batches of AdamW, until it has shuffled answers by heart."""
+    task = make_task("modular-arithmetic", p=p, labels="shuffled", label_seed=seed)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=32,
+        n_heads=2,
+        d_head=16,
+        d_mlp=128,
+        n_ctx=task.n_ctx,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+    )
+    model, data = HookedTransformer(config, seed=seed), task.examples()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(data.tokens)[:, -1], data.targets[:, -1, 0])
+        loss.backward()
+        optimizer.step()
+    for parameter in model.parameters():
+        parameter.grad = None
+    return Subject(model, task)
+
+
+def another(name: str, plant: Callable[[float, int], Planted]) -> Controls:
+    """A plant of another mechanism, as a control."""
+    return {name: lambda seed: plant(0.0, seed).subject}
+
+
 def no_waves() -> Controls:
-    """Addition memorized, with true and with shuffled answers: no frequency anywhere."""
-    return lookup("modular-arithmetic", p=13) | shuffled("modular-arithmetic", p=13)
+    """Answers memorized, by neurons of their own and by training: no frequency anywhere."""
+    return (
+        lookup("modular-arithmetic", p=13)
+        | shuffled("modular-arithmetic", p=13)
+        | {"memorized by training": memorizing}
+    )
 
 
 # --- errors ---------------------------------------------------------------------------------------

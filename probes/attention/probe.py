@@ -18,7 +18,9 @@ from probes.attention.views import heads_table, pattern_figures
 from probes.fourier.spectra import Array, upper_quantile
 
 if TYPE_CHECKING:
-    from mechint.planted.calibration import Calibration
+    from collections.abc import Callable
+
+    from mechint.planted.calibration import Calibration, Planted, Trial
 
 OPERAND_ALPHA = 0.01
 FEWEST_QUERIES = 16
@@ -99,12 +101,24 @@ class Attention(Probe):
     @classmethod
     def calibration(cls) -> Calibration:
         from mechint.planted import library
-        from mechint.planted.calibration import Calibration, Trial
+        from mechint.planted.calibration import Calibration
 
-        induction = Trial(
-            "induction head",
-            library.induction,
-            library.untrained(library.induction),
+        trials = {
+            "induction head": library.induction,
+            "soft induction head": library.soft_induction,
+        }
+        calibrated = tuple(cls._trial(name, plant) for name, plant in trials.items())
+        return Calibration(calibrated, {"samples": 499})
+
+    @staticmethod
+    def _trial(name: str, plant: Callable[[float, int], Planted]) -> Trial:
+        from mechint.planted import library
+        from mechint.planted.calibration import Trial
+
+        return Trial(
+            name,
+            plant,
+            library.untrained(plant) | library.another("modular addition", library.addition),
             library.misses(
                 lambda result: [
                     (role, one)
@@ -122,7 +136,6 @@ class Attention(Probe):
                 result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
             ),
         )
-        return Calibration((induction,), {"samples": 499})
 
     @property
     def significance(self) -> float:

@@ -124,19 +124,27 @@ class Fourier(Probe):
         from mechint.planted import library
         from mechint.planted.calibration import Calibration, Trial
 
-        addition = Trial(
-            "modular addition",
-            library.addition,
-            library.untrained(library.addition) | library.no_waves(),
-            library.misses(
-                lambda result: result.metrics["logits.key_frequencies"],
-                lambda plant: plant.truth["frequencies"],
-            ),
-            "frequencies missed or made up",
-            settings={"permutations": 499, "operand_permutations": 19, "steps": 0},
-            detects=lambda result: bool(result.metrics["logits.key_frequencies"]),
+        plants = {
+            "modular addition": (library.addition, library.no_waves()),
+            "modular addition, second harmonic": (library.harmonics, {}),
+        }
+        settings = {"permutations": 499, "operand_permutations": 19, "steps": 0}
+        trials = (
+            Trial(
+                name,
+                plant,
+                library.untrained(plant) | controls,
+                library.misses(
+                    lambda result: result.metrics["logits.key_frequencies"],
+                    lambda plant: plant.truth["frequencies"],
+                ),
+                "frequencies missed or made up",
+                settings=settings,
+                detects=lambda result: bool(result.metrics["logits.key_frequencies"]),
+            )
+            for name, (plant, controls) in plants.items()
         )
-        return Calibration((addition,), {"permutations": 99, "operand_permutations": 9})
+        return Calibration(tuple(trials), {"permutations": 99, "operand_permutations": 9})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         cycles = answers.cycles(subject)

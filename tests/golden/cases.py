@@ -27,12 +27,14 @@ RENAMED: dict[str, str] = {}
 MIXTURES = "the neurons' null permutes random mixtures of all neurons, not 32 neurons of them"
 FLAT = "what a key frequency exceeds is a level that noise and lookup tables stay below"
 
+MEANS_OF_BATCHES = "a mean over batches was held against cosines of single batches"
 RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
 
 CHANGED: dict[str, str] = {
     "embedding on planted addition / null of svd.rank": RANKS,
     "embedding on untrained model / null of svd.rank": RANKS,
+    "interference on trained addition / null of cosine.batch": MEANS_OF_BATCHES,
     "lens on planted induction / null of attribution.top / mean": RENAMED_ANSWERS,
     "fourier on lookup table / metrics / logits.threshold": FLAT,
     "fourier on lookup table / null of neurons.largest_share": MIXTURES,

@@ -17,7 +17,10 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.ablation import Ablation
 from probes.das import DAS, SwapSite, random_subspace, swap
+from probes.interference import Gradients
 from probes.patching import Patching
+
+VOCABULARY = 6
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,28 @@ def test_an_interchange_equals_a_hooked_forward(subject: Subject) -> None:
         hooks = [("blocks.1.hook_resid_pre", put)]
         expected = subject.model.run_with_hooks(pairs.base, fwd_hooks=hooks)[:, -1]
     assert torch.allclose(ours, expected, atol=1e-5)
+
+
+def test_gradients_by_finite_differences(subject: Subject) -> None:
+    """Along a random direction of all parameters but the embedding, which is also the
+    unembedding.
+    """
+    model, data = subject.model, subject.data[:1]
+    found = Gradients(subject)
+    generator = torch.Generator().manual_seed(0)
+    direction = {
+        name: torch.randn(value.shape, generator=generator) * (len(value) != VOCABULARY)
+        for name, value in found.free.items()
+    }
+    losses = []
+    for sign in (1, -1):
+        step = sign * 1e-4
+        weights = {name: value + step * direction[name] for name, value in found.free.items()}
+        losses.append(loss_under(subject, weights=weights, data=data)["answer"])
+    expected = (losses[0] - losses[1]) / 2e-4
+    along = torch.cat([part.flatten() for part in direction.values()]) @ found.of_examples(data)[0]
+    assert float(along) == pytest.approx(expected, rel=0.02, abs=1e-2)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_das_runs_on_it_and_finds_nothing(subject: Subject) -> None:

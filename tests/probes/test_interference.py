@@ -1,4 +1,4 @@
-"""Interference against one backward an example and group, and on streams whose injections are
+"""Interference against one backward per example and group, and on streams whose injections are
 known.
 """
 
@@ -16,7 +16,7 @@ from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.interference import Gradients, Interference, _with_whole, cosines, groups_of
+from probes.interference import Gradients, Interference, cosines, groups_of, with_whole
 
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
@@ -76,14 +76,14 @@ def test_group_gradients_equal_one_backward_each() -> None:
 
 def test_task_and_background_add_up_to_the_batch() -> None:
     subject = made(corpus())
-    batch = subject.data
-    names, weights = _with_whole(subject.task, batch)
+    batch = subject.task.sample(64, 0, "test")
+    names, weights = with_whole(subject.task, batch)
     assert names == ["batch", "task", "rises", "sums", "background"]
     gradients = Gradients(subject).of_groups(batch, weights)
     masks = torch.stack([batch.masks[name] for name in ("task", "rises", "sums")])
     if int(masks.sum(0).max()) <= 1:
         assert torch.allclose(gradients[0], gradients[1:].sum(0), atol=1e-9)
-    logits = subject.logits(at=None)
+    logits = subject.logits(batch, at=None)
     outside = ~masks.any(0) & (batch.targets[..., 0] >= 0)
     assert float(weights[-1].sum()) == int(outside.sum())
     assert logits.shape[:2] == outside.shape
@@ -115,7 +115,7 @@ def test_cosines_by_numpy() -> None:
 
 def test_corpus_batches_split_and_injections_show() -> None:
     subject = made(corpus(gap=2, frequency=0.4))
-    result = Interference(batches=4, batch_size=8, null_samples=3, examples=32).run(subject, seed=0)
+    result = Interference(batches=4, batch_size=8, null_samples=8, examples=32).run(subject, seed=0)
     table = result.tables["batches"].to_frame()
     assert (table.task_positions > 0).tolist() == [
         False,
@@ -156,3 +156,35 @@ def test_silent_on_shuffled_labels_and_bad_input() -> None:
         Interference(batches=200).run(subject)
     with pytest.raises(ParameterError, match="layer=5: the model has blocks 0 to 0"):
         Interference(neurons=2, layer=5, batches=2).run(subject)
+
+
+def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> None:
+    """One backward each, through the model itself."""
+    subject = made(TASKS["remainders"](p=5))
+    data = subject.data[:7]
+    _, weights = with_whole(subject.task, data)
+    ours = Gradients(subject)
+    monkeypatch.setattr("probes.interference.gradients.resumes", lambda model: False)
+    plain = Gradients(subject)
+    assert not plain.vectorized
+    order = [list(ours.free).index(name) for name in plain.free]
+    assert order == sorted(order)  # parameters stand in one order
+    assert torch.allclose(plain.of_groups(data, weights), ours.of_groups(data, weights), atol=1e-9)
+    assert torch.allclose(plain.of_examples(data), ours.of_examples(data), atol=1e-9)
+
+
+def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any) -> None:
+    """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter."""
+
+    def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draw: Any) -> torch.Tensor:
+        return torch.from_numpy(draw.normal(size=1))
+
+    monkeypatch.setattr(Interference, "_permuted", permuted)
+    subject = made(TASKS["comparison"](n=16), n_layers=1)
+    null = (
+        Interference(batches=16, batch_size=8, null_samples=1600, examples=64)
+        .run(subject)
+        .null["cosine.batch"]
+    )
+    assert null.std == pytest.approx(0.25, rel=0.1)
+    assert null.samples == 1600

@@ -1,0 +1,104 @@
+"""The calibration table as ``calibration.json``, to compute with, and ``.md``, to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mechint import __version__
+from mechint.errors import RunError
+from mechint.results import Table, to_jsonable
+
+
+def write(table: Table, size: str, settings: Mapping[str, Any], out: Path) -> None:
+    """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
+
+    settings: of the size, as `Size` has them.
+
+    Raises:
+        RunError: the directory cannot be written.
+    """
+    command = f"mechint calibrate --size {size} --out {out.name}"
+    table = _beside(table, out / "calibration.json")
+    data = {
+        "command": command,
+        "mechint": __version__,
+        "size": to_jsonable(settings),
+        "columns": to_jsonable(table.columns),
+        "caption": table.caption,
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written"
+        ) from error
+
+
+def _beside(table: Table, path: Path) -> Table:
+    """The table with the rows of the file at `path` for probes that it lacks, by probe."""
+    rows = list(zip(*table.columns.values(), strict=True))
+    if path.is_file():
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
+            rows += [
+                row
+                for row in zip(*(kept[column] for column in table.columns), strict=True)
+                if row[0] not in table.columns["probe"]
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
+    rows.sort(key=lambda row: row[0])
+    return Table(
+        dict(zip(table.columns, map(list, zip(*rows, strict=True)), strict=True)),
+        table.caption,
+        table.units,
+    )
+
+
+def markdown(table: Table, command: str) -> str:
+    """The table as Markdown, with what its columns mean."""
+    shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
+    shares = zip(*(table.columns[column] for column in ("low", "high")), strict=True)
+    columns = dict(table.columns)
+    columns["detected"] = [
+        f"{share:.3g} ({low:.3g}–{high:.3g})"
+        for share, (low, high) in zip(table.columns["detected"], shares, strict=True)
+    ]
+    lines = [
+        "# Calibration",
+        "",
+        f"{table.caption} Made by `{command}`.",
+        "",
+        (
+            "`detected` is the power on a plant and the rate of false positives on a control, with "
+            "its 95% Clopper–Pearson interval; noise is relative to the root mean square of every "
+            "weight;"
+        ),
+        (
+            "`wrong` is the share of plants whose estimate misses the planted truth; `error` and "
+            "`worst_error` are the median and the largest error of"
+        ),
+        (
+            "what stands under `estimate`. A control has no truth to miss; a probe that refuses a "
+            "subject detects nothing."
+        ),
+        "",
+        "| " + " | ".join(shown) + " |",
+        "|" + " --- |" * len(shown),
+    ]
+    rows = zip(*(columns[column] for column in shown), strict=True)
+    return (
+        "\n".join(
+            [*lines, *("| " + " | ".join(_cell(value) for value in row) + " |" for row in rows)]
+        )
+        + "\n"
+    )
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)

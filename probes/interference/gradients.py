@@ -1,0 +1,183 @@
+"""Exact gradients of groups and of examples, and the groups that a batch falls into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import grad, vmap
+
+from mechint.errors import MechintError
+from mechint.interventions import detached_weights, resumes
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
+from mechint.task import IGNORE, Batch, Task
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+Weights = dict[str, Tensor]
+
+
+def weighted_loss(
+    task: Task,
+    logits: Float[Tensor, "example pos d_vocab_out"],
+    targets: Int[Tensor, "example pos output"],
+    weights: Float[Tensor, "example pos output"],
+) -> Tensor:
+    """Σ weights · cross-entropy (nats), targets to IGNORE left out."""
+    losses = [
+        F.cross_entropy(
+            logits[..., part].flatten(0, 1),
+            targets[..., output].flatten(),
+            ignore_index=IGNORE,
+            reduction="none",
+        )
+        for output, part in enumerate(task.output_slices.values())
+    ]
+    return (torch.stack(losses, -1) * weights.flatten(0, 1)).sum()
+
+
+def groups_of(task: Task, data: Batch) -> Weights:
+    """Name → weights like targets that pick one group's answers: outputs where there are several,
+    else masks and the background.
+    """
+    read = (data.targets != IGNORE).float()
+    if read.shape[-1] > 1:
+        return {
+            output.name: read * torch.eye(read.shape[-1], device=read.device)[i]
+            for i, output in enumerate(task.outputs)
+        }
+    masks = {name: mask[..., None] * read for name, mask in data.masks.items()}
+    if masks:
+        masks["background"] = read * (1 - torch.stack(list(masks.values())).amax(0))
+    return masks
+
+
+class Gradients:
+    """Gradients of one model's loss with respect to all its parameters, or to those of some
+    neurons, as flat vectors.
+
+    Vectorized over examples and groups where the model's mathematics is ours, one backward each on
+    any other model.
+
+    Args:
+        neurons: (layer, indices) restricts to the columns of W_in, entries of b_in and rows of
+            W_out of these neurons; of models that resume only.
+    """
+
+    def __init__(self, subject: Subject, neurons: tuple[int, Sequence[int]] | None = None) -> None:
+        assert subject.task is not None
+        self.task, self.model, self.memory = subject.task, subject.model, subject.memory
+        self.neurons, self.vectorized = neurons, resumes(subject.model)
+        if not self.vectorized:
+            self.free = {
+                name: value
+                for name, value in subject.model.named_parameters()
+                if value.requires_grad
+            }
+            return
+        self.config, self.p = subject.model.config, detached_weights(subject.model)
+        if neurons is None:
+            self.free = dict(self.p)
+        else:
+            layer = f"blocks.{neurons[0] % self.config.n_layers}.mlp"
+            names = (f"{layer}.W_in", f"{layer}.b_in", f"{layer}.W_out")
+            self.free = {name: value for name, value in self.p.items() if name in names}
+
+    def _loss(self, free: Weights, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        logits = Forward({**self.p, **free}, self.config).logits(dense(tokens))
+        return weighted_loss(self.task, logits, targets, weights)
+
+    def _flat(self, gradient: Mapping[str, Tensor]) -> Tensor:
+        """(row, parameter) of gradients with a leading axis."""
+        if self.neurons is None:
+            return torch.cat([part.flatten(1) for part in gradient.values()], 1)
+        index = list(self.neurons[1])
+        return torch.cat(
+            [
+                (part[:, index] if name.endswith("W_out") else part[..., index]).flatten(1)
+                for name, part in gradient.items()
+            ],
+            1,
+        )
+
+    def _backward(self, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """(1, parameter) by one forward and backward of the model itself."""
+        with torch.enable_grad():
+            loss = weighted_loss(self.task, self.model(tokens), targets, weights)
+            found = torch.autograd.grad(loss, list(self.free.values()), allow_unused=True)
+        parts = [
+            torch.zeros_like(value) if gradient is None else gradient
+            for value, gradient in zip(self.free.values(), found, strict=True)
+        ]
+        return torch.cat([part.flatten() for part in parts])[None]
+
+    def _rows(self) -> int:
+        """Gradients held at a time."""
+        return max(1, self.memory // (16 * sum(value.numel() for value in self.free.values())))
+
+    def of_groups(
+        self, data: Batch, weights: Float[Tensor, "group example pos output"]
+    ) -> Float[Tensor, "group parameter"]:
+        """The gradient under each row of weights."""
+        weights = weights.to(next(iter(self.free.values())))
+        if not self.vectorized:
+            rows = [self._backward(data.tokens, data.targets, part) for part in weights]
+            return _finite(torch.cat(rows))
+        function = vmap(grad(self._loss), in_dims=(None, None, None, 0))
+        parts = [
+            self._flat(function(self.free, data.tokens, data.targets, part))
+            for part in weights.split(self._rows())
+        ]
+        return _finite(torch.cat(parts))
+
+    def of_examples(self, data: Batch) -> Float[Tensor, "example parameter"]:
+        """The gradient of every example's own mean loss."""
+        read = (data.targets != IGNORE).to(next(iter(self.free.values())))
+        weights = read / read.sum((1, 2), keepdim=True).clamp_min(1)
+        columns = [tensor.unsqueeze(1) for tensor in (data.tokens, data.targets, weights)]
+        if not self.vectorized:
+            rows = [self._backward(*part) for part in zip(*columns, strict=True)]
+            return _finite(torch.cat(rows))
+        function = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
+        parts = zip(*(tensor.split(self._rows()) for tensor in columns), strict=True)
+        return _finite(torch.cat([self._flat(function(self.free, *part)) for part in parts]))
+
+
+def _finite(gradients: Tensor) -> Tensor:
+    if not bool(torch.isfinite(gradients).all()):
+        raise MechintError("interference: a gradient is not finite")
+    return gradients
+
+
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """(row of a, row of b) cosines in float64; NaN where a gradient is zero."""
+    a, b = a.double(), b.double()
+    return (a @ b.T) / (a.norm(dim=1)[:, None] * b.norm(dim=1)).where(
+        a.norm(dim=1)[:, None] * b.norm(dim=1) > 0, torch.nan
+    )
+
+
+def mean_weights(data: Batch) -> Tensor:
+    read = (data.targets != IGNORE).float()
+    return read / read.sum().clamp_min(1)
+
+
+def with_whole(task: Task, batch: Batch) -> tuple[list[str], Tensor]:
+    """Names and weights (group, example, pos, output) of the whole batch and of its groups."""
+    groups = groups_of(task, batch)
+    return ["batch", *groups], torch.stack([(batch.targets != IGNORE).float(), *groups.values()])
+
+
+def group_matrix(gradients: Gradients, task: Task, batches: Sequence[Batch]) -> Tensor:
+    """(group, group) cosines between the groups' gradients, summed over all batches."""
+    total = sum(
+        (gradients.of_groups(batch, with_whole(task, batch)[1]) for batch in batches[1:]),
+        gradients.of_groups(batches[0], with_whole(task, batches[0])[1]),
+    )
+    return cosines(total[1:], total[1:]).cpu()
