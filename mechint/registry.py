@@ -154,7 +154,7 @@ TASKS: Registry[type[Task]] = Registry(
         "listops": "tasks.listops.task:ListOps",
         "listops-triplets": "tasks.listops.triplets:Triplets",
         "groups": "tasks.groups:Groups",
-        "composition": "tasks.composition:Composition",
+        "composition": "tasks.composition.task:Composition",
         "comparison": "tasks.ordering:Comparison",
         "hidden-addition": "tasks.ordering:HiddenAddition",
         "corpus": "tasks.corpus.task:Corpus",

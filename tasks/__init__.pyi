@@ -5,7 +5,7 @@ from typing import Any
 
 from mechint.task import Task
 from tasks.brackets import Brackets
-from tasks.composition import Composition
+from tasks.composition.task import Composition
 from tasks.corpus.task import Corpus
 from tasks.digit_sum import DigitSum
 from tasks.first_unique import FirstUnique

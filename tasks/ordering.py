@@ -68,6 +68,9 @@ class Comparison(HiddenOrder):
 
     name: ClassVar[str] = "comparison"
     train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 2000, "lr": 1e-3, "weight_decay": 0.1}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 30, "model.d_model": 32, "train.steps": 800, "train.lr": 3e-3},
+    }
 
     train_fraction: float = setting(0.5, "share of the pairs that is trained on", low=0, high=1)
 
@@ -105,6 +108,10 @@ class HiddenAddition(HiddenOrder):
         "lr": 1e-3,
         "weight_decay": 1.0,
         "betas": (0.9, 0.98),
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.n": 29, "model.d_model": 64, "train.steps": 2000, "train.lr": 3e-3},
+        "grokking": {"task.n": 100, "train.steps": 15_000},
     }
 
     @property

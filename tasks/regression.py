@@ -22,11 +22,11 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output, rng
-from tasks.real import RealTask, orthonormal
+from tasks.vectors import RegressionTask, orthonormal
 
 
 @dataclass(frozen=True)
-class RegressionMixture(RealTask):
+class RegressionMixture(RegressionTask):
     """Linear regressions in orthogonal blocks, task prior and spectrum as power laws.
 
     A batch has `tokens` (batch, n) and `targets` (batch, rank), float32, and ``masks["task"]``

@@ -25,11 +25,11 @@ from mechint import hermite
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output
-from tasks.real import RealTask, orthonormal
+from tasks.vectors import RegressionTask, orthonormal
 
 
 @dataclass(frozen=True)
-class SingleIndex(RealTask):
+class SingleIndex(RegressionTask):
     """Additive Gaussian single-index target with power-law second layer.
 
     A batch has `tokens` (batch, d) and `targets` (batch, 1), float32.
@@ -53,7 +53,10 @@ class SingleIndex(RealTask):
         "weight_decay": 0.0,
         "warmup": 0,
     }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"train.steps": 9000}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.d": 16, "task.n_directions": 4, "model.width": 48, "train.steps": 2000},
+        "paper": {"train.steps": 9000},
+    }
 
     d: int = setting(64, "inputs", low=1, high=8192)
     n_directions: int = setting(24, "terms of the sum, P", low=1, high=8192)

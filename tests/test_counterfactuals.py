@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformer_lens import HookedRootModule
+from transformer_lens.hook_points import HookPoint
 
 import tasks
 from mechint.config import ModelConfig
@@ -27,13 +29,15 @@ def untrained(task: Any, **shape: Any) -> Subject:
     )
 
 
-class Solver(torch.nn.Module):
+class Solver(HookedRootModule):
     """Answers as its task does, but for the share of inputs it is told to get wrong."""
 
     def __init__(self, task: Any, wrong: float = 0.0) -> None:
         super().__init__()
         self.task, self.wrong = task, wrong
         self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.hook_logits = HookPoint()
+        self.setup()
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         targets = self.task.batch_of(tokens).targets.clamp_min(0)
@@ -41,13 +45,11 @@ class Solver(torch.nn.Module):
         targets = torch.where(right[:, None, None] < self.wrong, 0, targets)
         sizes = [output.n_classes for output in self.task.outputs]
         hot = [torch.nn.functional.one_hot(targets[..., i], n) for i, n in enumerate(sizes)]
-        return torch.cat(hot, -1).float()
+        return self.hook_logits(torch.cat(hot, -1).float())
 
 
 def solved(task: Any, wrong: float = 0.0) -> Subject:
-    subject = untrained(task)
-    subject.model = Solver(task, wrong)  # type: ignore[assignment]
-    return subject
+    return untrained(task).with_model(Solver(task, wrong))
 
 
 LISTOPS = {"depth": 2, "operations": ["MAX", "MED"], "chain_of_thought": False}

@@ -166,6 +166,11 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
                 + ", ".join(f"{key}={value}" for key, value in values.items()),
                 markup=False,
             )
+    if task.presets:
+        out.print("\n[bold]presets[/bold], for mechint train --preset")
+    for preset, values in task.presets.items():
+        shown = ", ".join(f"{key}={value}" for key, value in values.items())
+        out.print(f"  {preset}: {shown}", markup=False)
     out.print(f"\nsource  {task.source}", markup=False)
 
 

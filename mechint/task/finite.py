@@ -99,7 +99,9 @@ class FiniteTask(Task):
 
     def _check_split(self, split: str, n: int) -> None:
         if not n:
-            shares = dict(zip(SPLITS, (*self.fractions, 1 - sum(self.fractions)), strict=True))
+            shares: dict[str, float] = dict(
+                zip(SPLITS, (*self.fractions, 1 - sum(self.fractions)), strict=True)
+            )
             raise ParameterError(
                 f"{self.name}: its {split} split is empty, a share of {shares[split]:g}; expected "
                 "some of the inputs: set train_fraction and validation_fraction"

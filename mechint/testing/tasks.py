@@ -11,30 +11,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 import typing
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import summary
 from mechint.task import (
     IGNORE,
     SPLITS,
-    Batch,
-    Counterfactuals,
     FiniteTask,
-    Relation,
     TargetKind,
     Task,
-    choose_answer,
 )
-from mechint.task.pairing import changed, fitting
+from mechint.testing.task_splits import check_determinism, check_split, has_split
+from mechint.testing.task_variables import check_counterfactuals, check_pairs
 
 CHANCE_EXAMPLES = 2048
 """Examples of a generated task on which its chance level is checked."""
@@ -175,55 +169,11 @@ def check_controls(task: Task) -> None:
         )
 
 
-def check_determinism(task: Task, seed: int, n: int) -> None:
-    """Samples and streams are functions of their arguments, a stream can be entered anywhere, and
-    no global seed moves.
-    """
-    before = _global_randomness()
-    fresh = type(task).from_dict(task.to_dict())  # nothing cached
-    for split in SPLITS:
-        if not _has(task, split, seed):
-            continue
-        assert _same(task.sample(n, seed, split), fresh.sample(n, seed, split)), (
-            f"{task.name}: the same seed gives other {split} examples"
-        )
-        first = list(islice(task.stream(split, seed, 8), 4))
-        later = next(iter(fresh.stream(split, seed, 8, start=3)))
-        assert _same(first[3], later), (
-            f"{task.name}: the {split} stream entered at batch 3 differs from the one read "
-            "from the start"
-        )
-    assert before == _global_randomness(), f"{task.name}: a global random state was touched"
-
-
-def check_split(task: Task, seed: int, n: int) -> None:
-    """A finite task's split is a partition, and each stream stays inside its part; a generated
-    task's test is not in training.
-    """
-    if isinstance(task, FiniteTask):
-        parts = task.split(seed)
-        everything = torch.cat([parts[split] for split in SPLITS]).sort().values
-        assert torch.equal(everything, torch.arange(len(task.examples()))), (
-            f"{task.name}: the split is no partition of the inputs"
-        )
-        for split in (split for split in SPLITS if len(parts[split])):
-            own = set(_rows(task.examples()[parts[split]]))
-            assert set(_rows(next(iter(task.stream(split, seed, n))))) <= own, (
-                f"{task.name}: the {split} stream leaves its part"
-            )
-        return
-    trained = {row for batch in islice(task.stream("train", seed, 64), 8) for row in _rows(batch)}
-    held_out = set(_rows(task.sample(n, seed, "test"))) | set(
-        _rows(next(iter(task.stream("test", seed, n))))
-    )
-    assert not trained & held_out, f"{task.name}: a test example is in the training stream"
-
-
 def check_labels(task: Task, seed: int, n: int) -> None:
     """Shapes, types and ranges of a batch; its targets are those of `brute_force`; every answer is
     an output's class.
     """
-    for split in (split for split in SPLITS if _has(task, split, seed)):
+    for split in (split for split in SPLITS if has_split(task, split, seed)):
         batch = task.sample(n, seed, split)
         assert batch.tokens.shape == (n, task.n_ctx), (
             f"{task.name}: tokens are {tuple(batch.tokens.shape)}; expected {(n, task.n_ctx)}"
@@ -258,105 +208,10 @@ def _check_targets(task: Task, targets: Tensor, n: int) -> None:
 def check_text(task: Task, seed: int, n: int) -> None:
     """Text gives the tokens back, on one line."""
     for tokens in task.sample(
-        n, seed, "test" if _has(task, "test", seed) else "train"
+        n, seed, "test" if has_split(task, "test", seed) else "train"
     ).tokens.tolist():
         text = task.text(tokens)
         assert task.tokens_of(text) == tokens, f"{task.name}: {text!r} gives other tokens back"
-
-
-def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
-    """A variable set to its own value changes nothing, to another input's it gives that label.
-
-    The label has the form of a target, is the base's own wherever the values agree, and does not
-    depend on what else is in the batch. Where the value is read off one token of a finite task, the
-    label is that of the input with this token.
-    """
-    pairs = task.counterfactuals(variable, n, seed, relation="independent")
-    chosen, base = pairs.variable, pairs.base.tokens
-    own = chosen.value_of(base)
-    where = f"{task.name}: variable {variable!r}"
-    assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, (
-        f"{where} is outside 0 … {chosen.n_values - 1}"
-    )
-    assert torch.equal(pairs.values, chosen.value_of(pairs.source.tokens)), (
-        f"{where}: the values are not the sources'"
-    )
-    assert torch.equal(chosen.label(base, own), pairs.base.targets), (
-        f"{where} set to its own value changes the label"
-    )
-    assert pairs.labels.shape == pairs.base.targets.shape and pairs.labels.dtype == torch.int64, (
-        f"{where}: labels are not of the form of targets"
-    )
-    same = own == pairs.values
-    assert torch.equal(pairs.labels[same], pairs.base.targets[same]), (
-        f"{where}: the label changes although the value does not"
-    )
-    _check_reach(task, pairs)
-    alone = torch.cat(
-        [chosen.label(base[i : i + 1], pairs.values[i : i + 1]) for i in range(min(n, 4))]
-    )
-    assert torch.equal(alone, pairs.labels[:4]), (
-        f"{where}: a label depends on the rest of the batch"
-    )
-    if isinstance(task, FiniteTask) and len(chosen.positions) == 1:
-        read = chosen.positions[0]
-        changed = base.clone()
-        changed[:, read] = pairs.source.tokens[:, read]
-        solved = torch.tensor([task.brute_force(tokens) for tokens in changed.tolist()])
-        # a language model's target before `read` may be the changed token itself
-        assert torch.equal(solved[:, read:], pairs.labels[:, read:]), (
-            f"{where}: the label is not that of the input with the source's token"
-        )
-
-
-def _check_reach(task: Task, pairs: Counterfactuals) -> None:
-    """Parents are variables; an answer that the variable is said not to reach keeps its label."""
-    chosen = pairs.variable
-    where = f"{task.name}: variable {chosen.name!r}"
-    unknown = set(chosen.parents) - set(task.variables)
-    assert not unknown, f"{where}: its parents {sorted(unknown)} are not variables"
-    reached = range(task.n_answers) if chosen.answers is None else chosen.answers
-    assert set(reached) <= set(range(task.n_answers)) and list(reached) == sorted(set(reached)), (
-        f"{where}: answers {chosen.answers}; expected some of 0 to {task.n_answers - 1}, ascending"
-    )
-    for answer in set(range(task.n_answers)) - set(reached):
-        assert not changed(pairs.labels, pairs.base, answer).any(), (
-            f"{where} changes answer {answer}, which it is said not to reach"
-        )
-
-
-def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
-    """A minimal source differs in the variable and changes the answer, in no more tokens than
-    independent ones; a source of the same value agrees in the variable. Both are examples of the
-    task.
-    """
-    where = f"{task.name}: variable {variable!r}"
-    independent = task.counterfactuals(variable, n, seed, relation="independent")
-    answer = choose_answer(task, independent.variable)
-    for relation in (Relation.MINIMAL, Relation.SAME):
-        try:
-            pairs = task.counterfactuals(variable, n, seed, relation=relation)
-        except DataError:  # too few inputs, or the answer does not depend on it at these parameters
-            assert not bool(fitting(independent, relation, answer).all()), (
-                f"{where}: no {relation} pairs, although the examples differ in it"
-            )
-            continue
-        value_of = pairs.variable.value_of
-        same = value_of(pairs.base.tokens) == value_of(pairs.source.tokens)
-        assert bool((same == (relation == Relation.SAME)).all()), f"{where}: not {relation} pairs"
-        assert bool((pairs.base.tokens != pairs.source.tokens).any(1).all())
-        for tokens, targets in zip(pairs.source.tokens, pairs.source.targets, strict=True):
-            assert [list(row) for row in task.brute_force(tokens.tolist())] == targets.tolist(), (
-                f"{where}: the {relation} source {task.text(tokens)!r} is labelled wrongly"
-            )
-        if relation == Relation.MINIMAL:
-            assert bool(changed(pairs.labels, pairs.base, answer).all())
-            differing = (pairs.base.tokens != pairs.source.tokens).sum(1).double().mean()
-            moved = fitting(independent, relation, answer)
-            others = (independent.base.tokens != independent.source.tokens)[moved].sum(1)
-            assert not moved.any() or differing <= others.double().mean() + 1, (
-                f"{where}: minimal pairs differ in {differing} tokens, independent ones in {others}"
-            )
 
 
 def check_answers(task: Task, seed: int, n: int) -> None:
@@ -421,21 +276,3 @@ def _best_constant(targets: Tensor) -> tuple[float, float]:
 
 def _fields(task: Task) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(task)  # type: ignore[arg-type]
-
-
-def _has(task: Task, split: str, seed: int) -> bool:
-    """Whether there are examples of `split`: a finite task may leave validation or test empty."""
-    return not isinstance(task, FiniteTask) or len(task.split(seed)[split]) > 0
-
-
-def _global_randomness() -> str:
-    generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    return repr((random.getstate(), generator.state["state"], torch.get_rng_state().tolist()))
-
-
-def _same(a: Batch, b: Batch) -> bool:
-    return torch.equal(a.tokens, b.tokens) and torch.equal(a.targets, b.targets)
-
-
-def _rows(batch: Batch) -> list[tuple[float, ...]]:
-    return [tuple(row) for row in batch.tokens.tolist()]

@@ -16,16 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.config import setting
-from mechint.errors import NotApplicableError
-from mechint.registry import TASKS
 from mechint.task import (
     IGNORE,
-    MAX_SEED,
     Batch,
     Chance,
     Control,
-    GeneratedTask,
     Output,
     Symmetry,
     TargetKind,
@@ -33,15 +28,14 @@ from mechint.task import (
     Vocabulary,
     rng,
 )
-from tasks.corpus import background
-from tasks.corpus.injection import Injection
+from tasks.corpus.settings import CorpusSettings
 
 TASK_SPLITS = {"task": "test", "task-train": "train"}
 """Splits of the injected task alone → the part of it that they show."""
 
 
 @dataclass(frozen=True)
-class Corpus(GeneratedTask):
+class Corpus(CorpusSettings):
     """A language-modelling stream into which any token task is injected at a set frequency, or in
     bursts.
 
@@ -89,109 +83,9 @@ class Corpus(GeneratedTask):
         "min_lr": 1e-4,
         "clip": 1.0,
     }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"train.steps": 5000}}
-
-    n_ctx: int = setting(64, "tokens of a text", low=2, high=65_536)
-    path: str | None = setting(
-        None,
-        "background from a file: text, .npy, or .bin (uint16); the synthetic language when none",
-    )
-    dataset: str | None = setting(
-        None, "background from a Hugging Face dataset: its name, or a local directory"
-    )
-    dataset_field: str = setting("text", "text column of the dataset")
-    tokenizer: str = setting(
-        "bytes",
-        "how text becomes tokens: bytes, or words between white space",
-        choices=("bytes", "words"),
-    )
-    vocab_size: int | None = setting(
-        None,
-        (
-            "words: of the synthetic language (512 when none), kept by tokenizer words (8192), or "
-            "of a token file"
-        ),
-        low=1,
-        high=1_000_000,
-    )
-    reference_rate: float = setting(
-        0.02,
-        "share of the synthetic language's sentences that each reference task makes up",
-        low=0,
-        high=0.5,
-    )
-    language_seed: int = setting(0, "seed of the synthetic language's words", low=0, high=MAX_SEED)
-    inject: str | None = setting(None, "name of the task to inject")
-    inject_parameters: Mapping[str, Any] | None = setting(None, "its parameters")
-    frequency: float = setting(
-        0.1, "expected instances of the injected task per text", low=0, high=1
-    )
-    gap: int = setting(
-        1,
-        "batches from one burst of instances to the next, at the same long-run frequency",
-        low=1,
-        high=1_000_000,
-    )
-    inject_seed: int = setting(
-        0, "seed of the injected task's words and of its split", low=0, high=MAX_SEED
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.path is not None and self.dataset is not None:
-            self.reject("dataset", "none where path is given")
-        if self.inject is not None and self.frequency * self.gap > 1:
-            self.reject(
-                "gap",
-                (
-                    f"at most {1 / self.frequency:g}: frequency × gap is the share of a burst's "
-                    "texts with an instance, at most 1"
-                ),
-            )
-        if self.inject == self.name:
-            self.reject("inject", "a task other than the corpus itself")
-        if self.inject is not None:
-            longest = self._injected.n_ctx + 2
-            if longest > self.n_ctx:
-                self.reject(
-                    "n_ctx",
-                    f"at least {longest}, an instance of {self.inject} with its answer and end",
-                )
-
-    @cached_property
-    def _injected(self) -> Any:
-        return TASKS[self.inject or ""].from_dict(dict(self.inject_parameters or {}))
-
-    @cached_property
-    def background(self) -> background.Background:
-        """Where texts come from.
-
-        Raises:
-            DataError: a file or dataset that is missing, empty, unreadable, or shorter than a
-                context.
-        """
-        if self.path is None and self.dataset is None:
-            return background.synthetic(self.vocab_size, self.reference_rate, self.language_seed)
-        if self.path is not None:
-            tokens = background.from_file(self.path, self.tokenizer, self.vocab_size)
-        else:
-            tokens = background.from_dataset(
-                self.dataset or "", self.dataset_field, self.tokenizer, self.vocab_size
-            )
-        tokens.check(self.n_ctx)
-        return tokens
-
-    @cached_property
-    def injection(self) -> Injection:
-        """The injected task in the background's words; NotApplicableError where none is
-        injected.
-        """
-        if self.inject is None:
-            raise NotApplicableError(
-                "corpus: no task is injected; set inject, e.g. inject=comparison"
-            )
-        eod = len(self.background.words) - 1
-        return Injection(self._injected, eod, eod, self.inject_seed)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {"task.vocab_size": 64, "task.n_ctx": 24, "model.d_model": 32, "train.steps": 400},
+    }
 
     # --- batches ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
@@ -260,11 +154,11 @@ class Corpus(GeneratedTask):
     @property
     def n_answers(self) -> int:
         """Those of the injected task; without one, every position but the last is an answer."""
-        return self._injected.n_answers if self.inject else self.n_ctx - 1
+        return self.injected_task.n_answers if self.inject else self.n_ctx - 1
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return self._injected.answer_names if self.inject else super().answer_names
+        return self.injected_task.answer_names if self.inject else super().answer_names
 
     @property
     def probe_split(self) -> str:
@@ -299,7 +193,7 @@ class Corpus(GeneratedTask):
         own = self.inject_parameters or {}
         inner = [
             Control(c.name, c.description, {"inject_parameters": {**own, **c.parameters}})
-            for c in self._injected.controls
+            for c in self.injected_task.controls
             if not c.untrained
         ]
         return (
@@ -311,13 +205,10 @@ class Corpus(GeneratedTask):
     @property
     def variables(self) -> Mapping[str, Variable]:
         """Those of the injected task, for its prompts alone."""
-        return (
-            {}
-            if self.inject is None
-            else {
-                name: self.injection.variable(own) for name, own in self._injected.variables.items()
-            }
-        )
+        if self.inject is None:
+            return {}
+        inner = self.injected_task.variables.items()
+        return {name: self.injection.variable(own) for name, own in inner}
 
     def batch_of(self, tokens: Tensor) -> Batch:
         """Prompts of the injected task; texts where none is injected."""
@@ -331,7 +222,7 @@ class Corpus(GeneratedTask):
         if self.inject is None:
             return {}
         words = self.vocabulary.tokens
-        inner = self._injected
+        inner = self.injected_task
         return {
             "injected": inner.tables(),
             "words_of_tokens": {
@@ -374,39 +265,3 @@ class Corpus(GeneratedTask):
                 )
                 scores[f"loss.{name}"] = -chosen.squeeze(-1).mean(-1).numpy()
         return scores
-
-    # --- what is known of the synthetic language --------------------------------------------------
-    def _automaton(self) -> Any:
-        if not isinstance(self.background, background.Synthetic):
-            raise NotApplicableError(
-                "corpus: the entropy is known for the synthetic language only; leave path and "
-                "dataset unset"
-            )
-        return self.background.automaton
-
-    @property
-    def entropy_rate(self) -> float:
-        """Nats a token of the endless synthetic language; NotApplicableError for another
-        background.
-        """
-        return self._automaton().entropy_rate
-
-    @property
-    def best_loss(self) -> float:
-        """Mean loss, in nats, of the best possible predictor of background texts of n_ctx tokens,
-        over the positions read.
-        """
-        automaton = self._automaton()
-        return float((automaton.occupancy(self.n_ctx)[1:] @ automaton.entropies).mean())
-
-    @property
-    def reference_frequencies(self) -> dict[str, float]:
-        """Expected answers of each reference task per background text, on the scale of
-        `frequency`.
-        """
-        automaton = self._automaton()
-        visits = automaton.occupancy(self.n_ctx)[1:].sum(0)
-        return {
-            name: float(visits[automaton.kinds == f"{name}_answer"].sum())
-            for name in ("rises", "sums")
-        }

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.listops.algebra import Ints, Mask
+from tasks.listops.levels import Level, select
 from tasks.listops.notation import Notation
 from tasks.listops.writer import Writer
 
@@ -22,24 +23,6 @@ NESTING = 0.5
 """Probability that an operand is a bracket, where the depth allows one."""
 CHUNK = 8192
 """Most expressions drawn at once; bounds memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """All brackets of one depth: `example`, `operation`, `count`, `value` (bracket,); `nested`,
-    `operands` (slot, bracket).
-    """
-
-    example: Ints
-    operation: Ints
-    count: Ints
-    nested: Mask
-    operands: Ints
-    value: Ints
-
-    @property
-    def valid(self) -> Mask:
-        return np.arange(len(self.operands))[:, None] < self.count
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,23 +217,3 @@ class Grammar:
             )
             rows = int(nested.sum())
         return int(self.writer.spell(levels, 1)[1][0])
-
-
-def select(levels: list[Level], keep: Mask) -> tuple[list[Level], int]:
-    """The kept examples' brackets, examples renumbered, and how many examples that is."""
-    number = np.cumsum(keep) - 1
-    kept = []
-    for level in levels:
-        rows = np.flatnonzero(keep[level.example])
-        if len(rows):
-            kept.append(
-                Level(
-                    number[level.example[rows]],
-                    level.operation[rows],
-                    level.count[rows],
-                    level.nested[:, rows],
-                    level.operands[:, rows],
-                    level.value[rows],
-                )
-            )
-    return kept, int(keep.sum())

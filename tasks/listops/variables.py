@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -123,56 +123,76 @@ def _variable(
     """A variable of a tree: `set_to` gives the solved steps once it is set, `change` another tree
     that has the value.
     """
-
-    def trees(tokens: Tensor) -> list[Bracket]:
-        notation = task.notation
-        return [parse(notation, notation.expression(task.text(row))) for row in tokens]
+    texts = _Texts(task)
 
     def values(tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, " batch"]:
-        return torch.tensor([value_of(tree) for tree in trees(tokens)], dtype=torch.int64)
+        return torch.tensor([value_of(tree) for tree in texts.trees(tokens)], dtype=torch.int64)
 
     def label(
         tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
     ) -> Int[Tensor, "batch pos output"]:
-        own = solve_all(tokens, [solve(task.notation, tree, {}) for tree in trees(tokens)])
-        steps = [
-            set_to(tree, number)
-            for tree, number in zip(trees(tokens), numbers.tolist(), strict=True)
-        ]
-        new = solve_all(tokens, steps)
-        targets, given = own.targets.clone(), new.targets
-        assert own.lengths is not None and new.lengths is not None
-        aligned = own.lengths == new.lengths
-        targets[aligned] = given[aligned]
-        for row in (~aligned).nonzero().flatten().tolist():
-            _replace_answer(targets[row], given[row], own[row : row + 1], new[row : row + 1])
-        return targets
-
-    def solve_all(tokens: Tensor, solved: list[list[str]]) -> Batch:
-        """The texts that begin with the examples' own expressions and go on with these steps."""
-        joined = torch.full_like(tokens, task.notation.end_token)
-        ids = task.notation.vocabulary
-        for row, steps in enumerate(solved):
-            expression = task.notation.expression(task.text(tokens[row]))
-            text = task.notation.write([expression, *steps[1:]], task.chain_of_thought)
-            joined[row, : len(text)] = torch.tensor(ids.encode(text)[: task.n_ctx])
-        return task.batch_of(joined)
+        trees = zip(texts.trees(tokens), numbers.tolist(), strict=True)
+        return texts.relabelled(tokens, [set_to(tree, number) for tree, number in trees])
 
     def changed(
         tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
     ) -> Int[Tensor, "batch pos"]:
-        steps = []
-        for tree, number in zip(trees(tokens), numbers.tolist(), strict=True):
-            steps.append(solve(task.notation, change(tree, number) or tree, {}))
-        texts = [task.notation.write(solved, task.chain_of_thought) for solved in steps]
-        result = tokens.clone()
-        for row, text in enumerate(texts):
-            if len(text) <= task.n_ctx:
-                result[row] = task.notation.end_token
-                result[row, : len(text)] = torch.tensor(task.notation.vocabulary.encode(text))
-        return result
+        trees = zip(texts.trees(tokens), numbers.tolist(), strict=True)
+        return texts.rewritten(tokens, [change(tree, number) or tree for tree, number in trees])
 
     return Variable(name, n_values, description, values, label, change=changed)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """From tokens to trees and back, as `task` writes them."""
+
+    task: Written
+
+    def trees(self, tokens: Tensor) -> list[Bracket]:
+        notation, text = self.task.notation, self.task.text
+        return [parse(notation, notation.expression(text(row))) for row in tokens]
+
+    def relabelled(self, tokens: Tensor, steps: list[list[str]]) -> Tensor:
+        """Targets of examples that go on with these solved steps behind their own prompts."""
+        solved = [solve(self.task.notation, tree, {}) for tree in self.trees(tokens)]
+        own, new = self._continued(tokens, solved), self._continued(tokens, steps)
+        targets = own.targets.clone()
+        assert own.lengths is not None and new.lengths is not None
+        aligned = own.lengths == new.lengths
+        targets[aligned] = new.targets[aligned]
+        for row in (~aligned).nonzero().flatten().tolist():
+            one = slice(row, row + 1)
+            _replace_answer(targets[row], new.targets[row], own[one], new[one])
+        return targets
+
+    def _continued(self, tokens: Tensor, steps: list[list[str]]) -> Batch:
+        """The texts that begin with the examples' own expressions and go on with these steps."""
+        notation = self.task.notation
+        expressions = [notation.expression(self.task.text(row)) for row in tokens]
+        texts = [
+            notation.write([expression, *solved[1:]], self.task.chain_of_thought)
+            for expression, solved in zip(expressions, steps, strict=True)
+        ]
+        return self.task.batch_of(self._encoded(torch.zeros_like(tokens), texts))
+
+    def rewritten(self, tokens: Tensor, trees: list[Bracket]) -> Tensor:
+        """Whole texts of other trees; those that do not fit stay as they are."""
+        notation = self.task.notation
+        texts = [
+            notation.write(solve(notation, tree, {}), self.task.chain_of_thought) for tree in trees
+        ]
+        fits = torch.tensor([len(text) <= self.task.n_ctx for text in texts])
+        return self._encoded(tokens.clone(), texts).where(fits[:, None], tokens)
+
+    def _encoded(self, tokens: Tensor, texts: list[str]) -> Tensor:
+        """`tokens` overwritten with texts, cut at the context and filled with the end."""
+        notation = self.task.notation
+        for row, text in zip(tokens, texts, strict=True):
+            row[:] = notation.end_token
+            encoded = notation.vocabulary.encode(text)[: len(row)]
+            row[: len(encoded)] = torch.tensor(encoded)
+        return tokens
 
 
 def _replace_answer(targets: Tensor, given: Tensor, own: Batch, new: Batch) -> None:

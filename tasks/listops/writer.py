@@ -8,16 +8,13 @@ bytes each, an example.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.listops.algebra import Ints, Mask
+from tasks.listops.levels import Level
 from tasks.listops.notation import CLOSE, END, EQUALS, NOTHING, START, STEP, Notation
-
-if TYPE_CHECKING:
-    from tasks.listops.grammar import Level
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,7 +142,7 @@ def order_r2(run: Run, hook: str, pos: int) -> float:
     would do better.
     """
     subject, task = run.subject(), task_of(run)
-    words = task.injection.token_words[: task._injected.n].to(subject.device)
+    words = task.injection.token_words[: task.injected_task.n].to(subject.device)
     tokens = words[:1].expand(len(words), pos + 1).clone()  # (word, pos + 1)
     tokens[:, pos] = words
     with torch.no_grad():
@@ -152,7 +152,7 @@ def order_r2(run: Run, hook: str, pos: int) -> float:
     u, s, _ = torch.linalg.svd(x, full_matrices=False)
     ones = torch.ones(len(x), 1, dtype=torch.float64)
     components = torch.cat([u[:, :COMPONENTS] * s[:COMPONENTS], ones], 1)
-    return left_out_r2(components.numpy(), task._injected.ranks.double().numpy())
+    return left_out_r2(components.numpy(), task.injected_task.ranks.double().numpy())
 
 
 def left_out_r2(x: np.ndarray, y: np.ndarray) -> float:

@@ -209,7 +209,7 @@ def test_streams_repeat_and_resume(gap):
 
 def test_prompts_carry_the_tasks_truth_in_words():
     task = Corpus(n_ctx=8, inject="hidden-addition", inject_parameters={"n": 15, "equals": False})
-    inner, injection = task._injected, task.injection
+    inner, injection = task.injected_task, task.injection
     batch = task.sample(40, seed=1, split="task")
     word_of = injection.token_words
     by_rank = inner.ranks.argsort()

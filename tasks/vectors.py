@@ -21,7 +21,7 @@ SHUFFLED = Control(
 )
 
 
-class RealTask(GeneratedTask):
+class RegressionTask(GeneratedTask):
     """A generated task whose inputs are vectors of standard normal numbers."""
 
     @property

@@ -1,0 +1,73 @@
+"""Checks of what a task hands out: the same for the same seed, and no test example in training."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import numpy as np
+import torch
+
+from mechint.task import SPLITS, Batch, FiniteTask, Task
+
+
+def check_determinism(task: Task, seed: int, n: int) -> None:
+    """Samples and streams are functions of their arguments, a stream can be entered anywhere, and
+    no global seed moves.
+    """
+    before = _global_randomness()
+    fresh = type(task).from_dict(task.to_dict())  # nothing cached
+    for split in SPLITS:
+        if not has_split(task, split, seed):
+            continue
+        assert _same(task.sample(n, seed, split), fresh.sample(n, seed, split)), (
+            f"{task.name}: the same seed gives other {split} examples"
+        )
+        first = list(islice(task.stream(split, seed, 8), 4))
+        later = next(iter(fresh.stream(split, seed, 8, start=3)))
+        assert _same(first[3], later), (
+            f"{task.name}: the {split} stream entered at batch 3 differs from the one read "
+            "from the start"
+        )
+    assert before == _global_randomness(), f"{task.name}: a global random state was touched"
+
+
+def check_split(task: Task, seed: int, n: int) -> None:
+    """A finite task's split is a partition, and each stream stays inside its part; a generated
+    task's test is not in training.
+    """
+    if isinstance(task, FiniteTask):
+        parts = task.split(seed)
+        everything = torch.cat([parts[split] for split in SPLITS]).sort().values
+        assert torch.equal(everything, torch.arange(len(task.examples()))), (
+            f"{task.name}: the split is no partition of the inputs"
+        )
+        for split in (split for split in SPLITS if len(parts[split])):
+            own = set(_rows(task.examples()[parts[split]]))
+            assert set(_rows(next(iter(task.stream(split, seed, n))))) <= own, (
+                f"{task.name}: the {split} stream leaves its part"
+            )
+        return
+    trained = {row for batch in islice(task.stream("train", seed, 64), 8) for row in _rows(batch)}
+    held_out = set(_rows(task.sample(n, seed, "test"))) | set(
+        _rows(next(iter(task.stream("test", seed, n))))
+    )
+    assert not trained & held_out, f"{task.name}: a test example is in the training stream"
+
+
+def has_split(task: Task, split: str, seed: int) -> bool:
+    """Whether there are examples of `split`: a finite task may leave validation or test empty."""
+    return not isinstance(task, FiniteTask) or len(task.split(seed)[split]) > 0
+
+
+def _global_randomness() -> str:
+    generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    return repr((random.getstate(), generator.state["state"], torch.get_rng_state().tolist()))
+
+
+def _same(a: Batch, b: Batch) -> bool:
+    return torch.equal(a.tokens, b.tokens) and torch.equal(a.targets, b.targets)
+
+
+def _rows(batch: Batch) -> list[tuple[float, ...]]:
+    return [tuple(row) for row in batch.tokens.tolist()]

@@ -1,0 +1,104 @@
+"""Checks of a task's causal variables: labels of interchanges, and the pairs they are drawn in."""
+
+from __future__ import annotations
+
+import torch
+
+from mechint.errors import DataError
+from mechint.task import Counterfactuals, FiniteTask, Relation, Task, choose_answer
+from mechint.task.pairing import changed, fitting
+
+
+def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
+    """A variable set to its own value changes nothing, to another input's it gives that label.
+
+    The label has the form of a target, is the base's own wherever the values agree, and does not
+    depend on what else is in the batch. Where the value is read off one token of a finite task, the
+    label is that of the input with this token.
+    """
+    pairs = task.counterfactuals(variable, n, seed, relation="independent")
+    chosen, base = pairs.variable, pairs.base.tokens
+    own = chosen.value_of(base)
+    where = f"{task.name}: variable {variable!r}"
+    assert own.shape == (n,) and int(own.min()) >= 0 and int(own.max()) < chosen.n_values, (
+        f"{where} is outside 0 … {chosen.n_values - 1}"
+    )
+    assert torch.equal(pairs.values, chosen.value_of(pairs.source.tokens)), (
+        f"{where}: the values are not the sources'"
+    )
+    assert torch.equal(chosen.label(base, own), pairs.base.targets), (
+        f"{where} set to its own value changes the label"
+    )
+    assert pairs.labels.shape == pairs.base.targets.shape and pairs.labels.dtype == torch.int64, (
+        f"{where}: labels are not of the form of targets"
+    )
+    same = own == pairs.values
+    assert torch.equal(pairs.labels[same], pairs.base.targets[same]), (
+        f"{where}: the label changes although the value does not"
+    )
+    _check_reach(task, pairs)
+    alone = torch.cat(
+        [chosen.label(base[i : i + 1], pairs.values[i : i + 1]) for i in range(min(n, 4))]
+    )
+    assert torch.equal(alone, pairs.labels[:4]), (
+        f"{where}: a label depends on the rest of the batch"
+    )
+    if isinstance(task, FiniteTask) and len(chosen.positions) == 1:
+        read = chosen.positions[0]
+        changed = base.clone()
+        changed[:, read] = pairs.source.tokens[:, read]
+        solved = torch.tensor([task.brute_force(tokens) for tokens in changed.tolist()])
+        # a language model's target before `read` may be the changed token itself
+        assert torch.equal(solved[:, read:], pairs.labels[:, read:]), (
+            f"{where}: the label is not that of the input with the source's token"
+        )
+
+
+def _check_reach(task: Task, pairs: Counterfactuals) -> None:
+    """Parents are variables; an answer that the variable is said not to reach keeps its label."""
+    chosen = pairs.variable
+    where = f"{task.name}: variable {chosen.name!r}"
+    unknown = set(chosen.parents) - set(task.variables)
+    assert not unknown, f"{where}: its parents {sorted(unknown)} are not variables"
+    reached = range(task.n_answers) if chosen.answers is None else chosen.answers
+    assert set(reached) <= set(range(task.n_answers)) and list(reached) == sorted(set(reached)), (
+        f"{where}: answers {chosen.answers}; expected some of 0 to {task.n_answers - 1}, ascending"
+    )
+    for answer in set(range(task.n_answers)) - set(reached):
+        assert not changed(pairs.labels, pairs.base, answer).any(), (
+            f"{where} changes answer {answer}, which it is said not to reach"
+        )
+
+
+def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
+    """A minimal source differs in the variable and changes the answer, in no more tokens than
+    independent ones; a source of the same value agrees in the variable. Both are examples of the
+    task.
+    """
+    where = f"{task.name}: variable {variable!r}"
+    independent = task.counterfactuals(variable, n, seed, relation="independent")
+    answer = choose_answer(task, independent.variable)
+    for relation in (Relation.MINIMAL, Relation.SAME):
+        try:
+            pairs = task.counterfactuals(variable, n, seed, relation=relation)
+        except DataError:  # too few inputs, or the answer does not depend on it at these parameters
+            assert not bool(fitting(independent, relation, answer).all()), (
+                f"{where}: no {relation} pairs, although the examples differ in it"
+            )
+            continue
+        value_of = pairs.variable.value_of
+        same = value_of(pairs.base.tokens) == value_of(pairs.source.tokens)
+        assert bool((same == (relation == Relation.SAME)).all()), f"{where}: not {relation} pairs"
+        assert bool((pairs.base.tokens != pairs.source.tokens).any(1).all())
+        for tokens, targets in zip(pairs.source.tokens, pairs.source.targets, strict=True):
+            assert [list(row) for row in task.brute_force(tokens.tolist())] == targets.tolist(), (
+                f"{where}: the {relation} source {task.text(tokens)!r} is labelled wrongly"
+            )
+        if relation == Relation.MINIMAL:
+            assert bool(changed(pairs.labels, pairs.base, answer).all())
+            differing = (pairs.base.tokens != pairs.source.tokens).sum(1).double().mean()
+            moved = fitting(independent, relation, answer)
+            others = (independent.base.tokens != independent.source.tokens)[moved].sum(1)
+            assert not moved.any() or differing <= others.double().mean() + 1, (
+                f"{where}: minimal pairs differ in {differing} tokens, independent ones in {others}"
+            )

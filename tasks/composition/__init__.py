@@ -1,0 +1,1 @@
+"""k-fold composition with hidden permutations."""
