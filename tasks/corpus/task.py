@@ -85,6 +85,7 @@ class Corpus(CorpusSettings):
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {"task.vocab_size": 64, "task.n_ctx": 24, "model.d_model": 32, "train.steps": 400},
+        "paper": {"train.steps": 5000},
     }
 
     # --- batches ----------------------------------------------------------------------------------

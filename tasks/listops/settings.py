@@ -13,7 +13,7 @@ import numpy as np
 
 from mechint.config import setting
 from mechint.errors import UnknownNameError
-from mechint.task import MAX_SEED, GeneratedTask, rng
+from mechint.task import MAX_SEED, Control, GeneratedTask, rng
 from tasks.listops.algebra import (
     ADDITIONS,
     Algebra,
@@ -252,3 +252,32 @@ class ListOpsSettings(GeneratedTask):
                     for a in range(self.values.size)
                 ]
         return tables
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        controls = list(super().controls)
+        if self.answers == "true":
+            controls.append(
+                Control(
+                    "random-answers",
+                    "answers without a rule: nothing carries over to held-out tuples",
+                    {"answers": "random"},
+                )
+            )
+        if self.answers == "true" and self.addition == "sum" and "ADD" in self.drawn:
+            controls.append(
+                Control(
+                    "shuffled-addition",
+                    "a commutative table without arithmetic in place of the sum",
+                    {"addition": "shuffled"},
+                )
+            )
+        if self.chain_of_thought and self.depth > 1:
+            controls.append(
+                Control(
+                    "no-chain-of-thought",
+                    "the value without the steps to it",
+                    {"chain_of_thought": False},
+                )
+            )
+        return tuple(controls)

@@ -20,7 +20,6 @@ from mechint.task import (
     IGNORE,
     Batch,
     Chance,
-    Control,
     Output,
     Symmetry,
     Variable,
@@ -105,35 +104,6 @@ class ListOps(ListOpsSettings):
         return (
             Symmetry(self.values.group, tuple(range(self.values.size))) if one_character else None
         )
-
-    @property
-    def controls(self) -> tuple[Control, ...]:
-        controls = list(super().controls)
-        if self.answers == "true":
-            controls.append(
-                Control(
-                    "random-answers",
-                    "answers without a rule: nothing carries over to held-out tuples",
-                    {"answers": "random"},
-                )
-            )
-        if self.answers == "true" and self.addition == "sum" and "ADD" in self.drawn:
-            controls.append(
-                Control(
-                    "shuffled-addition",
-                    "a commutative table without arithmetic in place of the sum",
-                    {"addition": "shuffled"},
-                )
-            )
-        if self.chain_of_thought and self.depth > 1:
-            controls.append(
-                Control(
-                    "no-chain-of-thought",
-                    "the value without the steps to it",
-                    {"chain_of_thought": False},
-                )
-            )
-        return tuple(controls)
 
     # --- what is drawn ----------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
