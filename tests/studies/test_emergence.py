@@ -140,7 +140,7 @@ def test_loss_is_the_sum_of_the_transitions(monkeypatch: pytest.MonkeyPatch) -> 
     assert verdict("d", runs).verdict == "not reproduced"
 
 
-def searches(exponents: dict[int, float], seeds: int = 16, spread: float = 0.05) -> Runs:
+def searches(exponents: dict[int, float], seeds: int = 16, every: int = 1) -> Runs:
     """Single directions found after d^exponent steps and the growth."""
     made = []
     for k, exponent in exponents.items():
@@ -151,14 +151,14 @@ def searches(exponents: dict[int, float], seeds: int = 16, spread: float = 0.05)
                     "single-index",
                     {"d": 9, "n_directions": 1, "hermite": (0.0,) * k + (1.0,)},
                     {"width": 8, "init_norm": 1e-2, "ambient": d},
-                    {"steps": 10, "batch_size": None, "lr": 0.1},
+                    {"steps": 90, "batch_size": None, "lr": 0.1, "evaluate_every": every},
                     seed=seed,
                     arm="search",
                     k=k,
                     d=d,
                 )
-                noise = 1 + spread * np.sin(seed + d)
-                at = 2 * d**exponent * noise + np.log(np.sqrt(0.5) / 1e-2) / 0.4
+                noise = 1 + 0.05 * np.sin(seed + d)
+                at = 4 * d**exponent * noise + np.log(np.sqrt(0.5) / 1e-2) / 0.4
                 rows = [
                     {"step": 0, "test.alignment.0": 0.0},
                     {"step": 2 * at, "test.alignment.0": 1.0},
@@ -173,6 +173,8 @@ def test_planted_search_time() -> None:
     assert verdict("e", searches({**right, 4: 0.5})).verdict == "not reproduced"
     assert verdict("e", searches({**right, 2: 0.5})).verdict == "not reproduced"
     assert verdict("e", searches(right, seeds=2)).verdict == "underpowered"
+    coarse = searches(right, every=30)
+    assert verdict("e", coarse).verdict == "underpowered"  # the control: too few evaluations
 
 
 def test_loss_slope_needs_the_tail() -> None:

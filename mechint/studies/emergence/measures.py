@@ -224,6 +224,12 @@ def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
     return times
 
 
+def search_resolution(runs: Runs, k: int) -> float:
+    """The shortest median search time over d, in steps between evaluations."""
+    every = runs.finished(arm="search", k=k)[0].spec.train.evaluate_every
+    return min(search_medians(runs, k).values()) / every
+
+
 def search_medians(runs: Runs, k: int) -> dict[int, float]:
     """d → median search time over the seeds, those not learned counted as infinite."""
     return {d: float(np.median(each)) for d, each in search_times(runs, k).items()}

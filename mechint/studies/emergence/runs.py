@@ -23,7 +23,8 @@ from mechint.studies.emergence.tables import add_tables
 class Budget:
     """What a size trains. d: dimension of the mixtures; directions, steps: β → P and steps of its
     mixtures, whose students have 3P neurons; floor_widths, floor_steps: β → widths and steps;
-    dimensions: d of the single directions.
+    dimensions, search_steps: d of the single
+    directions, and k → their steps.
     """
 
     d: int
@@ -35,7 +36,7 @@ class Budget:
     floor_steps: Mapping[float, int]
     floor_seeds: int
     dimensions: tuple[int, ...]
-    search_steps: int
+    search_steps: Mapping[int, int]
     search_seeds: int
     lr: float = 0.1
     init_norm: float = 0.02
@@ -52,7 +53,7 @@ BUDGETS = {
         floor_steps={1.0: 300},
         floor_seeds=1,
         dimensions=(16, 64),
-        search_steps=300,
+        search_steps={2: 300, 3: 300, 4: 300},
         search_seeds=2,
     ),
     "laptop": Budget(
@@ -65,7 +66,7 @@ BUDGETS = {
         floor_steps={0.75: 6000, 1.0: 12_000, 1.5: 28_000},
         floor_seeds=8,
         dimensions=(256, 1024, 4096, 16_384),
-        search_steps=12_000,
+        search_steps={2: 240, 3: 2400, 4: 12_000},
         search_seeds=64,
     ),
     "overnight": Budget(
@@ -78,7 +79,7 @@ BUDGETS = {
         floor_steps={0.75: 20_000, 1.0: 48_000, 1.5: 160_000},
         floor_seeds=8,
         dimensions=(256, 1024, 4096, 16_384, 65_536),
-        search_steps=48_000,
+        search_steps={2: 240, 3: 4800, 4: 48_000},
         search_seeds=64,
     ),
     "full": Budget(
@@ -91,7 +92,7 @@ BUDGETS = {
         floor_steps={0.75: 60_000, 1.0: 200_000, 1.5: 160_000},
         floor_seeds=8,
         dimensions=(256, 1024, 4096, 16_384, 65_536),
-        search_steps=48_000,
+        search_steps={2: 240, 3: 4800, 4: 48_000},
         search_seeds=128,
     ),
 }
@@ -143,14 +144,15 @@ def searches(budget: Budget) -> Iterator[PlannedRun]:
             task = {"d": 9, "n_directions": 1, "hermite": (0.0,) * k + (1.0,)}
             model = {"width": 8, "init_norm": 1e-2, "ambient": d}
             for seed in range(budget.search_seeds):
-                own = (10 * k + cell) * budget.search_seeds + seed
+                own = 10_000 + (10 * k + cell) * budget.search_seeds + seed
                 yield _plan(
                     f"search-k{k}-d{d}",
                     task,
                     model,
                     budget,
-                    budget.search_steps,
+                    budget.search_steps[k],
                     own,
+                    looks=1200,
                     arm="search",
                     k=k,
                     d=d,
@@ -164,14 +166,15 @@ def _plan(
     budget: Budget,
     steps: int,
     seed: int,
+    looks: int = 400,
     **labels: Any,
 ) -> PlannedRun:
-    """Descent on the exact population loss, looked at 400 times."""
+    """Descent on the exact population loss, looked at `looks` times."""
     train = {
         "steps": steps,
         "batch_size": None,
         "lr": budget.lr,
-        "evaluate_every": max(1, steps // 400),
+        "evaluate_every": max(1, steps // looks),
         "checkpoints": "last",  # the curves are all that is measured
     }
     return plan(name, "single-index", task, model, train, seed=FRESH + seed, **labels)
