@@ -1,0 +1,46 @@
+"""Published figures beside ours: the kept table, and a row measured again where the files are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mechint.calibration.published import FIGURES, Figure, compare, main, markdown
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINTS = ROOT.parent / "shared" / "checkpoints"
+there = pytest.mark.skipif(
+    not CHECKPOINTS.is_dir(),
+    reason="the published checkpoints are not beside the repository (../shared/checkpoints)",
+)
+
+
+def test_the_kept_page_is_made_from_the_kept_rows() -> None:
+    rows = json.loads((ROOT / "docs" / "published.json").read_text(encoding="utf-8"))
+    assert markdown(rows) == (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    kept = {(row["file"], row["quantity"]) for row in rows}
+    assert kept == {(figure.file, figure.quantity) for figure in FIGURES}
+    assert all(row["agrees"] for row in rows)
+
+
+def test_agreement_is_a_tolerance_or_a_set() -> None:
+    number = Figure("f", "q", 1.0, lambda path: 1.1, tolerance=0.05)
+    assert not number.agrees(1.1) and number.agrees(0.96)
+    names = Figure("f", "q", ("a", "b"), lambda path: ("a",))
+    assert not names.agrees(("a",)) and names.agrees(("a", "b"))
+
+
+def test_a_folder_without_models_is_no_agreement(tmp_path: Path) -> None:
+    assert main([str(tmp_path), "--out", str(tmp_path / "docs")]) == 1
+    assert compare(tmp_path) == []
+
+
+@there
+def test_figures_measured_again_agree() -> None:
+    wanted = ("18c9ev5v5p", "p99zdpze5l", "wd_10-1")
+    figures = [figure for figure in FIGURES if any(name in figure.file for name in wanted)]
+    rows = compare(CHECKPOINTS, figures)
+    assert len(rows) == len(figures) == 12
+    assert [row for row in rows if not row["agrees"]] == []
