@@ -66,11 +66,12 @@ def test_a_task_is_called_with_its_parameters() -> None:
 
 
 def test_modules_stay_modules() -> None:
-    import probes.norms as module
+    import probes.norms.probe
     from probes.fourier import neurons
 
+    module = sys.modules["probes.norms"]
     assert inspect.ismodule(module) and inspect.ismodule(neurons)
-    assert module is sys.modules["probes.norms"] and probes.norms.Norms is PROBES["norms"]
+    assert module is probes.norms and probes.norms.probe.Norms is PROBES["norms"]
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:

@@ -21,7 +21,9 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch, rng
-from probes.norms import Norms, jensen_shannon, ratios
+from probes.norms.comparison import compare_samples, jensen_shannon
+from probes.norms.measures import ratios, untrained_ratios
+from probes.norms.probe import Norms
 
 
 def small(seed: int = 0, **config: object) -> Subject:
@@ -101,10 +103,10 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     60 draws.
     """
     draw = np.random.default_rng(0)
-    probe = Norms(bootstrap=199)
     missed = 0
     for seed in range(60):
-        row = probe._statistics(draw.normal(size=(80, 2)), draw.normal(size=(80, 2)), seed)
+        a, b = draw.normal(size=(80, 2)), draw.normal(size=(80, 2))
+        row = compare_samples(a, b, bins=100, draws=199, seed=seed)
         missed += not row["d_low"] <= 0 <= row["d_high"]
     assert missed <= 9  # 1% of binomial(60, 0.05) lies above 8
 
@@ -138,7 +140,7 @@ def test_the_stacked_untrained_models_are_the_models_one_by_one() -> None:
         data=Batch(subject.data.tokens, subject.data.targets, lengths=lengths),
         memory=1 << 19,
     )
-    stacked = Norms(null_models=20)._untrained(padded, seed=3)
+    stacked = untrained_ratios(padded, 20, seed=3)
     first = int(rng("norms null", 3).integers(1 << 31))
     for i in (0, 7, 19):
         alone = ratios(padded.untrained(first + i))

@@ -1,5 +1,6 @@
-"""Claims b, c, f and j to m of the joint-training paper: at how many parameters an operation is
-learned. Without a transition inside the range of trained sizes none of them has a verdict.
+"""Claims b, c, f and j to m of the joint-training paper: parameters needed to learn an operation.
+
+Without a transition inside the range of trained sizes none of them has a verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from mechint.studies.joint_training.measures import Measures
 
 NESTED = ("overnight", "full")
 FULL = ("full",)
+
+
+def _one_factor(study: Measures, alone: str, mixed: str, **bounds: float) -> Finding:
+    """The finding of a claim about one factor between two arms, within `bounds` low and high."""
+    part, ratio = study.factor(alone, mixed, **bounds)
+    values = {"factor": ratio, **study.numbers(alone, mixed)}
+    control = study.crossing(alone, mixed)
+    return Finding([part], study.describe(alone, mixed), values, control=control)
 
 
 @claim(
@@ -83,14 +92,7 @@ def fewer_parameters(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def two_hard_operations(study: Measures, criterion: Criterion) -> Finding:
-    part, ratio = study.factor("ADD", "ADD in ADD+NADD", high=criterion["factor"])
-    arms = ("ADD", "ADD in ADD+NADD")
-    return Finding(
-        [part],
-        study.describe(*arms),
-        {"factor": ratio, **study.numbers(*arms)},
-        control=study.crossing(*arms),
-    )
+    return _one_factor(study, "ADD", "ADD in ADD+NADD", high=criterion["factor"])
 
 
 @claim(
@@ -117,19 +119,12 @@ def two_hard_operations(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def permutation_blocks(study: Measures, criterion: Criterion) -> Finding:
-    arms = ("OP", "OP in OP+OP_TOP+OP_BOTTOM")
-    part, ratio = study.factor(*arms, low=criterion["factor"])
-    return Finding(
-        [part],
-        study.describe(*arms),
-        {"factor": ratio, **study.numbers(*arms)},
-        control=study.crossing(*arms),
-    )
+    return _one_factor(study, "OP", "OP in OP+OP_TOP+OP_BOTTOM", low=criterion["factor"])
 
 
 @claim(
     "j",
-    statement=("the transition is set by operands + depth, and nesting costs more than operands"),
+    statement="the transition is set by operands + depth, and nesting costs more than operands",
     paper="3 to 5 operands and nesting levels: settings of one sum group together (Fig. 34)",
     criterion=Criterion(
         "95% bootstrap intervals: the rank correlation of the 50% points with operands + depth "
@@ -247,9 +242,8 @@ def modulus(study: Measures, criterion: Criterion) -> Finding:
     points = [fit.at_least() for fit in fits]
     draws = [fit.draws() for fit in fits]
     n = min(len(fit.accuracies) for fit in fits)
-    ends = np.quantile(
-        [draws[0] / draws[1], draws[0] / draws[1] * draws[3] / draws[2]], (0.025, 0.975), axis=1
-    )
+    growth = draws[0] / draws[1]
+    ends = np.quantile([growth, growth * draws[3] / draws[2]], (0.025, 0.975), axis=1)
     grown = float(points[0] / points[1])
     more = grown * float(points[3] / points[2])
     parts = (

@@ -1,0 +1,125 @@
+"""Output over input norm of every sublayer, of a model and of untrained ones like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.models.forward import Forward
+from mechint.models.rows import dense
+from mechint.models.transformer import initialise
+from mechint.probe import Need, unmet_need
+from mechint.subject import Subject
+from mechint.task import Batch, rng
+
+KINDS = {"attention": ("attn_out", "resid_pre"), "feed-forward": ("mlp_out", "resid_mid")}
+"""Kind of sublayer → hooks of its output and of its input."""
+HOOKED = tuple(f"hook_{hook}" for hooks in KINDS.values() for hook in hooks)
+
+
+def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
+    """ "L0 attention", "L0 feed-forward", … → hooks of the output and of the input."""
+    known = subject.hooks
+    every = {
+        f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks)
+        for layer in range(subject.n_layers)
+        for kind, hooks in KINDS.items()
+    }
+    return {
+        name: (output, given)
+        for name, (output, given) in every.items()
+        if output in known and given in known
+    }
+
+
+def last_layer(names: Iterable[str]) -> list[str]:
+    """The sublayers of the last layer.
+
+    >>> last_layer(["L8 attention", "L10 attention", "L10 feed-forward"])
+    ['L10 attention', 'L10 feed-forward']
+    """
+    names = list(names)
+    layer = max(int(name[1:].split()[0]) for name in names)
+    return [name for name in names if name.startswith(f"L{layer} ")]
+
+
+def ratios(subject: Subject) -> dict[str, Float[np.ndarray, "example pos"]]:
+    """Sublayer → ratios of output to input norm; NaN beyond an example's length."""
+    wanted = sublayers(subject)
+    found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
+    for part, recorded in subject.stream([hook for pair in wanted.values() for hook in pair]):
+        for name, (output, given) in wanted.items():
+            ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(
+                dim=-1
+            ).clamp(min=1e-30)
+            found[name].append(
+                np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy())
+            )
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def mean_ratios(found: dict[str, Float[np.ndarray, "example pos"]]) -> dict[str, float]:
+    """Sublayer → mean over the examples and the positions that they have."""
+    return {name: float(np.nanmean(values)) for name, values in found.items()}
+
+
+def untrained_ratios(
+    subject: Subject, n_models: int, seed: int
+) -> dict[str, Float[np.ndarray, " model"]]:
+    """Sublayer → mean ratios of `n_models` models with initial weights on the subject's data; many
+    stacked in one forward where the forward is ours.
+    """
+    first = int(rng("norms null", seed).integers(1 << 31))
+    hooks = sublayers(subject)
+    if unmet_need(Need.RESUME, subject):
+        each = [mean_ratios(ratios(subject.untrained(first + i))) for i in range(n_models)]
+        return {name: np.array([one[name] for one in each]) for name in hooks}
+    size = _stacked_at_once(subject)
+    means: dict[str, list[np.ndarray]] = {name: [] for name in hooks}
+    for start in range(0, n_models, size):
+        norms = _stacked_norms(subject, range(first + start, first + min(start + size, n_models)))
+        for name, (output, given) in hooks.items():
+            ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
+            past = _beyond(subject.data, slice(None), ratio.shape[-1])
+            means[name].append(np.nanmean(np.where(past, np.nan, ratio), axis=(1, 2)))
+    return {name: np.concatenate(parts) for name, parts in means.items()}
+
+
+def _stacked_at_once(subject: Subject) -> int:
+    """How many models one forward holds within the subject's memory, at least one."""
+    config, tokens = subject.model.config, subject.data.tokens
+    width = config.d_mlp + config.d_model + tokens.shape[1]
+    return max(1, subject.memory // (32 * tokens.numel() * width))
+
+
+def _stacked_norms(
+    subject: Subject, seeds: Iterable[int]
+) -> dict[str, Float[Tensor, "model example pos"]]:
+    """Hook → norms of its activations in the models initialized from `seeds`."""
+    config, tokens = subject.model.config, subject.data.tokens
+    drawn = [initialise(config, seed) for seed in seeds]
+    stack = {
+        name: torch.stack([one[name] for one in drawn]).to(subject.device) for name in drawn[0]
+    }
+    norms: dict[str, Tensor] = {}
+
+    def keep(name: str, tensor: Tensor) -> Tensor:
+        if name.endswith(HOOKED):
+            norms[name] = tensor.norm(dim=-1).double()
+        return tensor
+
+    with torch.no_grad():
+        same = tokens.expand(len(drawn), *tokens.shape)  # (model, example, pos)
+        Forward(stack, config, keep).logits(dense(same))
+    return norms
+
+
+def _beyond(data: Batch, part: slice, n_ctx: int) -> np.ndarray:
+    """(example | 1, pos) bool: positions past the example's end."""
+    if data.lengths is None:
+        return np.zeros((1, n_ctx), bool)
+    return np.arange(n_ctx) >= data.lengths[part].cpu().numpy()[:, None]

@@ -1,0 +1,172 @@
+"""The norms probe: how much each sublayer changes its input, and whether two models differ in it.
+
+r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every
+position of every example (joint-training, App. on norm ratios). Two models are compared at every
+layer: Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the histograms over common
+bins (its square root is a distance, and some call that the divergence), Wasserstein-1 distance, and
+Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval. Positions
+of one example depend on each other, so bootstrap and permutations move whole examples.
+
+Cost: one forward per model; alone, one forward on `null_examples` for each of `null_models`
+untrained models, stacked. Memory: one chunk of activations, and two numbers per layer, position and
+example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mechint.checkpoints import load
+from mechint.config import setting
+from mechint.probe import Need, Probe, unmet_need
+from mechint.results import Null, ProbeResult
+from mechint.subject import Subject
+from probes.norms.comparison import compare_samples
+from probes.norms.drawing import comparison_table, histograms, layers_table
+from probes.norms.measures import last_layer, mean_ratios, ratios, sublayers, untrained_ratios
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Norms(Probe):
+    """How large is what each sublayer adds, relative to what it is given, and is that different in
+    another model?
+
+    Alone, the ratios of the last layer are held against those of the same architecture with initial
+    weights; with `other`, against the same examples dealt to the two models at random. Detection: p
+    ≤ 0.005 of the larger of the two.
+    """
+
+    name: ClassVar[str] = "norms"
+    source: ClassVar[str] = (
+        "Small Models, Smarter Learning: The Power of Joint Task Training, App. on norm ratios"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.RESIDUAL, Need.ATTENTION)
+
+    other: str | None = setting(
+        None, "checkpoint or run directory of a model to compare with, on the same task"
+    )
+    bins: int = setting(100, "bins of the histograms for the Jensen–Shannon divergence", low=2)
+    bootstrap: int = setting(1000, "samples of the interval and of the permutation null", low=199)
+    null_models: int = setting(
+        199, "untrained models of the null, where there is no other model", low=19
+    )
+    null_examples: int = setting(128, "examples that they look at", low=2)
+
+    def unmet(self, subject: Subject) -> str | None:
+        reason = unmet_need(Need.REINITIALIZE, subject)
+        if self.other is None and reason:
+            return f"{reason}; name a model to compare it with as norms.other"
+        if not sublayers(subject):
+            return "none of its sublayers has hooks of both its input and its output"
+        return None
+
+    def detects(self, result: ProbeResult) -> bool:
+        return min(null.p_value for null in result.null.values()) <= 0.005
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        doubling = Trial(
+            "composition by doubling",
+            library.pointer_doubling,
+            library.untrained(library.pointer_doubling),
+            # the written head adds one unit vector to the sum of four orthogonal ones
+            lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5),
+            "error of the first layer's ratio, 1/2 by construction",
+            tolerance=0.01,
+            settings={"null_examples": 32},
+        )
+        small = {"null_models": 19, "null_examples": 16, "bootstrap": 199}
+        return Calibration((doubling,), small)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        if self.other is not None:
+            assert subject.task is not None
+            task = subject.task
+            return self.measure_pair(
+                subject,
+                load(self.other, task=task.name, device=str(subject.device), **task.to_dict()),
+                seed,
+            )
+        return self._alone(subject, seed)
+
+    def _alone(self, subject: Subject, seed: int) -> ProbeResult:
+        """The last layer's ratios against those of untrained models of the same architecture."""
+        found = ratios(subject)
+        last, means = last_layer(found), mean_ratios(found)
+        few = subject.with_data(subject.data[: self.null_examples])
+        observed = mean_ratios(ratios(few))
+        untrained = untrained_ratios(few, self.null_models, seed)
+        null, metrics = {}, {f"norms.{name}": value for name, value in means.items()}
+        for name in last:
+            samples = untrained[name]
+            centre, spread = samples.mean(), samples.std(ddof=1) + 1e-12
+            metric = f"norms.{name}.deviation"
+            metrics[metric] = abs(observed[name] - centre) / spread
+            null[metric] = Null.sampled(
+                metric,
+                metrics[metric],
+                np.abs(samples - centre) / spread,
+                "the same architecture with initial weights, in standard deviations",
+            )
+        parts = ", ".join(
+            f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last
+        )
+        strongest = min(null.values(), key=lambda one: one.p_value)
+        finding = (
+            f"output over input norm in the last layer: {parts}; {strongest.p_text} against "
+            "untrained weights"
+        )
+        return self.result(
+            metrics=metrics,
+            finding=finding,
+            null=null,
+            tables={"layers": layers_table(means, found)},
+            figures=histograms({"": found}, last),
+        )
+
+    def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
+        """`subject` beside `other`, each on its own data; differences are subject minus other."""
+        a, b = ratios(subject), ratios(other)
+        statistics = {
+            name: compare_samples(a[name], b[name], bins=self.bins, draws=self.bootstrap, seed=seed)
+            for name in a
+            if name in b
+        }
+        metrics: dict[str, Any] = {
+            f"norms.{name}.{key}": value
+            for name, row in statistics.items()
+            for key, value in row.items()
+            if key != "null"
+        }
+        null, last = {}, last_layer(a)
+        for name in last:
+            metric = f"norms.{name}.size"
+            metrics[metric] = abs(statistics[name]["cohens_d"])
+            null[metric] = Null.sampled(
+                metric,
+                metrics[metric],
+                statistics[name]["null"],
+                "the examples dealt to the two models at random: |Cohen's d|",
+            )
+        parts = "; ".join(
+            f"{name}: d = {statistics[name]['cohens_d']:+.2f} "
+            f"[{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
+            f"KS {statistics[name]['ks']:.3f}, {null[f'norms.{name}.size'].p_text}"
+            for name in last
+        )
+        return self.result(
+            metrics=metrics,
+            finding=f"norm ratios of the last layer, subject minus other: {parts}",
+            null=null,
+            tables={"comparison": comparison_table(statistics)},
+            figures=histograms({"subject ": a, "other ": b}, last),
+        )
