@@ -24,14 +24,17 @@ from torch import Tensor
 
 from mechint import figures
 from mechint.config import setting
-from mechint.probe import Need, Probe
-from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.probe import Need, Probe, Report
+from mechint.results import Figure, ProbeResult, Table
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, FiniteTask, rng
 
 if TYPE_CHECKING:
     from mechint.planted import Planted
     from mechint.planted.calibration import Calibration
+
+LEAST_BELOW = 1.0
+"""Powers of ten that the gradient has to lie below those of shuffled answers."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Gradients(Probe):
     checkpoints?
 
     The null shuffles the answers among the examples: a model that has learned its answers has a far
-    smaller gradient than that. Detection: ten times smaller.
+    smaller gradient than that. Found where it is more than ten times smaller, at p ≤ 0.05.
     """
 
     name: ClassVar[str] = "gradients"
@@ -61,8 +64,9 @@ class Gradients(Probe):
     permutations: int = setting(19, "shuffles of the answers for the null", low=1)
     checkpoints: int = setting(20, "checkpoints of the series, evenly spread", low=2)
 
-    def detects(self, result: ProbeResult) -> bool:
-        return result.metrics["gradients.below_shuffled"] >= 1
+    @property
+    def significance(self) -> float:
+        return 0.05
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -76,63 +80,57 @@ class Gradients(Probe):
             _unembedding_error,
             "relative error of the unembedding's gradient norm",
             tolerance=1e-3,
-            settings={"permutations": 3, "split": "all"},
+            settings={"permutations": 19, "split": "all"},
         )
-        return Calibration((addition,), {"permutations": 2})
+        return Calibration((addition,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         data = self._data(subject)
+        report = Report(self, subject)
         norms = {
             name: float(gradient.norm()) for name, gradient in self.gradients(subject, data).items()
         }
-        total = math.hypot(*norms.values())
-        sizes = {
-            name: float(weight.detach().norm()) for name, weight in subject.model.named_parameters()
-        }
-        shuffled = np.array(
-            [self._shuffled(subject, data, seed, i) for i in range(self.permutations)]
-        )
-        below = np.log10(np.maximum(shuffled, 1e-300)) - math.log10(max(total, 1e-300))
-        # the shuffles against each other say how far they scatter
-        spread = np.log10(np.maximum(shuffled, 1e-300)).mean() - np.log10(
-            np.maximum(shuffled, 1e-300)
-        )
-        null = Null.sampled(
+        total, largest = math.hypot(*norms.values()), max(norms, key=lambda name: norms[name])
+        shuffled = [self._shuffled(subject, data, seed, i) for i in range(self.permutations)]
+        report.metric("gradients.total", total)
+        report.metric("gradients.loss", float(self._mean_loss(subject, data)))
+        report.metric("gradients.norms", norms)
+        report.metric("gradients.largest", largest)
+        report.metric("gradients.largest_share", norms[largest] ** 2 / max(total**2, 1e-300))
+        logs = np.log10(np.maximum(shuffled, 1e-300))  # (shuffle,)
+        report.metric(
             "gradients.below_shuffled",
-            float(below.mean()),
-            spread,
-            "the answers shuffled among the examples",
+            float(logs.mean()) - math.log10(max(total, 1e-300)),
+            # the shuffles against each other say how far they scatter
+            null=logs.mean() - logs,
+            how="the answers shuffled among the examples",
         )
-        largest = max(norms, key=lambda name: norms[name])
-        metrics = {
-            "gradients.total": total,
-            "gradients.loss": float(self._mean_loss(subject, data)),
-            "gradients.norms": norms,
-            "gradients.largest": largest,
-            "gradients.largest_share": norms[largest] ** 2 / max(total**2, 1e-300),
-            "gradients.below_shuffled": float(below.mean()),
-        }
-        finding = (
-            f"the gradient has norm {total:.3g}, {10 ** below.mean():.3g} times smaller than "
-            f"with shuffled answers ({null.p_text}); "
-            f"{largest} holds {metrics['gradients.largest_share']:.0%} of its square"
-        )
-        relative = [
-            norms[name] / sizes[name] if sizes[name] > 0 else math.inf if norms[name] else 0.0
-            for name in norms
-        ]
-        tables = {
-            "weights": Table(
-                {"weight": list(norms), "norm": list(norms.values()), "relative": relative},
-                "gradient norm, also over the weight's own",
-            )
-        }
-        shown: dict[str, Figure] = {"norms": _bars(norms, largest)}
+        self._add_finding(report, int((data.targets != IGNORE).sum()))
+
+        report.table("weights", _table(subject, norms))
+        report.figure("norms", _bars(norms, largest))
         series = self._series(subject)
         if series:
-            tables["series"], shown["series"] = series
-        return self.result(
-            metrics=metrics, finding=finding, null={null.metric: null}, tables=tables, figures=shown
+            report.table("series", series[0])
+            report.figure("series", series[1])
+        return report.result()
+
+    def _add_finding(self, report: Report, n: int) -> None:
+        """The norm beside that of shuffled answers; `n` answers are behind it."""
+        metrics = report.metrics
+        below = metrics["gradients.below_shuffled"]
+        norm = f"Over {n} answers the gradient has norm {metrics['gradients.total']:.3g}"
+        share = (
+            f"{metrics['gradients.largest']} holds {metrics['gradients.largest_share']:.0%} of "
+            "its square"
+        )
+        report.finding(
+            f"{norm}, {10**below:.3g} times smaller than with shuffled answers; {share}.",
+            otherwise=f"{norm}, {10**-below:.3g} times the norm with shuffled answers; {share}.",
+            null="gradients.below_shuffled",
+            effect=below,
+            least=LEAST_BELOW,
+            n=n,
         )
 
     def _data(self, subject: Subject) -> Batch:
@@ -238,6 +236,21 @@ class Gradients(Probe):
             ),
         )
         return table, figure
+
+
+def _table(subject: Subject, norms: dict[str, float]) -> Table:
+    """A row per weight: the norm of its gradient, also over the weight's own norm."""
+    sizes = {
+        name: float(weight.detach().norm()) for name, weight in subject.model.named_parameters()
+    }
+    relative = [
+        norms[name] / sizes[name] if sizes[name] > 0 else math.inf if norms[name] else 0.0
+        for name in norms
+    ]
+    return Table(
+        {"weight": list(norms), "norm": list(norms.values()), "relative": relative},
+        "gradient norm, also over the weight's own",
+    )
 
 
 def _bars(norms: dict[str, float], largest: str) -> Figure:

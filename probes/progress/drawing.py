@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mechint import figures
-from mechint.results import Null, Table
+from mechint.results import Table
 
 
 def loss_table(measures: Mapping[str, Any]) -> Table:
     rows = [name for name in measures if "loss" in name and not isinstance(measures[name], dict)]
     return Table(
         {"loss": rows, "value": [measures[name] for name in rows]},
-        "one row a loss: variant and split",
+        "one row per loss: variant and split",
         {"value": "nats"},
     )
 
@@ -37,8 +37,8 @@ def excluded_losses(measures: Mapping[str, Any], keys: Sequence[int]) -> Any:
         y_title="loss (nats)",
         y_log=True,
         caption=(
-            "A key frequency is needed when the loss rises without it; the keys suffice when it "
-            "stays low with nothing but them."
+            "The loss of the logits without the waves of one key frequency or of all, and of the "
+            "waves of all keys alone."
         ),
     )
 
@@ -58,24 +58,31 @@ def over_steps(table: Table) -> Any:
         y_log=True,
         markers=True,
         caption=(
-            "The restricted loss falls before the test loss when the circuit forms; the excluded "
-            "loss rises when it carries the training set."
+            "The restricted loss is that of the key frequencies' waves alone, the excluded loss "
+            "that of the logits without them."
         ),
     )
 
 
-def finding(metrics: Mapping[str, Any], keys: Sequence[int], nulls: Mapping[str, Null]) -> str:
+def sentences(
+    metrics: Mapping[str, Any], keys: Sequence[int], key_by_rule: Sequence[int]
+) -> tuple[str, str]:
+    """What is said where the frequencies looked at are key and shown to be, and where not."""
     if not keys:
-        return (
+        nothing = (
             "The logits have no key frequency: there is nothing to restrict the loss of "
             f"{metrics['loss.all']:.2g} nats to."
         )
-    words = ", ".join(map(str, keys))
+        return nothing, nothing
+    words, ruled = (", ".join(map(str, some)) for some in (keys, key_by_rule))
+    losses = (
+        f"the loss of the logits is {metrics['loss.all']:.2g} nats, of these waves alone "
+        f"{metrics['restricted_loss.all']:.2g}, of the logits without them "
+        f"{metrics['excluded_loss.all']:.2g}"
+    )
+    share = f"{metrics['trigonometric_share']:.1%} of the logits' variance"
     return (
-        f"With the waves of frequencies {words} alone the loss is "
-        f"{metrics['restricted_loss.all']:.2g} nats, without them "
-        f"{metrics['excluded_loss.all']:.2g} "
-        f"(of the model: {metrics['loss.all']:.2g}); they explain "
-        f"{metrics['trigonometric_share']:.1%} of the logits' variance "
-        f"({nulls['trigonometric_share'].p_text} against as many other frequencies)."
+        f"The waves of frequencies {words} explain {share}; {losses}.",
+        f"The waves of frequencies {words} explain {share}; of all frequencies key by the "
+        f"rule of the probe fourier: {ruled or 'none'}; {losses}.",
     )

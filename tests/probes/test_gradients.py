@@ -125,6 +125,33 @@ def test_a_series_gives_a_curve_a_weight() -> None:
     assert "series" in result.figures
 
 
+@pytest.mark.parametrize("permutations", [2, 19])
+def test_few_shuffles_abstain(permutations: int) -> None:
+    """Two shuffles give no p below 1/3; nineteen reach the level, and the bound is printed."""
+    solved = planted.modular_addition(13, (2, 5)).subject
+    result = Gradients(permutations=permutations).run(solved)
+    (finding,) = result.findings
+    null = result.null["gradients.below_shuffled"]
+    assert null.p_value == pytest.approx(1 / (1 + permutations))
+    assert result.status == ("abstains" if permutations == 2 else "found")
+    times = 10 ** result.metrics["gradients.below_shuffled"]
+    said = "no p below 0.33" if permutations == 2 else f"{times:.3g} times smaller"
+    assert said in finding.sentence and finding.alpha == 0.05
+    assert finding.n == len(solved.split["train"])  # type: ignore[index]
+
+
+def test_right_answers_with_a_large_gradient_are_not_found() -> None:
+    """Right answers by small logits: the loss of a guess, and examples that agree where to go."""
+    subject = planted.modular_addition(13, (2, 5)).subject
+    with torch.no_grad():
+        subject.model.W_U.mul_(1e-3)
+    result = Gradients().run(subject.with_limits())
+    below = result.metrics["gradients.below_shuffled"]
+    assert below < 0 and result.null["gradients.below_shuffled"].p_value == 1
+    assert result.findings[0].accuracy == 1 and result.status == "not found"
+    assert f"{10**-below:.3g} times the norm with shuffled answers" in result.finding
+
+
 def test_a_solved_task_is_told_from_an_untrained_model() -> None:
     probe = Gradients()
     solved = planted.modular_addition(13, (2, 5)).subject

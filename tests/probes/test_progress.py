@@ -85,6 +85,45 @@ def test_a_lookup_table_has_nothing_to_restrict_to() -> None:
     result = probe.run("progress", planted.lookup_table(TASKS["modular-arithmetic"](p=11)).subject)
     assert result.metrics["key_frequencies"] == [] and result.metrics["trigonometric_share"] == 0
     assert result.null["trigonometric_share"].p_value == 1 and "no key frequency" in result.finding
+    assert result.status == "not found"
+
+
+def test_a_frequency_that_is_not_key_is_not_found_where_it_is_asked_for() -> None:
+    """A table's peak holds every frequency, so that its waves beat classes in random order."""
+    task = TASKS["modular-arithmetic"](p=11)
+    for subject, ruled in [
+        (planted.lookup_table(task).subject, "none"),
+        (planted.modular_addition(11, (2, 5), noise=0.02).subject, "2, 5"),
+    ]:
+        result = probe.run("progress", subject, keys=(2, 3))
+        assert result.status == "not found" and f"fourier: {ruled};" in result.finding
+
+
+def test_the_sentence_is_decided_by_classes_in_random_order() -> None:
+    """The null's largest cosines are those of permuted classes, by brute force."""
+    p = 11
+    subject = planted.modular_addition(p, (2, 5), noise=0.02).subject
+    result = probe.run("progress", subject)
+    null, (finding,) = result.null["largest_cosine"], result.findings
+    assert finding.tested == ("largest_cosine",) and finding.n == p * p
+    assert result.status == "found" and null.p_text == "p ≤ 0.002"
+    assert finding.effect == pytest.approx(
+        result.metrics["excluded_loss.all"] - result.metrics["loss.all"]
+    )
+    logits = subject.logits().double().numpy()
+    logits = logits - logits.mean(1, keepdims=True)
+    logits = logits - logits.mean(0)
+    angles = 2 * np.pi / p * (subject.targets[:, :1].numpy() - np.arange(p))
+    waves = np.stack([np.cos(k * angles) for k in range(1, 6)])  # (frequency, example, class)
+    norms = np.linalg.norm(waves, axis=(1, 2)) * np.linalg.norm(logits)
+
+    def largest(values: np.ndarray) -> float:
+        return float(((waves * values).sum((1, 2)) / norms).max())
+
+    assert null.observed == pytest.approx(largest(logits), rel=1e-4)
+    generator = np.random.default_rng(0)
+    drawn = [largest(logits[:, generator.permutation(p)]) for _ in range(400)]
+    assert null.mean == pytest.approx(np.mean(drawn), abs=4 * null.std / 400**0.5 * 2**0.5)
 
 
 def test_a_frequency_beyond_half_the_modulus_is_refused() -> None:
