@@ -180,6 +180,28 @@ def test_soft_heads_are_named() -> None:
     assert f"Induction heads: L{layer}H{head}" in result.finding
 
 
+def test_three_soft_heads_are_named_beside_a_uniform_one() -> None:
+    """All heads of the layer but the last give a third of the planted head's attention."""
+    plant = planted.induction_head(n=40, length=16, n_heads=4, seed=3, rotation_seed=1)
+    subject = Subject(plant.subject.model, plant.subject.task, n_examples=64)
+    layer, head = plant.truth["heads"]["induction"]
+
+    def soften(pattern: torch.Tensor, hook: object) -> torch.Tensor:
+        uniform = torch.ones_like(pattern).tril()
+        uniform = uniform / uniform.sum(-1, keepdim=True)
+        share = torch.tensor([0.34, 0.34, 0.34, 0.0]).view(4, 1, 1)
+        return share * pattern[:, head : head + 1] + (1 - share) * uniform
+
+    subject.model.add_hook(f"blocks.{layer}.attn.hook_pattern", soften, is_permanent=True)
+    result = probe.run("attention", subject)
+    subject.model.reset_hooks(including_permanent=True)
+    soft = [f"L{layer}H{one}" for one in range(3)]
+    assert result.metrics["induction.heads"] == soft
+    assert all(0.3 < result.metrics["induction.score"][name] < 0.45 for name in soft)
+    assert result.metrics["same_token.heads"] == []
+    assert result.null["induction.largest"].p_value == 0.001
+
+
 def test_three_tokens_have_too_few_orders() -> None:
     """Six orders of two and three keys cannot decide at .002: no word is said about heads."""
     task = TASKS["modular-arithmetic"](p=11)

@@ -4,7 +4,8 @@
 The configuration names the modulus (p) and the function (fn_name); models are causal, read
 ``x y =`` and answer over all p + 1 tokens. Pairs are trained on by Python's shuffle of the grid. A
 file of a full run holds its snapshots too (state_dicts, epochs). Models of attention alone
-(induction heads, skip trigrams) have their layers in ``attn_blocks``.
+(induction heads, skip trigrams) have their layers in ``attn_blocks``; the data configuration of
+the induction models names the repeats, not how they are drawn and placed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mechint.checkpoints.reader import (
     training_metadata,
 )
 from mechint.checkpoints.splits import SplitRule
+from mechint.config import ModelConfig
 
 OPERATIONS = {
     "add": "add",
@@ -42,6 +44,22 @@ CONFIGS = ("config", "model_config")
 ASSUMED = {
     "act_fn": Assumption("relu", "the file names no activation function; that code's default"),
     "attention_dir": Assumption("causal", "the file does not say; that code masks later positions"),
+}
+REPEATS = {
+    "n": "vocab_size",
+    "length": "subseq_len",
+    "copies": "num_repeats",
+    "context": "seq_len",
+}
+"""Field of repeated-tokens → entry of the data configuration."""
+
+ASSUMED_REPEATS = {
+    "distinct": Assumption(False, "the file does not say whether a token may recur in a piece"),
+    "placement": Assumption(
+        "random places without overlap among random tokens",
+        "the file gives the sizes of the repeats, not how they are placed; hold the model's loss "
+        "against the one recorded",
+    ),
 }
 
 
@@ -65,10 +83,14 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     step, metrics = training_metadata({} if bare else content)
     seed = checked_seed(given.get("seed"))
     parameters, split = _task(given, seed, config.n_ctx)
+    task = "modular-arithmetic" if parameters else None
+    if not task and (parameters := _repeats(content.get("data_config"), config)):
+        task = "repeated-tokens"
+        assumed |= ASSUMED_REPEATS
     return ParsedCheckpoint(
         config=config,
         weights=weights,
-        task="modular-arithmetic" if parameters else None,
+        task=task,
         parameters=parameters,
         step=step,
         metrics=metrics,
@@ -98,6 +120,21 @@ def _task(
         return parameters, None
     split = None if seed is None else SplitRule("python-shuffle", seed, fraction)
     return parameters | {"train_fraction": fraction}, split
+
+
+def _repeats(data: Any, config: ModelConfig) -> dict[str, Any]:
+    """Parameters of repeated-tokens, nothing where the data configuration does not name repeats
+    that the model reads.
+    """
+    if not isinstance(data, Mapping):
+        return {}
+    sizes = {field: data.get(name) for field, name in REPEATS.items()}
+    if not all(type(size) is int and size >= 2 for size in sizes.values()):
+        return {}
+    fits = sizes["n"] == config.d_vocab and sizes["context"] <= config.n_ctx
+    if not fits or sizes["copies"] * sizes["length"] > sizes["context"]:
+        return {}
+    return sizes | {"distinct": False, "held_out": False}
 
 
 def _shown(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
