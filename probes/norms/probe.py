@@ -15,14 +15,14 @@ example.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from mechint.checkpoints import load
 from mechint.config import setting
-from mechint.probe import Need, Probe, unmet_need
-from mechint.results import Null, ProbeResult
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes.norms.comparison import compare_samples
 from probes.norms.drawing import comparison_table, histograms, layers_table
@@ -38,8 +38,8 @@ class Norms(Probe):
     another model?
 
     Alone, the ratios of the last layer are held against those of the same architecture with initial
-    weights; with `other`, against the same examples dealt to the two models at random. Detection: p
-    ≤ 0.005 of the larger of the two.
+    weights; with `other`, against the same examples dealt to the two models at random. Each
+    sublayer of the last layer has its sentence, found at p ≤ 0.005.
     """
 
     name: ClassVar[str] = "norms"
@@ -66,8 +66,9 @@ class Norms(Probe):
             return "none of its sublayers has hooks of both its input and its output"
         return None
 
-    def detects(self, result: ProbeResult) -> bool:
-        return min(null.p_value for null in result.null.values()) <= 0.005
+    @property
+    def significance(self) -> float:
+        return 0.005
 
     @classmethod
     def calibration(cls) -> Calibration:
@@ -105,33 +106,29 @@ class Norms(Probe):
         few = subject.with_data(subject.data[: self.null_examples])
         observed = mean_ratios(ratios(few))
         untrained = untrained_ratios(few, self.null_models, seed)
-        null, metrics = {}, {f"norms.{name}": value for name, value in means.items()}
+        report = Report(self, subject)
+        report.update({f"norms.{name}": value for name, value in means.items()})
         for name in last:
             samples = untrained[name]
             centre, spread = samples.mean(), samples.std(ddof=1) + 1e-12
             metric = f"norms.{name}.deviation"
-            metrics[metric] = abs(observed[name] - centre) / spread
-            null[metric] = Null.sampled(
+            report.metric(
                 metric,
-                metrics[metric],
-                np.abs(samples - centre) / spread,
-                "the same architecture with initial weights, in standard deviations",
+                abs(observed[name] - centre) / spread,
+                null=np.abs(samples - centre) / spread,
+                how="the same architecture with initial weights, in standard deviations",
             )
-        parts = ", ".join(
-            f"{name} {means[name]:.3g} (untrained {untrained[name].mean():.3g})" for name in last
-        )
-        strongest = min(null.values(), key=lambda one: one.p_value)
-        finding = (
-            f"output over input norm in the last layer: {parts}; {strongest.p_text} against "
-            "untrained weights"
-        )
-        return self.result(
-            metrics=metrics,
-            finding=finding,
-            null=null,
-            tables={"layers": layers_table(means, found)},
-            figures=histograms({"": found}, last),
-        )
+            words = f"{name}: output over input norm {means[name]:.3g}, untrained {centre:.3g}"
+            report.finding(
+                f"{words}.",
+                otherwise=f"{words}, within what initial weights give.",
+                null=metric,
+                n=len(few.data),
+                at_chance=True,
+            )
+        report.table("layers", layers_table(means, found))
+        report.figures |= histograms({"": found}, last)
+        return report.result()
 
     def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
         """`subject` beside `other`, each on its own data; differences are subject minus other."""
@@ -141,32 +138,29 @@ class Norms(Probe):
             for name in a
             if name in b
         }
-        metrics: dict[str, Any] = {
-            f"norms.{name}.{key}": value
-            for name, row in statistics.items()
-            for key, value in row.items()
-            if key != "null"
-        }
-        null, last = {}, last_layer(a)
+        report = Report(self, subject)
+        for name, row in statistics.items():
+            report.update({f"norms.{name}.{key}": row[key] for key in row if key != "null"})
+        last = last_layer(a)
         for name in last:
-            metric = f"norms.{name}.size"
-            metrics[metric] = abs(statistics[name]["cohens_d"])
-            null[metric] = Null.sampled(
+            row, metric = statistics[name], f"norms.{name}.size"
+            report.metric(
                 metric,
-                metrics[metric],
-                statistics[name]["null"],
-                "the examples dealt to the two models at random: |Cohen's d|",
+                abs(row["cohens_d"]),
+                null=row["null"],
+                how="the examples dealt to the two models at random: |Cohen's d|",
             )
-        parts = "; ".join(
-            f"{name}: d = {statistics[name]['cohens_d']:+.2f} "
-            f"[{statistics[name]['d_low']:+.2f}, {statistics[name]['d_high']:+.2f}], "
-            f"KS {statistics[name]['ks']:.3f}, {null[f'norms.{name}.size'].p_text}"
-            for name in last
-        )
-        return self.result(
-            metrics=metrics,
-            finding=f"norm ratios of the last layer, subject minus other: {parts}",
-            null=null,
-            tables={"comparison": comparison_table(statistics)},
-            figures=histograms({"subject ": a, "other ": b}, last),
-        )
+            words = (
+                f"{name}: norm ratio, subject minus other, d = {row['cohens_d']:+.2f} "
+                f"[{row['d_low']:+.2f}, {row['d_high']:+.2f}], KS {row['ks']:.3f}"
+            )
+            report.finding(
+                f"{words}.",
+                otherwise=f"{words}; no difference is shown.",
+                null=metric,
+                n=min(len(subject.data), len(other.data)),
+                at_chance=True,
+            )
+        report.table("comparison", comparison_table(statistics))
+        report.figures |= histograms({"subject ": a, "other ": b}, last)
+        return report.result()

@@ -89,18 +89,7 @@ def result_of(name: str, model: str) -> ProbeResult | None:
         return None
 
 
-UNGATED = {"norms": "its sentence is not gated yet"}
-"""Probe → why it has no gated finding."""
-
-GATED = [
-    pytest.param(name, marks=pytest.mark.xfail(reason=UNGATED[name], strict=True))
-    if name in UNGATED
-    else name
-    for name in PROBES.names()
-]
-
-
-@pytest.mark.parametrize("name", GATED)
+@pytest.mark.parametrize("name", PROBES.names())
 def test_a_probe_says_nothing_past_the_gate(name: str) -> None:
     """Its text is its gated sentences, each tested or an abstention; on its own plants, with enough
     samples to decide, the gate lets a tested sentence through.
