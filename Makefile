@@ -10,7 +10,7 @@ WORKERS ?= 2
 PEER := .venv-peer
 AUDIT := .venv-audit
 
-.PHONY: docs demo test slow lint audit bench peer studies clean
+.PHONY: docs demo test slow lint types audit bench peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,9 @@ slow: $(STAMP)  ## the tests that take minutes
 lint: $(STAMP)  ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) types
+
+types: $(STAMP)  ## pyright, strict on the contracts; needs node
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)

@@ -169,6 +169,8 @@ def _bar(
 
 
 def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     z = np.array(
         [[np.nan if value is None else value for value in row] for row in trace["z"]],
         dtype=np.float64,
@@ -191,7 +193,9 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
             set_ticks(range(0, len(values), step), [str(v) for v in values[::step]])
     for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
         if not values:
-            side.get_major_locator().set_params(integer=True)
+            locator = side.get_major_locator()
+            assert isinstance(locator, MaxNLocator)
+            locator.set_params(integer=True)
     if trace.get("showscale", "coloraxis" not in trace):
         axes.figure.colorbar(shown, ax=axes, fraction=0.045, pad=0.02)
 

@@ -68,7 +68,7 @@ def logits_under_each(
 ) -> Float[Tensor, "intervention example d_vocab_out"]:
     """Logits at the answers under each intervention alone, on stacked copies of the inputs."""
     n = len(tokens)
-    hooks = []
+    hooks: list[tuple[str, Any]] = []
     for index, one in enumerate(interventions):
 
         def edit(activation: Tensor, hook: Any, index: int = index, one: Any = one) -> Tensor:
@@ -81,4 +81,4 @@ def logits_under_each(
     with torch.no_grad():
         logits = model.run_with_hooks(tokens.repeat(len(interventions), 1), fwd_hooks=hooks)
     positions = answer_positions.repeat(len(interventions))
-    return select_positions(logits, positions).unflatten(0, (len(interventions), -1))
+    return torch.unflatten(select_positions(logits, positions), 0, (len(interventions), -1))

@@ -49,7 +49,7 @@ def induction_head(
     """
     if n_heads < 1:
         raise ParameterError(f"planted: n_heads={n_heads}: expected at least 1")
-    task = TASKS["repeated-tokens"](n=n, length=length, held_out=False)
+    task = TASKS["repeated-tokens"].from_dict({"n": n, "length": length, "held_out": False})
     slots = Slots(token=n, position=task.n_ctx, previous=n, answer=n)
     d_head = max(n, task.n_ctx)
     config = ModelConfig(

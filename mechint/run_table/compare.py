@@ -122,7 +122,7 @@ def compare(first: Subject, second: Subject, *, samples: int = 99, seed: int = 0
         accuracy=(float(right[0].mean()), float(right[1].mean())),
         **_paired(*right),
         layers=(list(hooks[0]), list(hooks[1])),
-        cka=similarity_matrix(*layers),
+        cka=similarity_matrix(layers[0], layers[1]),
         null=against_shuffled(
             linear_cka, "cka.last_layer", layers[0][-1], layers[1][-1], samples, seed
         ),

@@ -53,6 +53,7 @@ def rotated(
     chosen = total.topk(min(STRONGEST, len(ablated))).indices.tolist()
     strongest = [ablated[index] for index in chosen]
     generator, width = torch.Generator().manual_seed(seed), subject.model_description.d_model
+    assert width is not None
     (part, recorded, interventions), *_ = ablations(subject, data, strongest, mode, seed)
     _, targets = asked(subject, part)
     plain = answer_scores(subject.task, recorded.logits, targets)[..., 1].nanmean()
@@ -84,6 +85,7 @@ def random_neurons(
 ) -> Null:
     """The loss increase when as many random neurons of the layer are ablated together."""
     generator, width = rng("neurons", seed), subject.model_description.d_mlp
+    assert width is not None
     sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
     groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
     base, ablated = scores(subject, sample(data, examples, seed), groups, mode, seed)

@@ -53,7 +53,11 @@ def patching_figures(
             f"{components[i].layer}" + "".join(f".{head}" for head in components[i].units)
             for i in members
         ]
-        names, positions = list(dict.fromkeys(rows)), sorted({components[i].pos for i in members})
+        names = list(dict.fromkeys(rows))
+        positions = sorted(
+            {components[i].pos for i in members},
+            key=lambda pos: pos if isinstance(pos, int) else -1,  # every position has no index
+        )
         z = np.full((len(names), len(positions)), np.nan)
         for row, i in zip(rows, members, strict=True):
             z[names.index(row), positions.index(components[i].pos)] = recovered[i]

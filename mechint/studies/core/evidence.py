@@ -120,7 +120,9 @@ def more_often(
     from scipy import stats
 
     table = [[hits, n - hits] for hits, n in (first, second)]
-    p_value = float(stats.fisher_exact(table, alternative="greater")[1])
+    # scipy has no types, and its result is a tuple class made at run time
+    tested = stats.fisher_exact(table, alternative="greater")
+    p_value = float(tested[1])  # pyright: ignore[reportArgumentType]
     shares = [hits / n for hits, n in (first, second)]
     difference = shares[0] - shares[1]
     upper = difference + math.hypot(_wilson(*first)[1] - shares[0], shares[1] - _wilson(*second)[0])

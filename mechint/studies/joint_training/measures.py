@@ -82,7 +82,8 @@ class Measures(Transitions):
         if not learned:
             return None
         n = learned[0].spec.task.to_dict()["n"]
-        return PROBES["embedding"](components=n - 1).average([run.subject() for run in learned])
+        probe = PROBES["embedding"].from_dict({"components": n - 1})
+        return probe.average([run.subject() for run in learned])
 
     def _residues(self, arm: str, width: int) -> list[dict[int, float]]:
         return [residue_accuracies(run) for run in self.triplets(arm, width)]
@@ -177,10 +178,12 @@ def ratio_difference(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
     from scipy import stats
 
     n, m = len(a), len(b)
+    # scipy has no types, and its result is a tuple class made at run time
+    distance = stats.ks_2samp(a, b).statistic  # pyright: ignore[reportAttributeAccessIssue]
     pooled = ((n - 1) * a.var(ddof=1) + (m - 1) * b.var(ddof=1)) / (n + m - 2)
     return {
         "d": float((a.mean() - b.mean()) / math.sqrt(pooled)),
-        "ks": float(stats.ks_2samp(a, b).statistic),
+        "ks": float(distance),
         "wasserstein": float(stats.wasserstein_distance(a, b)),
     }
 

@@ -87,7 +87,7 @@ def triplet_arms(
     early stop and the other initial weights at the widest.
     """
     middle, widest = widths[-2], widths[-1]
-    per_operation = {"per_operation": 300 if task.get("n", 10) == 10 else 10}
+    per_operation: dict[str, Any] = {"per_operation": 300 if task.get("n", 10) == 10 else 10}
     for width in reversed(widths):
         yield from triplets("MAX+MED+ADD", SUMS, width, seeds, train, stage=stage, **task)
         yield from triplets("ADD", ("ADD",), width, seeds, train, stage=stage, **task)

@@ -129,7 +129,7 @@ def neuron_power(subject: Subject) -> Float[np.ndarray, " frequency"]:
     spectrum = np.abs(np.fft.fft2(images, axes=(0, 1))) ** 2  # (k, j, neuron)
     power = spectrum.sum(-1)
     half = np.arange(1, (p - 1) // 2 + 1)
-    return sum(power[k].sum(-1) + power[:, k].sum(0) for k in (half, p - half))
+    return np.sum([power[k].sum(-1) + power[:, k].sum(0) for k in (half, p - half)], axis=0)
 
 
 def active_over_time(power: Float[np.ndarray, "frequency checkpoint"]) -> list[int]:
