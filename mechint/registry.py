@@ -114,9 +114,7 @@ class Registry(Generic[T]):
             raise UnknownNameError.of(self.kind, name, self._targets)
         module, _, attribute = self._targets[name].partition(":")
         try:
-            spec = importlib.util.find_spec(module)
-            assert spec is not None and spec.origin is not None
-            docstring = _docstring(Path(spec.origin), module, attribute)
+            docstring = _docstring(_source(module), module, attribute)
         except Exception as error:  # whatever breaks in a plug-in must not break the list
             warnings.warn(
                 f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}",
@@ -124,6 +122,19 @@ class Registry(Generic[T]):
             )
             return ""
         return summary(docstring)
+
+
+def _source(module: str) -> Path:
+    """The source file of `module`, found without importing the packages that it lies in."""
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"there is no module {top!r}")
+    if not inner:
+        return Path(spec.origin)
+    place = Path(spec.origin).parent.joinpath(*inner)
+    file = place.with_suffix(".py")
+    return file if file.is_file() else place / "__init__.py"
 
 
 def _docstring(file: Path, module: str, attribute: str) -> str | None:
