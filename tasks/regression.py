@@ -61,7 +61,13 @@ class RegressionMixture(RegressionTask):
         "clip": 1.0,
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"task.n": 8, "task.n_tasks": 2, "task.rank": 2, "train.steps": 600},
+        "fast": {
+            "task.n": 8,
+            "task.n_tasks": 2,
+            "task.rank": 2,
+            "model.width": 4,
+            "train.steps": 600,
+        },
         "paper": {"train.steps": 8000},
     }
 

@@ -123,7 +123,7 @@ SHAPES = {  # n_layers, d_model, n_heads, d_mlp, d_vocab, d_vocab_out, attention
     "weight-tied": (4, 8, 2, 32, P + 1, P, "causal"),
     "linear bottleneck": (0, None, None, None, None, None, None),
     "two layers": (0, None, None, None, None, None, None),
-    "pair network": (1, 6, None, None, P + 1, P, None),
+    "pair network": (1, 6, None, 5, P + 1, P, None),
     "native bridge": (2, 8, 2, 16, P + 1, P + 1, "causal"),
     "gpt2": (2, 16, 2, 64, 20, 20, "causal"),
     "llama": (2, 16, 2, 32, 20, 20, "causal"),

@@ -19,7 +19,7 @@ from torch import nn
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
-from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
+from mechint.errors import DataError, ParameterError, UnknownNameError
 from mechint.interventions import RecordedForward, ResidSite, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
@@ -254,7 +254,7 @@ def test_other_models_are_declined(deep: Subject) -> None:
             super().__init__()
             self.blocks, self.hook_dict, self.weight = (), {}, nn.Parameter(torch.zeros(1))
 
-    with pytest.raises(NotApplicableError, match="no residual stream"):
+    with pytest.raises(ParameterError, match="has no hooks by name; wrap it"):
         DAS().run(Subject(Foreign(), deep.task))
 
 

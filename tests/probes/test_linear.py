@@ -108,14 +108,15 @@ def test_it_is_silent_where_nothing_is_ordered_or_computed() -> None:
     assert not Linear().detects(Linear().run(untrained))
 
 
-def test_unknown_variables_and_hooks_are_named() -> None:
+def test_unknown_variables_and_hooks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = planted.modular_addition(5, (1,)).subject
     with pytest.raises(UnknownNameError, match="did you mean 'answer'"):
         Linear(variable="anser").run(subject)
     with pytest.raises(UnknownNameError, match=r"unknown hook 'blocks\.0\.mlp\.hook_pst'"):
         Linear(hook="blocks.0.mlp.hook_pst").run(subject)
+    monkeypatch.setattr(type(subject.task), "variables", {})
     with pytest.raises(NotApplicableError, match="no causal variables"):
-        Linear().run(planted.induction_head(5, 3).subject)
+        Linear().run(subject)
 
 
 def test_the_penalty_is_the_best_on_the_validation_part() -> None:
