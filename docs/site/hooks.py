@@ -13,6 +13,8 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
 import pages  # noqa: E402  (beside this file)
 
+FETCHED = r'<script src="https://[^"]*iframe-worker[^"]*"></script>'
+
 
 def on_config(config: Any) -> Any:
     """Put the made pages into the navigation; leave out what this checkout does not hold."""
@@ -43,4 +45,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Drop the one script that the theme would fetch from elsewhere."""
-    return re.sub(r'<script src="https://[^"]*iframe-worker[^"]*"></script>', "", output)
+    return re.sub(FETCHED, "", output)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """The same for the page of a wrong address."""
+    return re.sub(FETCHED, "", output_content)

@@ -164,7 +164,7 @@ class Neurons(Probe):
         """
         written = output_weights(report.subject, group)
         columns = {"phase x": values.mean(1), "phase y": values.mean(0)}
-        if written is not None:
+        if written is not None and len(written) == values.shape[-1]:  # not through two layers
             columns["phase out"] = written.T  # (class, neuron)
         found = {name: np.zeros(values.shape[-1]) for name in columns}
         for frequency in sorted({*(which + 1).tolist()}):

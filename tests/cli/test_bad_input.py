@@ -35,7 +35,7 @@ class Hostile:
         (["reproduce", "emergance"], "unknown study 'emergance'; did you mean 'emergence'?"),
         (
             ["reproduce", "emergence", "--size", "big"],
-            "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'overnight', 'full'.",
+            "Invalid value for '--size': 'big' is not one of 'smoke', 'laptop', 'overnight', ",
         ),
         (["calibrate", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
         (
