@@ -164,14 +164,14 @@ class Neurons(Probe):
         """
         written = output_weights(report.subject, group)
         columns = {"phase x": values.mean(1), "phase y": values.mean(0)}
-        if written is not None and len(written) == values.shape[-1]:  # not through two layers
+        if written is not None and len(written) == values.shape[-1]:  # one layer away
             columns["phase out"] = written.T  # (class, neuron)
         found = {name: np.zeros(values.shape[-1]) for name in columns}
         for frequency in sorted({*(which + 1).tolist()}):
             some = np.flatnonzero(which + 1 == frequency)
             for name, of in columns.items():
                 found[name][some] = measures.phases(group, of[:, some], frequency)
-        if written is not None:
+        if "phase out" in found:
             inputs = found["phase x"] + found["phase y"]
             report.metric(
                 "phase_alignment",
