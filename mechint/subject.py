@@ -7,6 +7,8 @@
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
 `at_step` give new ones. Activations are computed in chunks of `chunk` examples and cached up to
 `memory` bytes; no hook is left behind. Cost: one forward per chunk and request that is not cached.
+Long because every view of one unchanging object, its answers, activations, logits and the subjects
+made from it, is a method of one class.
 """
 
 from __future__ import annotations

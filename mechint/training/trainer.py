@@ -5,7 +5,7 @@ leaves the ensemble; the others go on. What a model computes does not depend on 
 the order in which sums are taken: the same ensemble gives the same bits, another one differs by
 rounding (`docs/reliability.md` has the measured size). Which runs form an ensemble follows from the
 plan alone (`mechint.training.plan`). Cost of a step: one compact forward and backward, and one pass
-over the flat parameters.
+over the flat parameters. Long because a step is read here from top to bottom.
 """
 
 from __future__ import annotations
