@@ -128,8 +128,9 @@ def _repeats(data: Any, config: ModelConfig) -> dict[str, Any]:
     """
     if not isinstance(data, Mapping):
         return {}
-    sizes = {field: data.get(name) for field, name in REPEATS.items()}
-    if not all(type(size) is int and size >= 2 for size in sizes.values()):
+    given = {field: data.get(name) for field, name in REPEATS.items()}
+    sizes = {field: size for field, size in given.items() if type(size) is int and size >= 2}
+    if len(sizes) < len(given):
         return {}
     fits = sizes["n"] == config.d_vocab and sizes["context"] <= config.n_ctx
     if not fits or sizes["copies"] * sizes["length"] > sizes["context"]:
