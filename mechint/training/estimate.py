@@ -10,13 +10,12 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
-from mechint.task import FiniteTask
+from mechint.task import FiniteTask, memory
 from mechint.training.run import Run, Spec
 
 SAMPLE = 256
@@ -118,15 +117,7 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    import os
-
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return memory.free_memory()
 
 
 def check_fits(spec: Spec, limit: int) -> None:
