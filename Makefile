@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP)  ## train addition mod 113 until it generalises, analyse it, write report.html
+demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
 
 test: $(STAMP)  ## ruff, then the whole test suite

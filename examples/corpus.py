@@ -33,7 +33,7 @@ print("one text:", task.text(task.sample(1, seed=0).tokens[0]))
 # %% Train both, as one ensemble
 learned, shuffled = train_many([spec(one, MODEL, TRAIN) for one in (task, control)])
 
-# %% The language, in nats a word: both go below the best constant guess, towards what the best
+# %% The language, in nats a word: both go below the best constant guess, toward what the best
 # predictor reaches
 print(f"loss {learned.final['test.loss']:.2f}, control {shuffled.final['test.loss']:.2f}, ", end="")
 print(

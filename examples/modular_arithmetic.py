@@ -1,8 +1,8 @@
-"""Addition modulo p: a small transformer generalises to pairs it never saw, unless the answers are
+"""Addition modulo p: a small transformer generalizes to pairs it never saw, unless the answers are
 shuffled.
 
 Of all p² pairs a share is trained on and the rest is the test. With true answers the test accuracy
-reaches 1; with the same answers dealt out to other pairs there is nothing to generalise, and it
+reaches 1; with the same answers dealt out to other pairs there is nothing to generalize, and it
 stays at 1/p.
 """
 
@@ -14,7 +14,7 @@ from mechint.training import spec, train_many
 
 SIZE = os.environ.get(
     "SIZE", "smoke"
-)  # smoke: seconds; full: the setting of the literature, where generalisation comes late
+)  # smoke: seconds; full: the setting of the literature, where generalization comes late
 PARAMETERS = {"smoke": {"p": 23, "train_fraction": 0.8}, "full": {"p": 113}}[SIZE]
 MODEL = {"smoke": {"d_model": 64, "d_mlp": 128}, "full": {}}[SIZE]
 TRAIN = {"smoke": {"steps": 400, "lr": 1e-2}, "full": {}}[SIZE]

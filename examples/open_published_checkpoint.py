@@ -2,7 +2,7 @@
 
     python examples/open_published_checkpoint.py model.pth modular-arithmetic p=113
 
-The format is recognised from the file: those of progress-measures, rep-theory, pizza, nanoGPT,
+The format is recognized from the file: those of progress-measures, rep-theory, pizza, nanoGPT,
 TransformerLens and others. The task is named where the file does not say it. Without an argument a
 model is written here and saved, so that the script runs anywhere.
 """

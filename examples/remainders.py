@@ -1,7 +1,7 @@
 """Remainders by many primes at once: one network reads a two-digit number in base p and answers x
 mod q for primes q < p.
 
-All primes are learned by heart soon, but the small ones generalise first: at size smoke 2 and 3 are
+All primes are learned by heart soon, but the small ones generalize first: at size smoke 2 and 3 are
 there, 5 is on its way and 7 is not. The shuffled control gives every number the whole row of
 remainders of another one: nothing can be foreseen.
 """

@@ -1,4 +1,4 @@
-"""Link functions as series of normalised Hermite polynomials, whose products have closed-form
+"""Link functions as series of normalized Hermite polynomials, whose products have closed-form
 Gaussian means.
 
 h_j = He_j / sqrt(j!), so E[h_i(z) h_j(z)] = δ_ij for z ~ N(0, 1), and for unit vectors u and v and

@@ -121,19 +121,19 @@ class Sums:
     squares: float
 
     @property
-    def centred(self) -> Array:
+    def centered(self) -> Array:
         """(n, d) sums of v - mean."""
         return self.sums - self.counts[:, None] * self.mean
 
     @property
     def means(self) -> Array:
         """(n, d) mean of v - mean for every answer; zero where an answer does not occur."""
-        return self.centred / np.maximum(self.counts, 1)[:, None]
+        return self.centered / np.maximum(self.counts, 1)[:, None]
 
 
 def answer_sums(subject: Subject, cycle: Cycle, hook: str = LOGITS) -> Sums:
     """Sums by answer of an activation at the read position, or of the logits of the cycle's classes
-    centred over them.
+    centered over them.
     """
     sums: Tensor | None = None
     counts, squares = torch.zeros(cycle.n, dtype=torch.float64, device=subject.device), 0.0
@@ -167,7 +167,7 @@ def logit_spectrum(subject: Subject, cycle: Cycle, rule: KeyFrequencyRule, seed:
     frequencies.
     """
     found = answer_sums(subject, cycle)
-    return cosine_spectrum(found.centred, found.counts, found.squares, rule, seed)
+    return cosine_spectrum(found.centered, found.counts, found.squares, rule, seed)
 
 
 def residual_spectrum(

@@ -221,7 +221,7 @@ class Gradients(Probe):
         table = Table(
             {"step": chosen, **rows},
             "gradient norm of every weight at every checkpoint",
-            {"step": "optimiser steps"},
+            {"step": "optimizer steps"},
         )
         figure = figures.lines(
             chosen,
@@ -261,7 +261,7 @@ def _bars(norms: dict[str, float], largest: str) -> Figure:
         x_title="weight",
         y_title="gradient norm (nats per unit of weight)",
         highlight=[largest],
-        caption="The L2 norm of the loss's gradient; the largest is coloured.",
+        caption="The L2 norm of the loss's gradient; the largest is colored.",
     )
 
 

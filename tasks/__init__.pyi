@@ -79,7 +79,7 @@ def corpus(
     gap: int = ...,
     inject_seed: int = ...,
 ) -> Corpus:
-    """A language-modelling stream into which any token task is injected at a set frequency, or in
+    """A language-modeling stream into which any token task is injected at a set frequency, or in
     bursts."""
 
 def digit_sum(
@@ -211,7 +211,7 @@ def regression_mixture(
     beta: float = ...,
     beta_rarest: float | None = ...,
     gap: int = ...,
-    normalisation: str = ...,
+    normalization: str = ...,
     rotation: int | None = ...,
     labels: str = ...,
 ) -> RegressionMixture:

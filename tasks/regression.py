@@ -35,7 +35,7 @@ class RegressionMixture(RegressionTask):
 
     With ``gap`` G above 1 the rare task is left out of all batches but every G-th, which is
     enlarged by all the G·p·batch_size inputs that are due: its long-run share stays p (to within
-    rounding). An enlarged batch is averaged over its own size, or, with ``normalisation="fixed"``,
+    rounding). An enlarged batch is averaged over its own size, or, with ``normalization="fixed"``,
     over the batch size in the run's configuration (by `weights`).
 
     >>> task = RegressionMixture(n=6, n_tasks=3, rank=2, alpha=1.0, beta=0.5)
@@ -89,10 +89,11 @@ class RegressionMixture(RegressionTask):
         low=1,
         high=1_000_000,
     )
-    normalisation: str = setting(
+    normalization: str = setting(
         "batch",
         "an enlarged batch is averaged over its own size, or over the batch size set",
         choices=("batch", "fixed"),
+        was="normalisation",
     )
     rotation: int | None = setting(
         None, "seed of the rotation of the blocks; coordinate axes when none", low=0, high=MAX_SEED
@@ -287,7 +288,7 @@ class RegressionMixture(RegressionTask):
             if (step + 1) % self.gap == 0:
                 task = np.concatenate([task, np.full(due, self.n_tasks - 1)])
             batch = self._batch(task, generator)
-            if self.normalisation == "fixed":
+            if self.normalization == "fixed":
                 batch = Batch(
                     batch.tokens,
                     batch.targets,

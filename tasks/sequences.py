@@ -1,7 +1,7 @@
 """What tasks on sequences of one length share: a split by hash, labels from tokens, and a control
 with random answers.
 
-A family says how inputs are drawn (`draw`), how they are labelled (`solve`), and the same once more
+A family says how inputs are drawn (`draw`), how they are labeled (`solve`), and the same once more
 for one example by the plainest computation (`plain`).
 """
 

@@ -65,7 +65,7 @@ class SingleIndex(RegressionTask):
     )
     hermite: tuple[float, ...] = setting(
         (0.0, 0.0, 0.0, 1.0),
-        "coefficients of the link on the normalised Hermite polynomials, from degree 0",
+        "coefficients of the link on the normalized Hermite polynomials, from degree 0",
         low=-1e6,
         high=1e6,
     )

@@ -131,7 +131,7 @@ class TwoOperandTask(FiniteTask):
 
     @cached_property
     def answers(self) -> Tensor:
-        """(x, y, output) the answers as labelled, shuffled or not."""
+        """(x, y, output) the answers as labeled, shuffled or not."""
         true = self._answers()
         return true if self.shuffle is None else true.flatten(0, 1)[self.shuffle].view_as(true)
 
@@ -221,7 +221,7 @@ class TwoOperandTask(FiniteTask):
     def controls(self) -> tuple[Control, ...]:
         shuffled = Control(
             "shuffled",
-            "the answers permuted over the pairs: nothing to generalise",
+            "the answers permuted over the pairs: nothing to generalize",
             {"labels": "shuffled"},
         )
         return (*super().controls, shuffled)

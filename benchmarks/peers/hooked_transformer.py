@@ -40,13 +40,13 @@ def stepper(shape: dict[str, Any]) -> tuple[Callable[[], None], int]:
     tokens = torch.randint(shape["d_vocab"], (batch, shape["n_ctx"]), device=device)
     places = slice(-1, None) if read == "last" else slice(None)
     targets = torch.randint(shape["d_vocab_out"], tokens[:, places].shape, device=device).flatten()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1.0, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1.0, betas=(0.9, 0.98))
 
     def step() -> None:
         loss = F.cross_entropy(model(tokens)[:, places].flatten(0, 1), targets)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     for _ in range(WARM_UP):
         step()
@@ -54,12 +54,12 @@ def stepper(shape: dict[str, Any]) -> tuple[Callable[[], None], int]:
 
 
 def seconds(step: Callable[[], None], steps: int) -> float:
-    synchronise = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    synchronise()
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    synchronize()
     start = time.perf_counter()
     for _ in range(steps):
         step()
-    synchronise()
+    synchronize()
     return time.perf_counter() - start
 
 

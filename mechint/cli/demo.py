@@ -25,7 +25,7 @@ import click
     help="The report.",
 )
 def demo(out: Path, report: Path) -> None:
-    """The two-minute tour: train addition mod 113 until it generalises, analyse it, write the
+    """The two-minute tour: train addition mod 113 until it generalizes, analyze it, write the
     report.
     """
     from mechint.cli.progress import progress_bar

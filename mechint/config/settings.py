@@ -30,13 +30,18 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: Iterable[Any] | None = None,
+    was: str | None = None,
 ) -> Any:
-    """A dataclass field with its help text and its range (both ends included) or its choices."""
+    """A dataclass field with its help text and its range (both ends included) or its choices.
+
+    was: the name under which files written before carry the field; `from_dict` still reads it.
+    """
     metadata = {
         "help": help,
         "low": low,
         "high": high,
         "choices": tuple(choices) if choices is not None else None,
+        "was": was,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -155,11 +160,14 @@ class Settings:
         """Make the object from `to_dict`'s output; UnknownNameError for a field that there is
         not.
         """
-        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        for name in values:
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        known = [field.name for field in fields]
+        today = {field.metadata["was"]: field.name for field in fields if field.metadata.get("was")}
+        current = {today.get(name, name): _frozen(value) for name, value in values.items()}
+        for name in current:
             if name not in known:
                 raise UnknownNameError.of(f"{cls.label()} parameter", name, known)
-        return cls(**{name: _frozen(value) for name, value in values.items()})
+        return cls(**current)
 
     @classmethod
     def describe(cls) -> list[dict[str, str]]:

@@ -42,7 +42,7 @@ def lines(
         x_title, y_title: what is measured, with its unit in brackets: "loss (nats)".
         bands: name → (low, high), an area around that curve.
         levels: label → y of a dashed horizontal line (chance, a threshold, a prediction).
-        null: (mean, low, high) of the null, drawn as a grey band.
+        null: (mean, low, high) of the null, drawn as a gray band.
         markers: points on the curves, for few values.
 
     >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",

@@ -2,7 +2,7 @@
 enough to ship.
 
 A figure is the plain dictionary that plotly.js draws, so that making one imports no Plotly, and
-equal numbers give equal bytes. Backgrounds are transparent and text is a grey that reads on white
+equal numbers give equal bytes. Backgrounds are transparent and text is a gray that reads on white
 and on black; a report refines it.
 """
 

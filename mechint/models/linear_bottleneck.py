@@ -103,7 +103,7 @@ def parameter_shapes(config: LinearBottleneckConfig) -> dict[str, tuple[int, ...
     return shapes
 
 
-def initialise(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
+def initialize(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
     """Orthonormal encoder columns (uniform on the Stiefel manifold), Kaiming-uniform decoders of
     linear gain.
     """
@@ -149,7 +149,7 @@ def forward(
 
 def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
     """Squared error of every model, (...,): summed over outputs, mean over the batch; weights
-    multiply, they do not renormalise.
+    multiply, they do not renormalize.
 
     A batch that all models share (expanded along `model`, so of stride zero) enters by its moments
     alone, which is as exact and costs what a few examples cost.
@@ -204,8 +204,8 @@ class _Projector(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         projector, dual = ctx.saved_tensors
-        towards = (gradients[0] + gradients[0].mT) @ dual
-        return towards - projector @ towards
+        toward = (gradients[0] + gradients[0].mT) @ dual
+        return toward - projector @ toward
 
 
 def projector(encoder: Tensor) -> Tensor:

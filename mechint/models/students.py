@@ -92,7 +92,7 @@ class LinearBottleneck(_Student):
 
     def __init__(self, config: LinearBottleneckConfig, seed: int = 0) -> None:
         super().__init__(
-            config, linear_bottleneck.initialise(config, seed), ("hook_encoded", "hook_decoded")
+            config, linear_bottleneck.initialize(config, seed), ("hook_encoded", "hook_decoded")
         )
 
     def forward(self, x: Tensor, task: Tensor | None = None) -> Tensor:
@@ -119,7 +119,7 @@ class TwoLayerStudent(_Student):
     config: TwoLayerConfig
 
     def __init__(self, config: TwoLayerConfig, seed: int = 0) -> None:
-        super().__init__(config, two_layer.initialise(config, seed), ("hook_pre", "hook_post"))
+        super().__init__(config, two_layer.initialize(config, seed), ("hook_pre", "hook_post"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Answers (batch,) to x (batch, d)."""
@@ -131,14 +131,14 @@ class Student:
     """One architecture: its configuration and module, and the functions on plain or stacked
     parameters that training calls.
 
-    initialise(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
+    initialize(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
     population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name
     → (model,), what has been learned so far, for the metrics log.
     """
 
     config: Any
     module: Any
-    initialise: Callable[..., dict[str, Tensor]]
+    initialize: Callable[..., dict[str, Tensor]]
     losses: Callable[..., Tensor]
     population_loss: Callable[..., Tensor]
     measures: Callable[..., dict[str, Tensor]]
@@ -148,7 +148,7 @@ STUDENTS: Mapping[str, Student] = {
     "linear-bottleneck": Student(
         LinearBottleneckConfig,
         LinearBottleneck,
-        linear_bottleneck.initialise,
+        linear_bottleneck.initialize,
         linear_bottleneck.losses,
         linear_bottleneck.population_loss,
         linear_bottleneck.measures,
@@ -156,7 +156,7 @@ STUDENTS: Mapping[str, Student] = {
     "two-layer": Student(
         TwoLayerConfig,
         TwoLayerStudent,
-        two_layer.initialise,
+        two_layer.initialize,
         two_layer.losses,
         two_layer.population_loss,
         two_layer.measures,

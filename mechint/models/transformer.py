@@ -3,7 +3,7 @@ and hooks.
 
 Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict
 goes both ways, and the same hook names in the same order. The mathematics lives in
-`mechint.models.forward`; this module holds the parameters, the hook points and the initialisation.
+`mechint.models.forward`; this module holds the parameters, the hook points and the initialization.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _norm_shapes(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
     )
 
 
-def initialise(config: ModelConfig, seed: int) -> dict[str, Tensor]:
+def initialize(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     """Initial parameters, float32 on the CPU; a function of config and seed alone."""
     generator = torch.Generator().manual_seed(seed)
     return {
@@ -174,7 +174,7 @@ class HookedTransformer(HookedRootModule):
         self.ln_final = _Hooks(
             *(("hook_scale", "hook_normalized") if config.normalization_type else ())
         )
-        for name, value in initialise(config, seed).items():
+        for name, value in initialize(config, seed).items():
             owner, _, kind = name.rpartition(".")
             self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
         self.setup()

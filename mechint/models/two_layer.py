@@ -2,7 +2,7 @@
 2025, "Emergence and scaling laws").
 
 Parameters, plain or stacked with a leading `model` axis (written ``...``): W (..., neuron, d). The
-link σ is a series of normalised Hermite polynomials, so the population loss is a polynomial in
+link σ is a series of normalized Hermite polynomials, so the population loss is a polynomial in
 cosines, exact and cheap.
 
 Widths share one stacked ensemble: with `neurons` above `width` the spare rows are zero, answer
@@ -59,7 +59,7 @@ class TwoLayerConfig(Settings):
     width: int = setting(144, "neurons that are used", low=1)
     hermite: tuple[float, ...] = setting(
         (0.0, 0.0, 0.0, 1.0),
-        "coefficients of the link on the normalised Hermite polynomials, from degree 0",
+        "coefficients of the link on the normalized Hermite polynomials, from degree 0",
     )
     init_norm: float = setting(1e-3, "norm of every neuron at the start", low=1e-12)
     neurons: int | None = setting(
@@ -110,7 +110,7 @@ def parameter_shapes(config: TwoLayerConfig) -> dict[str, tuple[int, ...]]:
     return {"W": (config.neurons or config.width, config.d)}
 
 
-def initialise(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
+def initialize(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
     """Neurons of norm `init_norm` in directions uniform on the sphere."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.zeros(config.neurons or config.width, config.d)
@@ -164,7 +164,7 @@ def forward(p: Parameters, config: TwoLayerConfig, x: Tensor, hook: Hook = no_ho
 
 def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Tensor:
     """Mean squared error of every model over the batch, (...,); weights multiply, they do not
-    renormalise.
+    renormalize.
     """
     error = (forward(p, config, batch.tokens) - batch.targets.squeeze(-1)).square()
     return (error if batch.weights is None else error * batch.weights).mean(-1)

@@ -34,7 +34,7 @@ def lookup_table(
     decoy: float | None = None,
     seed: int = 0,
 ) -> Planted:
-    """Memorise all answers of `task`; accuracy 1.0 when noise is 0.
+    """Memorize all answers of `task`; accuracy 1.0 when noise is 0.
 
     What structure the answers have, the logits have; the embedding and the neurons have none. Give
     it the task with shuffled labels where the logits must have none either.

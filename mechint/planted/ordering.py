@@ -71,7 +71,7 @@ def comparison(
         weights["blocks.0.attn.W_K"][head, slots["position"].start + head, 0] = 1.0
         weights["blocks.0.attn.W_V"][head, slots["plane"], 1] = u
         weights["blocks.0.attn.W_O"][head, 1, slots[slot]] = 1.0
-    # neighbouring values are 2/(n−1) apart: b − a in steps of one, clipped to 0 … 1 by two ReLUs
+    # neighboring values are 2/(n−1) apart: b − a in steps of one, clipped to 0 … 1 by two ReLUs
     step = (n - 1) / 2
     weights["blocks.0.mlp.W_in"][slots["a"]], weights["blocks.0.mlp.W_in"][slots["b"]] = -step, step
     weights["blocks.0.mlp.b_in"][1] = -1.0

@@ -162,7 +162,7 @@ class Task(Settings, abc.ABC):
         raise UnknownNameError.of("control", name, [control.name for control in self.controls])
 
     def batch_of(self, tokens: Tensor) -> Batch:
-        """The examples with these tokens (batch, pos), labelled; one at a time by `brute_force`
+        """The examples with these tokens (batch, pos), labeled; one at a time by `brute_force`
         where a family has nothing faster.
         """
         targets = [self.brute_force(row) for row in tokens.cpu().numpy().tolist()]

@@ -18,7 +18,7 @@ from mechint.task.memory import check_fits
 class GeneratedTask(Task):
     """A task whose inputs are drawn for ever.
 
-    A family defines `generate(n, split, generator)`, vectorised; block i of a stream depends on
+    A family defines `generate(n, split, generator)`, vectorized; block i of a stream depends on
     (split, seed, i) alone, so that any worker can make any block.
     """
 

@@ -9,7 +9,7 @@ from mechint.results import Figure
 
 
 def _titles(spec: Any, inside: bool = False) -> Iterator[str]:
-    """Texts of the titles of axes and colour bars in a figure's dictionary."""
+    """Texts of the titles of axes and color bars in a figure's dictionary."""
     if isinstance(spec, Mapping):
         for key, value in spec.items():
             named = (
@@ -44,7 +44,7 @@ def check_figure(where: str, figure: Figure) -> None:
         names = [_text(value) for key, value in layout.items() if key.startswith(axis)]
         assert any(names), f"{where}: no name on its {axis}"
     units = [name for name in _titles(dict(figure.spec)) if "(" in name or name in UNITLESS]
-    assert units, f"{where}: no axis or colour bar says its unit in brackets"
+    assert units, f"{where}: no axis or color bar says its unit in brackets"
 
 
 def _text(axis: Mapping[str, Any]) -> str:

@@ -69,7 +69,7 @@ def probe_checks(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> 
     yield Check("result survives JSON", held.survives_json)
     yield Check("findings claim no more than was measured", held.findings_are_guarded)
     yield Check("null can reach the level", held.null_reaches_the_level)
-    yield Check("figures say what they show", held.figures_are_labelled)
+    yield Check("figures say what they show", held.figures_are_labeled)
     yield Check("memory is bounded", held.memory_is_bounded)
     yield Check("chunks change nothing", held.chunks_change_nothing)
     yield Check("float64 and no run directory", held.works_on_foreign_models)
@@ -194,7 +194,7 @@ class _Held:
                 f"Raise the default to {samples_needed(finding.alpha)} samples"
             )
 
-    def figures_are_labelled(self) -> None:
+    def figures_are_labeled(self) -> None:
         assert self.first.figures, "no figure"
         for key, figure in self.first.figures.items():
             check_figure(f"figure {key!r}", figure)

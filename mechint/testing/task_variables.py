@@ -92,7 +92,7 @@ def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
         assert bool((pairs.base.tokens != pairs.source.tokens).any(1).all())
         for tokens, targets in zip(pairs.source.tokens, pairs.source.targets, strict=True):
             assert [list(row) for row in task.brute_force(tokens.tolist())] == targets.tolist(), (
-                f"{where}: the {relation} source {task.text(tokens)!r} is labelled wrongly"
+                f"{where}: the {relation} source {task.text(tokens)!r} is labeled wrongly"
             )
         if relation == Relation.MINIMAL:
             assert bool(changed(pairs.labels, pairs.base, answer).all())

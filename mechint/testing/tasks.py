@@ -187,7 +187,7 @@ def check_labels(task: Task, seed: int, n: int) -> None:
         for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
             solved = [list(row) for row in task.brute_force(tokens)]
             assert solved == targets, (
-                f"{task.name}: {task.text(tokens)!r} is labelled {targets}; brute force gives "
+                f"{task.name}: {task.text(tokens)!r} is labeled {targets}; brute force gives "
                 f"{solved}"
             )
 
@@ -201,7 +201,7 @@ def _check_targets(task: Task, targets: Tensor, n: int) -> None:
         values = targets[..., index]
         inside = (values == IGNORE) | ((values >= 0) & (values < output.n_classes))
         assert inside.all(), (
-            f"{task.name}: {output.name} is labelled outside 0 … {output.n_classes - 1}"
+            f"{task.name}: {output.name} is labeled outside 0 … {output.n_classes - 1}"
         )
 
 

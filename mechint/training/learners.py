@@ -58,9 +58,9 @@ class TokenLearner:
         self._static, self._evaluation = None, {}
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
-        from mechint.models.transformer import initialise
+        from mechint.models.transformer import initialize
 
-        return initialise(self.configs[model], seed)
+        return initialize(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Prepared:
         """The stacked batch with its layout, on the device; the same batches again (a full batch)
@@ -225,7 +225,7 @@ class RegressionLearner:
         self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
-        return self.student.initialise(self.configs[model], seed)
+        return self.student.initialize(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Batch | None:
         """The stacked batch; None, when there is none, stands for the whole distribution."""

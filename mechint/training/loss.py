@@ -97,7 +97,7 @@ def counts(
     """Sums over reads, each (model, output) float64: cross-entropy, correct answers, and weight.
 
     Chunks of a data set add up; the arithmetic is float64, since the loss of a model that has
-    generalised is below what float32 resolves.
+    generalized is below what float32 resolves.
     """
     losses, right, mass = [], [], []
     for output, columns in enumerate(groups(sizes)):

@@ -23,7 +23,7 @@ def singular_table(singular: Array) -> Table:
     }
     return Table(
         columns,
-        "one row a singular value of the centred embedding",
+        "one row a singular value of the centered embedding",
         {"variance held": "0–1, cumulative"},
     )
 

@@ -62,8 +62,8 @@ def correlation(x: Array, y: Array) -> float:
 
 def similarity(rows: Array) -> Array:
     """(n, n) Pearson correlations of the rows (n, d) of an embedding."""
-    centred = rows - rows.mean(1, keepdims=True)
-    unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    centered = rows - rows.mean(1, keepdims=True)
+    unit = centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-12)
     return unit @ unit.T
 
 
@@ -87,8 +87,8 @@ def average_similarity(subjects: Iterable[Subject]) -> Array:
 
 
 def components_of(similar: Array) -> Array:
-    """(n, n) principal component scores of a similarity matrix, strongest first: its rows, centred,
-    in their principal axes.
+    """(n, n) principal component scores of a similarity matrix, strongest first: its rows,
+    centered, in their principal axes.
     """
     left, singular, _ = np.linalg.svd(similar - similar.mean(0))
     return left * singular
@@ -136,9 +136,9 @@ def layout(
         )
     waves, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
-    centred = np.where(off, similar - similar[off].mean(), 0.0)
-    variance = max(float((centred**2).sum()), 1e-24)
-    matches, share = _cyclic(centred, waves, variance)
+    centered = np.where(off, similar - similar[off].mean(), 0.0)
+    variance = max(float((centered**2).sum()), 1e-24)
+    matches, share = _cyclic(centered, waves, variance)
     best = int(matches.argmax())
     metrics |= {
         "cyclic.correlation": float(matches[best]),
@@ -146,7 +146,7 @@ def layout(
         "cyclic.order": names[best][1],
         "cyclic.share": share,
     }
-    samples = [_cyclic(centred[np.ix_(order, order)], waves, variance) for order in orders]
+    samples = [_cyclic(centered[np.ix_(order, order)], waves, variance) for order in orders]
     how = "tokens in random order, with the same search"
     nulls["cyclic.correlation"] = Null.sampled(
         "cyclic.correlation",
@@ -188,12 +188,12 @@ def _sinc_profiles(n: int) -> tuple[Array, list[tuple[int, int]]]:
     return profiles / np.maximum(np.linalg.norm(profiles, axis=1, keepdims=True), 1e-12), names
 
 
-def _cyclic(centred: Array, waves: Array, variance: float) -> tuple[Array, float]:
+def _cyclic(centered: Array, waves: Array, variance: float) -> tuple[Array, float]:
     """Correlation of the off-diagonal entries with every pattern, and the share of their variance
     that is circulant.
     """
-    n = len(centred)
-    profile = offset_profile(centred)[1:] / n
+    n = len(centered)
+    profile = offset_profile(centered)[1:] / n
     return waves @ profile * math.sqrt(n / variance), float(n * (profile**2).sum() / variance)
 
 

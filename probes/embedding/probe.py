@@ -30,7 +30,7 @@ class Embedding(Probe):
     Over the rows of W_E of the n value tokens (all tokens, at most `tokens`, where the task names
     none):
 
-    - `svd.rank_50`, `svd.rank_90`: least number of singular values of the centred rows that hold
+    - `svd.rank_50`, `svd.rank_90`: least number of singular values of the centered rows that hold
       50% and 90% of the variance (Irreducible Integer Identifiers, Sec. 5); null: Gaussian rows of
       the same lengths, fewer is surprising, counted in fractions so that ranks do not tie;
     - similarity: Pearson correlation of every two rows, n×n; comparable between models of any

@@ -33,13 +33,13 @@ class Fourier(Probe):
 
     With w = 2πk/n, k = 1 … n//2 (for even n the last is the Nyquist frequency, a cosine only):
 
-    - `embedding.share`: rows of W_E of the value tokens, centred; energy of their DFT at ±k over
+    - `embedding.share`: rows of W_E of the value tokens, centered; energy of their DFT at ±k over
       all energy.
     - `neurons.share`: ``mlp.hook_post`` at the read position over the grid of both operands,
-      centred; energy in {1, cos wx, sin wx} ⊗ {1, cos wy, sin wy} without the constant over all
+      centered; energy in {1, cos wx, sin wx} ⊗ {1, cos wy, sin wy} without the constant over all
       energy (Nanda et al. 2023, Sec. 4.2). `neurons.clusters` counts the neurons of which one
       frequency holds at least `neuron_fraction`.
-    - `logits.cosine`: cosine of the centred logits with cos w(answer − class) over all inputs and
+    - `logits.cosine`: cosine of the centered logits with cos w(answer − class) over all inputs and
       classes; `logits.share` is its square, the share of the logits' variance that the frequency
       explains.
     - `residual.modes`: per layer the number of frequencies whose share of the variance of the mean
@@ -249,5 +249,5 @@ class Fourier(Probe):
                 f"one row a checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
                 "outputs together"
             ),
-            {"step": "optimiser steps"},
+            {"step": "optimizer steps"},
         )

@@ -96,7 +96,7 @@ def add_residual(report: Report, residual: Mapping[str, Mapping[str, Spectrum]])
 
 
 def explained(spectrum: Spectrum) -> float:
-    """Share of the centred logits' variance that the key frequencies' waves explain together, 0–1.
+    """Share of the centered logits' variance that the key frequencies' waves explain together, 0–1.
 
     It is the "trigonometric logit share" of Nanda et al. 2023: the waves are orthogonal, so squared
     cosines add.

@@ -164,7 +164,7 @@ def energies(x: Array) -> Array:
     frequency together.
 
     For even n the last one is the Nyquist frequency, which has a cosine only. Sums to the energy of
-    the centred x.
+    the centered x.
 
     >>> energies(np.array([1.0, -1.0, 1.0, -1.0]))
     array([0., 4.])
@@ -182,7 +182,7 @@ def _signs(n: int) -> Array:
 
 
 def share_spectrum(x: Array, rule: KeyFrequencyRule, seed: int) -> Spectrum:
-    """Share of the energy of the centred x (n, …) per frequency; the null permutes the n elements.
+    """Share of the energy of the centered x (n, …) per frequency; the null permutes the n elements.
 
     A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n -
     1)), and above what permuted elements reach at any frequency. One frequency alone (n < 4) cannot
@@ -214,7 +214,7 @@ def cosine_spectrum(
     """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
 
     Args:
-        sums: (n, n) L summed over the inputs of every answer; L centred over classes for every
+        sums: (n, n) L summed over the inputs of every answer; L centered over classes for every
             input, and over inputs.
         counts: (n,) inputs of every answer; squares: Σ L².
 

@@ -45,7 +45,7 @@ class Interference(Probe):
     batch teaches the task; cos < 0: it unlearns it; near 0: it leaves it alone. Between groups, a
     matrix of cosines; over the checkpoints of a run, a series. Instances of the reference are never
     in the batches of a task without background. Gradients are exact, those of examples and groups
-    vectorised (torch.func). Null: the same batches with labels permuted within each group.
+    vectorized (torch.func). Null: the same batches with labels permuted within each group.
 
     Cost: a forward, and a backward per group, for the reference and every batch; as much per null
     sample. Memory: gradients of parameters × groups (× examples in parts), within `subject.memory`.

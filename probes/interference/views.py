@@ -50,7 +50,7 @@ def interference_figures(
             null=(whole.mean, whole.mean - 2 * whole.std, whole.mean + 2 * whole.std),
             markers=True,
             caption=(
-                "Above zero a batch teaches the task, below it unlearns it. Grey: labels permuted."
+                "Above zero a batch teaches the task, below it unlearns it. Gray: labels permuted."
             ),
         )
     }

@@ -24,10 +24,10 @@ class Grouped:
     """A model's logits and last hidden layer on all pairs of a group's elements.
 
     source: where the table is from, "task" or "model"; products (n, n): the element that answers
-    each pair; answers (n, n): the class that the model answers. sums (n, n): logits centred over
+    each pair; answers (n, n): the class that the model answers. sums (n, n): logits centered over
     classes and inputs, summed by the pair's product; squares: the sum of their squares. hidden:
     "left", "right", "product" → mean activation (n, d_mlp) for each x, y and x·y, less the mean;
-    hidden_squares: the sum of squares of the centred activations, over all pairs.
+    hidden_squares: the sum of squares of the centered activations, over all pairs.
     """
 
     group: FiniteGroup
@@ -116,10 +116,10 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
     for part, found in subject.stream(names, at="answer"):
         logits = found[LOGITS][:, :n]
         answers.append(logits.argmax(-1))
-        centred = logits.double()
-        centred -= centred.mean(1, keepdim=True)
-        sums.logits.index_add_(0, product[part], centred)
-        sums.squares += float(centred.flatten() @ centred.flatten())
+        centered = logits.double()
+        centered -= centered.mean(1, keepdim=True)
+        sums.logits.index_add_(0, product[part], centered)
+        sums.squares += float(centered.flatten() @ centered.flatten())
         if hook in found:
             _add_hidden(sums, found[hook].double(), {name: i[part] for name, i in by.items()}, n)
     return subject.grid(torch.cat(answers)).cpu().numpy(), sums

@@ -39,11 +39,11 @@ class Irreps(Probe):
     - `embedding.share`, `unembedding.share`: share of the energy of the rows of W_E (of the second
       operand too, `embedding.right.share`, where it has an embedding of its own) and of the columns
       of W_out W_U of the last layer, from neurons to logits, in the matrix elements of ρ, not
-      centred, as in the published code: the trivial representation has a share.
+      centered, as in the published code: the trivial representation has a share.
       `unembedding.direct.share` is that of W_U alone;
-    - `hidden.left|right|product.share`: of the centred ``mlp.hook_post`` of the last layer at the
+    - `hidden.left|right|product.share`: of the centered ``mlp.hook_post`` of the last layer at the
       answer's position, the share that is a function of x, of y, or of x·y alone, in ρ;
-    - `logits.cosine`: cosine of the logits, centred over classes and over inputs, with χ(x·y·z⁻¹)
+    - `logits.cosine`: cosine of the logits, centered over classes and over inputs, with χ(x·y·z⁻¹)
       over all x, y, z; for a task on the group's elements that is not its product (x − y, x² + y²)
       the task's answer stands for x·y;
     - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for

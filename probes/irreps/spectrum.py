@@ -108,7 +108,7 @@ class IrrepSpectra:
         return np.maximum(found.threshold, np.sqrt(self.rule.factor) * flat * self.memorized)
 
     def shares(self, x: Float[Array, "n d"], seed: int) -> Spectrum:
-        """Shares of the centred x, relative to a flat spectrum's."""
+        """Shares of the centered x, relative to a flat spectrum's."""
         x = x - x.mean(0)
         flat = self.dimensions / max(self.group.order - 1, 1)
         total = max(float((x**2).sum()), 1e-24)

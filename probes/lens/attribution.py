@@ -56,16 +56,16 @@ class Sums:
         last = found[list(points.values())[-1]].double()
         scale, total = readout.scale(last), torch.zeros_like(targets, dtype=torch.float64)
         for name, component in _components(subject, found):
-            written = _centred(subject, component.double() @ readout.matrix / scale)
+            written = _centered(subject, component.double() @ readout.matrix / scale)
             mine = _at(subject, written, targets)
             total += mine
             self.attribution[name] = self.attribution.get(name, 0.0) + float(mine.sum())
             self.null[name] = self.null.get(name, 0.0) + others.sums(part, written)
-        bias = _at(subject, _centred(subject, readout.bias.expand(len(targets), -1)), targets)
+        bias = _at(subject, _centered(subject, readout.bias.expand(len(targets), -1)), targets)
         self.attribution["final biases"] = self.attribution.get("final biases", 0.0) + float(
             bias.sum()
         )
-        whole = _at(subject, _centred(subject, readout.logits(last)), targets)
+        whole = _at(subject, _centered(subject, readout.logits(last)), targets)
         self.error = max(self.error, float((total + bias - whole).abs().max()))
         toward = _toward(subject, readout, targets) / scale
         for name, value in _positions(subject, found, toward):
@@ -124,7 +124,7 @@ def _positions(
     return parts
 
 
-def _centred(subject: Subject, logits: Tensor) -> Tensor:
+def _centered(subject: Subject, logits: Tensor) -> Tensor:
     """Logits above the mean class of their output."""
     assert subject.task is not None
     return torch.cat(
@@ -149,7 +149,7 @@ def _toward(subject: Subject, readout: Readout, targets: Tensor) -> Tensor:
     """(example, d_model) the direction whose product with the residual stream is Σ over outputs of
     the right logit above the mean.
     """
-    columns = _centred(subject, readout.matrix)
+    columns = _centered(subject, readout.matrix)
     assert subject.task is not None
     starts = [part.start for part in subject.task.output_slices.values()]
     return sum(

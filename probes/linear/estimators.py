@@ -11,7 +11,7 @@ PENALTIES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 
 class Discriminant:
-    """The linear discriminant of fixed inputs x (example, features), for any labelling of them."""
+    """The linear discriminant of fixed inputs x (example, features), for any labeling of them."""
 
     def __init__(self, x: np.ndarray, penalty: float) -> None:
         self.mean = x.mean(0)
@@ -44,9 +44,9 @@ class Ridge:
 
     def __init__(self, x: np.ndarray, penalty: float) -> None:
         self.mean = x.mean(0)
-        centred = x - self.mean
-        gram = centred.T @ centred
-        self.solve = _solve(gram + _penalty(gram, penalty), centred.T)
+        centered = x - self.mean
+        gram = centered.T @ centered
+        self.solve = _solve(gram + _penalty(gram, penalty), centered.T)
 
     def weights(self, labels: np.ndarray) -> np.ndarray:
         """(features,) of the targets `labels`."""

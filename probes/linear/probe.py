@@ -3,7 +3,7 @@
 Class probe: least squares onto one-hot values with the thresholds that suit it, that is the linear
 discriminant: the class with the largest μᵀS⁻¹x − ½μᵀS⁻¹μ, S = covariance within classes + λI;
 scored on held-out inputs. Its control task (Hewitt & Liang 2019) gives every input type, what
-stands at the variable's positions, a random value: what is scored there is memorised, not computed.
+stands at the variable's positions, a random value: what is scored there is memorized, not computed.
 Selectivity = score − control (0 where the control is below 0). Number probe: ridge regression w =
 (XᵀX + λI)⁻¹Xᵀy onto the value as a number, scored by R² on held-out *values*: only a direction
 along which values are ordered carries over to values never seen. Its control task deals every value
@@ -11,7 +11,7 @@ a random other one. λ is `ridge` times the mean variance of the coordinates; wh
 is named it is chosen on a quarter of the inputs that are fitted, for the variable and for its
 control task apart, and the null has the variable's. All in float64, in closed form.
 
-Cost: one forward on `examples` inputs; one d × d factorisation a hook, examples × d × values
+Cost: one forward on `examples` inputs; one d × d factorization a hook, examples × d × values
 multiplications a sample of the null. Memory: `examples` activations of every hook at one position.
 """
 

@@ -117,12 +117,12 @@ def coset_shares(
     (adjusted R²): 0 on average where cosets say nothing, 1 where the column is constant on each.
     """
     n = len(values)
-    centred = values - values.mean(0)
-    total = np.maximum((centred**2).sum(0), 1e-20)
+    centered = values - values.mean(0)
+    total = np.maximum((centered**2).sum(0), 1e-20)
     shares = np.empty((len(cosets), values.shape[1]))
     for row, partition in enumerate(cosets):
         members = partition.members
         counts = members.sum(0)
-        between = ((members.T @ centred) ** 2 / counts[:, None]).sum(0) / total
+        between = ((members.T @ centered) ** 2 / counts[:, None]).sum(0) / total
         shares[row] = 1 - (1 - between) * (n - 1) / max(n - len(counts), 1)
     return shares

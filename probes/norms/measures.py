@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mechint.models.forward import Forward
 from mechint.models.rows import dense
-from mechint.models.transformer import initialise
+from mechint.models.transformer import initialize
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 from mechint.task import Batch, rng
@@ -101,7 +101,7 @@ def _stacked_norms(
 ) -> dict[str, Float[Tensor, "model example pos"]]:
     """Hook → norms of its activations in the models initialized from `seeds`."""
     config, tokens = subject.model.config, subject.data.tokens
-    drawn = [initialise(config, seed) for seed in seeds]
+    drawn = [initialize(config, seed) for seed in seeds]
     stack = {
         name: torch.stack([one[name] for one in drawn]).to(subject.device) for name in drawn[0]
     }

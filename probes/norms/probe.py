@@ -110,15 +110,15 @@ class Norms(Probe):
         report.update({f"norms.{name}": value for name, value in means.items()})
         for name in last:
             samples = untrained[name]
-            centre, spread = samples.mean(), samples.std(ddof=1) + 1e-12
+            center, spread = samples.mean(), samples.std(ddof=1) + 1e-12
             metric = f"norms.{name}.deviation"
             report.metric(
                 metric,
-                abs(observed[name] - centre) / spread,
-                null=np.abs(samples - centre) / spread,
+                abs(observed[name] - center) / spread,
+                null=np.abs(samples - center) / spread,
                 how="the same architecture with initial weights, in standard deviations",
             )
-            words = f"{name}: output over input norm {means[name]:.3g}, untrained {centre:.3g}"
+            words = f"{name}: output over input norm {means[name]:.3g}, untrained {center:.3g}"
             report.finding(
                 f"{words}.",
                 otherwise=f"{words}, within what initial weights give.",

@@ -53,7 +53,7 @@ def over_steps(table: Table) -> Any:
         table.columns["step"],
         {name: np.maximum(table.columns[name], 1e-12) for name in shown},
         title="Progress measures over steps",
-        x_title="step (optimiser steps)",
+        x_title="step (optimizer steps)",
         y_title="loss (nats)",
         y_log=True,
         markers=True,

@@ -44,18 +44,18 @@ def measure_progress(
             found[f"excluded_loss.each.{split}"] = {
                 k: loss((logits - wave)[index], exponents[index]) for k, wave in each.items()
             }
-    centred = logits - logits.mean(1, keepdim=True)
-    centred = centred - centred.mean(0)
+    centered = logits - logits.mean(1, keepdim=True)
+    centered = centered - centered.mean(0)
     angles = (
         2
         * np.pi
         / cycle.n
         * (exponents[:, None] - torch.arange(cycle.n, device=exponents.device)).double()
     )
-    squares = centred.square().sum().clamp_min(1e-24)
+    squares = centered.square().sum().clamp_min(1e-24)
     shares = [
         float(
-            (centred * (wave := torch.cos(k * angles))).sum().square()
+            (centered * (wave := torch.cos(k * angles))).sum().square()
             / (squares * wave.square().sum())
         )
         for k in keys
@@ -86,7 +86,7 @@ def cycle_logits(subject: Subject, cycle: Cycle) -> tuple[Tensor, Tensor, dict[s
 
 
 def projected(logits: Tensor, exponents: Tensor, n: int, keys: Sequence[int]) -> Tensor:
-    """The centred logits projected, over the inputs, on the waves of `keys` in the answer."""
+    """The centered logits projected, over the inputs, on the waves of `keys` in the answer."""
     if not len(keys):
         return torch.zeros_like(logits)
     angles = (

@@ -37,7 +37,7 @@ class Progress(Probe):
     - restricted loss: cross-entropy of μ + P(L − μ): the waves of the key frequencies alone;
     - excluded loss, all keys: of L − P(L − μ): everything but them; excluded loss, one key: the
       same for one frequency. With `keep_bias` false μ is left out of the restricted logits;
-    - trigonometric share: share of the variance of the logits, centred over classes and inputs,
+    - trigonometric share: share of the variance of the logits, centered over classes and inputs,
       along cos w(answer − class);
     - Gini coefficient of the amplitudes of the token embedding's Fourier components, 0 (flat) … 1
       (one component);
@@ -212,5 +212,5 @@ class Progress(Probe):
         return Table(
             columns,
             f"one row per checkpoint; key frequencies {list(keys)} of the last",
-            {"step": "optimiser steps", "loss.train": "nats"},
+            {"step": "optimizer steps", "loss.train": "nats"},
         )

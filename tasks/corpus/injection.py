@@ -129,7 +129,7 @@ class Injection:
         return self._in_words(self.examples(n, split, generator))
 
     def batch_of(self, tokens: Tensor) -> Batch:
-        """Prompts given in words (batch, pos), labelled."""
+        """Prompts given in words (batch, pos), labeled."""
         return self._in_words(self.task.batch_of(self._back[tokens]))
 
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
@@ -189,7 +189,7 @@ class Injection:
         return back
 
     def variable(self, variable: Variable) -> Variable:
-        """The task's causal variable, read from and labelled in words; for `prompts`."""
+        """The task's causal variable, read from and labeled in words; for `prompts`."""
 
         def label(tokens: Tensor, values: Tensor) -> Tensor:
             return self.targets(variable.label(self._back[tokens], values))

@@ -1,4 +1,4 @@
-"""A language-modelling stream with a known task inside it, at a set frequency or in bursts.
+"""A language-modeling stream with a known task inside it, at a set frequency or in bursts.
 
 Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. Backgrounds live in `background`, the
 default synthetic language in `language`, the injected task's words in `injection`.
@@ -36,7 +36,7 @@ TASK_SPLITS = {"task": "test", "task-train": "train"}
 
 @dataclass(frozen=True)
 class Corpus(CorpusSettings):
-    """A language-modelling stream into which any token task is injected at a set frequency, or in
+    """A language-modeling stream into which any token task is injected at a set frequency, or in
     bursts.
 
     A text has n_ctx tokens; each is the target of the position before, so the last position is not

@@ -23,7 +23,7 @@ class Labels:
     chain_of_thought: bool
     loss_on: str
 
-    def labelled(
+    def labeled(
         self, tokens: Int[np.ndarray, "batch n_ctx"], lengths: Int[np.ndarray, " batch"]
     ) -> Batch:
         """Whole texts of `lengths`, the target of a character the next one."""

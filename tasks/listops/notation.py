@@ -6,7 +6,7 @@ and `e` ends. *functional*: ``max_10(3,min_10(7,4,9))=4``, numbers in decimal, a
 out of texts) ends. A chain of thought resolves the right-most innermost bracket at every ``>``:
 ``s(%12(%34))>(%127)>0=0e``.
 
-`solve` and `write` work on text alone and share nothing with the vectorised writer but the tables
+`solve` and `write` work on text alone and share nothing with the vectorized writer but the tables
 of characters.
 """
 
@@ -110,7 +110,7 @@ class Notation:
             separator="",
         )
 
-    # --- items: what the vectorised writer puts side by side --------------------------------------
+    # --- items: what the vectorized writer puts side by side --------------------------------------
     @cached_property
     def spelled(self) -> NDArray[np.int16]:
         """(item, character) token + 1 of every character of an item, 0 where there is none."""

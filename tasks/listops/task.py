@@ -117,23 +117,23 @@ class ListOps(ListOpsSettings):
     ) -> Batch:
         """`n` expressions of `split`, of the mixture or of `operation` alone."""
         grammar = dataclasses.replace(self.grammar, weights=self.shares(operation))
-        return self.labelled(*grammar.draw(n, generator, self.patterns, held_out=split == "test"))
+        return self.labeled(*grammar.draw(n, generator, self.patterns, held_out=split == "test"))
 
     @property
     def _labels(self) -> Labels:
         return Labels(self.notation, self.chain_of_thought, self.loss_on)
 
-    def labelled(self, tokens: ArrayLike, lengths: ArrayLike) -> Batch:
+    def labeled(self, tokens: ArrayLike, lengths: ArrayLike) -> Batch:
         """Whole texts, tokens (batch, n_ctx) of `lengths` (batch,), with the targets that `loss_on`
         asks for.
         """
-        return self._labels.labelled(np.asarray(tokens), np.asarray(lengths))
+        return self._labels.labeled(np.asarray(tokens), np.asarray(lengths))
 
     def batch_of(self, tokens: Tensor) -> Batch:
-        """Whole texts, labelled; what does not end is taken to fill the context."""
+        """Whole texts, labeled; what does not end is taken to fill the context."""
         ends = tokens == self.notation.end_token
         lengths = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.shape[1])
-        return self.labelled(tokens, lengths)
+        return self.labeled(tokens, lengths)
 
     def prompts(self, tokens: ArrayLike, until: str = "output") -> Tensor:
         """(batch,) tokens before the answer, before the output (the first > or =), or 1 for all."""
@@ -173,7 +173,7 @@ class ListOps(ListOpsSettings):
             for rows, operation in ((~ramped, None), (ramped, self.ramp_operation))
         ]
         order = torch.argsort(torch.argsort(ramped.int(), stable=True))
-        return self.labelled(
+        return self.labeled(
             *(
                 torch.cat([getattr(part, name) for part in parts])[order]
                 for name in ("tokens", "lengths")

@@ -171,13 +171,13 @@ class Triplets(FiniteTask):
         return torch.from_numpy(np.stack(np.broadcast_arrays(*columns), 1).astype(np.int64))
 
     def label_inputs(self, tokens: Tensor) -> Tensor:
-        return self._labelled(tokens).targets
+        return self._labeled(tokens).targets
 
     def target_kinds(self, tokens: Tensor) -> Tensor | None:
-        return self._labelled(tokens).kinds
+        return self._labeled(tokens).kinds
 
-    def _labelled(self, tokens: Tensor) -> Batch:
-        return self.listops.labelled(tokens, torch.full((len(tokens),), tokens.shape[1]))
+    def _labeled(self, tokens: Tensor) -> Batch:
+        return self.listops.labeled(tokens, torch.full((len(tokens),), tokens.shape[1]))
 
     def split(self, seed: int) -> dict[str, Tensor]:
         """Train, validation and test as the class says; the held-out triplets are drawn from
@@ -214,7 +214,7 @@ class Triplets(FiniteTask):
         chosen = self.examples()[
             index[torch.from_numpy(rng("some", seed).permutation(len(index))[:n])]
         ]
-        return self.listops.labelled(chosen.tokens, torch.full((len(chosen),), self.n_ctx))
+        return self.listops.labeled(chosen.tokens, torch.full((len(chosen),), self.n_ctx))
 
     @property
     def chance(self) -> Mapping[str, Chance]:

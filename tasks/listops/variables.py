@@ -17,7 +17,7 @@ from tasks.listops.tree import Bracket, Path, parse, solve, value, with_value
 
 
 class Written(Protocol):
-    """What variables need of a task: how its expressions are written and labelled."""
+    """What variables need of a task: how its expressions are written and labeled."""
 
     @property
     def notation(self) -> Any: ...  # a Notation; type checkers take a cached_property for none
@@ -132,7 +132,7 @@ def _variable(
         tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
     ) -> Int[Tensor, "batch pos output"]:
         trees = zip(texts.trees(tokens), numbers.tolist(), strict=True)
-        return texts.relabelled(tokens, [set_to(tree, number) for tree, number in trees])
+        return texts.relabeled(tokens, [set_to(tree, number) for tree, number in trees])
 
     def changed(
         tokens: Int[Tensor, "batch pos"], numbers: Int[Tensor, " batch"]
@@ -153,7 +153,7 @@ class _Texts:
         notation, text = self.task.notation, self.task.text
         return [parse(notation, notation.expression(text(row))) for row in tokens]
 
-    def relabelled(self, tokens: Tensor, steps: list[list[str]]) -> Tensor:
+    def relabeled(self, tokens: Tensor, steps: list[list[str]]) -> Tensor:
         """Targets of examples that go on with these solved steps behind their own prompts."""
         solved = [solve(self.task.notation, tree, {}) for tree in self.trees(tokens)]
         own, new = self._continued(tokens, solved), self._continued(tokens, steps)

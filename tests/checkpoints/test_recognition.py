@@ -133,7 +133,7 @@ def read_ours(path, content):
     )
 
 
-def test_a_third_partys_format_is_recognised_and_a_broken_one_warns(tmp_path):
+def test_a_third_partys_format_is_recognized_and_a_broken_one_warns(tmp_path):
     torch.save({"ours": 5}, tmp_path / "theirs.pt")
     targets = {
         "ours": f"{read_ours.__module__}:read_ours",

@@ -1,4 +1,4 @@
-"""TransformerLens's state dicts in every wrapping: recognised, completed where shapes are silent,
+"""TransformerLens's state dicts in every wrapping: recognized, completed where shapes are silent,
 refused where mathematics differs.
 """
 

@@ -130,4 +130,4 @@ def test_the_demo_from_nothing_to_a_report(
     assert "Plotly" in (tmp_path / "report.html").read_text()
     assert mechint("gallery", "build").stdout == "gallery/index.html (1 pages)\n"
     assert (tmp_path / "gallery" / "index.html").exists()
-    assert mechint("demo").exit_code == 0, "a finished tour is analysed again"
+    assert mechint("demo").exit_code == 0, "a finished tour is analyzed again"

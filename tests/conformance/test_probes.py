@@ -33,7 +33,7 @@ PAIRS = [
 
 @lru_cache(maxsize=1)
 def remainders() -> planted.Planted:
-    """Several outputs: all answers memorised."""
+    """Several outputs: all answers memorized."""
     return planted.lookup_table(TASKS["remainders"](p=7), noise=0.03)
 
 

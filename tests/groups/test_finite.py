@@ -34,7 +34,7 @@ def quaternion_group() -> FiniteGroup:
     return FiniteGroup(table)
 
 
-def relabelled(group: FiniteGroup, seed: int) -> FiniteGroup:
+def relabeled(group: FiniteGroup, seed: int) -> FiniteGroup:
     """The same group with its elements listed in another order."""
     new = np.random.default_rng(seed).permutation(group.order)
     table = np.empty_like(group.table)
@@ -121,7 +121,7 @@ def test_sign_and_standard_are_named_from_the_table_alone(n: int, seed: int | No
         if seed is None
         else np.random.default_rng(seed).permutation(group.order)
     )
-    shown = group if seed is None else relabelled(group, seed)
+    shown = group if seed is None else relabeled(group, seed)
     permutations = list(itertools.permutations(range(n)))
     fixed = np.array([sum(i == image for i, image in enumerate(p)) for p in permutations]) - 1
     sign = np.array([round(np.linalg.det(np.eye(n)[list(p)])) for p in permutations])
@@ -141,7 +141,7 @@ def test_names_do_not_depend_on_the_order_of_elements(spec: str) -> None:
     describe = [(irrep.name, irrep.degree, irrep.kind) for irrep in representations(group).irreps]
     assert [
         (irrep.name, irrep.degree, irrep.kind)
-        for irrep in representations(relabelled(group, 3)).irreps
+        for irrep in representations(relabeled(group, 3)).irreps
     ] == describe
 
 
@@ -181,7 +181,7 @@ def conjugated_by_outer(group: FiniteGroup) -> FiniteGroup:
 def test_the_table_of_s6_alone_names_no_standard_irrep() -> None:
     """An outer automorphism exchanges transpositions with products of three of them."""
     group = named.symmetric(6)
-    alone = representations(relabelled(group, 0))
+    alone = representations(relabeled(group, 0))
     degrees = sorted(irrep.degree for irrep in alone.irreps)
     assert degrees == [1, 1, 5, 5, 5, 5, 9, 9, 10, 10, 16]
     assert not {"standard", "standard⊗sign"} & set(alone.names)
@@ -224,7 +224,7 @@ def test_a_cyclic_group_has_cosines_and_sines_named_by_frequency(n: int) -> None
 @settings(max_examples=10)
 @given(st.sampled_from(["C6", "D5", "S4", "A4"]), st.integers(0, 1000))
 def test_elements_follow_from_the_table(spec: str, seed: int) -> None:
-    group = relabelled(named.parse(spec), seed)
+    group = relabeled(named.parse(spec), seed)
     e = group.identity
     assert all(group.table[e, g] == group.table[g, e] == g for g in range(group.order))
     assert all(group.table[g, h] == e for g, h in enumerate(group.inverses))

@@ -13,7 +13,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.forward import Forward
 from mechint.models.rows import dense
-from mechint.models.transformer import HookedTransformer, initialise
+from mechint.models.transformer import HookedTransformer, initialize
 
 BATCH = 3
 
@@ -59,7 +59,7 @@ def parameters(config: ModelConfig, seed: int) -> dict[str, Tensor]:
             torch.randn(value.shape, generator=generator, dtype=torch.float64) * 0.5
             + shift.get(name.rpartition(".")[2], 0.0)
         ).requires_grad_()
-        for name, value in initialise(config, seed).items()
+        for name, value in initialize(config, seed).items()
     }
 
 

@@ -40,15 +40,15 @@ def descend(parameters, loss, steps, lr, adam=False):
     parameters.
     """
     parameters = {name: value.clone().requires_grad_() for name, value in parameters.items()}
-    optimiser = (
+    optimizer = (
         torch.optim.Adam(parameters.values(), lr=lr)
         if adam
         else torch.optim.SGD(parameters.values(), lr=lr)
     )
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(parameters).sum().backward()
-        optimiser.step()
+        optimizer.step()
     return {name: value.detach() for name, value in parameters.items()}
 
 
@@ -92,9 +92,9 @@ def bottleneck_config(**values) -> LinearBottleneckConfig:
 
 @pytest.mark.parametrize("decoder", ["learned", "optimal"])
 def test_stacked_is_plain_and_padding_changes_nothing(decoder):
-    plain = bottleneck.initialise(bottleneck_config(decoder=decoder), 3)
-    padded = bottleneck.initialise(bottleneck_config(decoder=decoder, columns=7), 3)
-    other = bottleneck.initialise(bottleneck_config(decoder=decoder, columns=7, width=6), 4)
+    plain = bottleneck.initialize(bottleneck_config(decoder=decoder), 3)
+    padded = bottleneck.initialize(bottleneck_config(decoder=decoder, columns=7), 3)
+    other = bottleneck.initialize(bottleneck_config(decoder=decoder, columns=7, width=6), 4)
     both = stack([padded, other])
     config = bottleneck_config(decoder=decoder)
     torch.testing.assert_close(
@@ -122,7 +122,7 @@ def test_the_projector_is_numpys_from_the_singular_vectors():
 
 def test_best_decoders_reach_the_trace_formula_and_no_others_do_better():
     config = bottleneck_config(decoder="optimal")
-    p = bottleneck.initialise(config, 0)
+    p = bottleneck.initialize(config, 0)
     encoder = p["W_enc"].double().numpy()
     projector = encoder @ np.linalg.pinv(encoder)
     expected = [np.trace(c.T @ c @ (np.eye(12) - projector)) for c in MIXTURE.readouts.numpy()]
@@ -135,7 +135,7 @@ def test_best_decoders_reach_the_trace_formula_and_no_others_do_better():
 
 def test_the_batch_loss_estimates_the_population_loss():
     config = bottleneck_config()
-    p = stack([bottleneck.initialise(config, seed) for seed in (0, 1)])
+    p = stack([bottleneck.initialize(config, seed) for seed in (0, 1)])
     batch = expand(MIXTURE.sample(40_000, seed=0), 2)
     torch.testing.assert_close(
         bottleneck.losses(p, config, batch),
@@ -154,7 +154,7 @@ def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
     config = bottleneck_config()
     p = {
         name: value.double().requires_grad_()
-        for name, value in stack([bottleneck.initialise(config, seed) for seed in (0, 1)]).items()
+        for name, value in stack([bottleneck.initialize(config, seed) for seed in (0, 1)]).items()
     }
     one = MIXTURE.sample(50, seed=0)
     weights = torch.rand(50, dtype=torch.float64) if weighted else None
@@ -170,7 +170,7 @@ def test_a_shared_batch_gives_the_losses_and_gradients_of_its_copies(weighted):
 
 
 def test_the_population_gradient_is_that_of_theorem_4():
-    p = bottleneck.initialise(bottleneck_config(decoder="optimal"), 5)
+    p = bottleneck.initialize(bottleneck_config(decoder="optimal"), 5)
     encoder = p["W_enc"].double().requires_grad_()
     bottleneck.population_loss(
         {"W_enc": encoder}, bottleneck_config(decoder="optimal"), MIXTURE
@@ -189,7 +189,7 @@ def test_the_population_gradient_is_that_of_theorem_4():
 def test_every_width_learns_the_predicted_features():
     widths = [1, 2, 4, 6, 8, 9]
     configs = [bottleneck_config(decoder="optimal", width=width, columns=9) for width in widths]
-    p = stack([bottleneck.initialise(config, 0) for config in configs])
+    p = stack([bottleneck.initialize(config, 0) for config in configs])
     trained = descend(
         p, lambda p: bottleneck.population_loss(p, configs[0], MIXTURE), 800, 0.02, adam=True
     )
@@ -237,7 +237,7 @@ def test_bottleneck_errors():
 # --- two layers -----------------------------------------------------------------------------------
 def grown(config: TwoLayerConfig, seed: int) -> dict[str, torch.Tensor]:
     """Neurons of norm 0.3, where no term of the loss is negligible."""
-    return {"W": two_layer.initialise(config, seed)["W"] * 0.3 / config.init_norm}
+    return {"W": two_layer.initialize(config, seed)["W"] * 0.3 / config.init_norm}
 
 
 @pytest.mark.parametrize("coefficients", [(0.0, 0.0, 0.0, 1.0), (0.5, 0.2, 0.0, 1.0)])
@@ -281,13 +281,13 @@ def test_directions_emerge_in_order_at_times_in_proportion_to_one_over_their_amp
     task = SingleIndex(d=32, n_directions=4, beta=1.0, rotation=0)
     config = TwoLayerConfig.for_task(task, width=64)
     p = {
-        "W": stack([two_layer.initialise(config, seed) for seed in range(2)])["W"].requires_grad_()
+        "W": stack([two_layer.initialize(config, seed) for seed in range(2)])["W"].requires_grad_()
     }
-    optimiser, times = torch.optim.SGD(p.values(), lr=0.05), torch.full((2, 4), math.inf)
+    optimizer, times = torch.optim.SGD(p.values(), lr=0.05), torch.full((2, 4), math.inf)
     for step in range(1200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         two_layer.population_loss(p, config, task).sum().backward()
-        optimiser.step()
+        optimizer.step()
         if step % 5 == 0:
             learned = two_layer.alignment({"W": p["W"].detach()}, task) > 0.5
             times = torch.where(learned & times.isinf(), float(step), times)
@@ -316,6 +316,6 @@ def test_the_table_serves_both_tasks_kinds():
     for task in (MIXTURE, SUM):
         student = STUDENTS[task.model_kind]
         config = student.config.for_task(task, width=3)
-        first, again = student.initialise(config, 7), student.initialise(config, 7)
+        first, again = student.initialize(config, 7), student.initialize(config, 7)
         assert all(torch.equal(first[name], again[name]) for name in first)
         assert set(student.module(config, 7).weights()) == set(first)

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from mechint.checkpoints.formats.transformer_lens import interpret
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
-from mechint.models.transformer import HookedTransformer, initialise
+from mechint.models.transformer import HookedTransformer, initialize
 
 FILES = sorted((Path(__file__).parents[1] / "fixtures" / "transformer_lens").glob("*.safetensors"))
 SMALL = ModelConfig(n_layers=2, d_model=12, n_heads=3, d_mlp=20, n_ctx=5, d_vocab=7, d_vocab_out=6)
@@ -173,7 +173,7 @@ def test_initial_weights_have_the_stated_spread_and_depend_on_the_seed_alone(mod
     config = ModelConfig(d_model=64, n_heads=4, d_vocab=200, d_vocab_out=50, init_mode=mode)
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    first, again, other = initialise(config, 5), initialise(config, 5), initialise(config, 6)
+    first, again, other = initialize(config, 5), initialize(config, 5), initialize(config, 6)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["embed.W_E"], other["embed.W_E"])
@@ -182,7 +182,7 @@ def test_initial_weights_have_the_stated_spread_and_depend_on_the_seed_alone(mod
     assert not first["blocks.0.mlp.b_in"].any()
 
 
-def test_he_initialisation_scales_with_what_comes_in():
-    weights = initialise(ModelConfig(d_model=64, n_heads=4, d_mlp=256, init_mode="he"), 0)
+def test_he_initialization_scales_with_what_comes_in():
+    weights = initialize(ModelConfig(d_model=64, n_heads=4, d_mlp=256, init_mode="he"), 0)
     assert float(weights["blocks.0.mlp.W_out"].std()) == pytest.approx((2 / 256) ** 0.5, rel=0.05)
     assert float(weights["blocks.0.mlp.W_in"].std()) == pytest.approx((2 / 64) ** 0.5, rel=0.05)

@@ -61,8 +61,8 @@ def test_energies_are_the_transform_summed_by_hand_and_add_up(n: int, d: int, se
 def test_grid_energies_are_projections_on_products_of_waves(n: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((n, n, 2))
     blocks, total = neurons.grid_energies(x)
-    centred = x - x.mean((0, 1))
-    assert np.allclose(total, (centred**2).sum((0, 1)))
+    centered = x - x.mean((0, 1))
+    assert np.allclose(total, (centered**2).sum((0, 1)))
     for k in range(1, n // 2 + 1):
         waves = [
             np.ones(n),
@@ -71,7 +71,7 @@ def test_grid_energies_are_projections_on_products_of_waves(n: int, seed: int) -
         ]
         waves = [wave / np.linalg.norm(wave) for wave in waves if np.linalg.norm(wave) > 1e-6]
         expected = sum(
-            np.einsum("i,j,ijm->m", a, b, centred) ** 2
+            np.einsum("i,j,ijm->m", a, b, centered) ** 2
             for i, a in enumerate(waves)
             for j, b in enumerate(waves)
             if i or j

@@ -151,7 +151,7 @@ def test_published_models_have_their_published_figures(
         assert metrics["hidden.product.share"][name] == pytest.approx(
             theirs[f"percent_hidden_xy_{their}_rep"], abs=0.003
         )
-        # theirs centres the logits over classes alone
+        # theirs centers the logits over classes alone
         assert metrics["logits.cosine"][name] == pytest.approx(
             theirs[f"logit_{their}_rep_trace_similarity"], abs=2e-3
         )

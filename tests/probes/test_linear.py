@@ -14,12 +14,12 @@ NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of
 
 
 def test_ridge_is_least_squares_of_the_augmented_system() -> None:
-    """min ‖y − Xw − c‖² + λ‖w‖² as ordinary least squares of [X; √λ I], centred."""
+    """min ‖y − Xw − c‖² + λ‖w‖² as ordinary least squares of [X; √λ I], centered."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(40, 5)), draw.normal(size=40)
-    centred = x - x.mean(0)
-    penalty = 0.3 * np.trace(centred.T @ centred) / 5
-    augmented = np.concatenate([centred, np.sqrt(penalty) * np.eye(5)])
+    centered = x - x.mean(0)
+    penalty = 0.3 * np.trace(centered.T @ centered) / 5
+    augmented = np.concatenate([centered, np.sqrt(penalty) * np.eye(5)])
     expected = np.linalg.lstsq(augmented, np.concatenate([y - y.mean(), np.zeros(5)]), rcond=None)[
         0
     ]
@@ -73,7 +73,7 @@ def test_the_answer_is_found_where_it_is_computed() -> None:
     assert result.metrics["linear.answer.best_at"] == "L0 feed-forward"
     assert result.metrics["linear.answer.accuracy"] == 1.0
     assert Linear().detects(result)
-    # an operand is read as well as any relabelling of it: nothing was computed
+    # an operand is read as well as any relabeling of it: nothing was computed
     assert abs(result.metrics["linear.x.selectivity"]) < 0.2
 
 
@@ -147,7 +147,7 @@ def test_a_penalty_that_hides_the_variable_is_not_chosen() -> None:
 
 
 def test_an_operand_that_stands_there_is_no_finding() -> None:
-    """Read perfectly from its own embedding, as any relabelling of it is."""
+    """Read perfectly from its own embedding, as any relabeling of it is."""
     subject = planted.modular_addition(13, (2, 3)).subject.untrained(1)
     result = Linear(variable="x", hook="hook_embed", pos=0, examples=169).run(subject)
     assert result.metrics["linear.x.accuracy"] > 0.9

@@ -33,7 +33,7 @@ def test_blocks_of_a_cyclic_group_are_those_of_its_frequencies() -> None:
 def test_blocks_are_projections_on_products_of_matrix_elements() -> None:
     group = symmetric(3)
     x = np.random.default_rng(0).standard_normal((6, 6, 2))
-    centred = x - x.mean((0, 1))
+    centered = x - x.mean((0, 1))
     shares = measures.block_shares(group, x)
     for row, name in enumerate(("sign", "standard")):
         elements = representations(group).matrices(name).reshape(6, -1)
@@ -41,7 +41,7 @@ def test_blocks_are_projections_on_products_of_matrix_elements() -> None:
         design = np.stack(
             [np.outer(a, b).ravel() for a, b in itertools.product(functions, functions)][1:], 1
         )
-        flat = centred.reshape(36, 2)
+        flat = centered.reshape(36, 2)
         fitted = design @ np.linalg.lstsq(design, flat, rcond=None)[0]
         assert np.allclose(shares[row], (fitted**2).sum(0) / (flat**2).sum(0))
 

@@ -132,7 +132,7 @@ def test_attribution_is_exact_where_the_model_is_linear() -> None:
 
 
 def test_attribution_is_the_derivative_of_patching() -> None:
-    """A patch towards a source that is nearly the base changes the answer as the gradient says."""
+    """A patch toward a source that is nearly the base changes the answer as the gradient says."""
     subject = made(normalization_type="LN")
     pairs = draw(
         subject,

@@ -40,8 +40,8 @@ def test_losses_equal_a_projection_by_least_squares(p: int, keys: tuple[int, ...
     logits = subject.logits().double().numpy()
     answers = subject.targets[:, 0].numpy()
     waves = np.stack([f(2 * np.pi * k * answers / p) for k in keys for f in (np.cos, np.sin)], 1)
-    centred = logits - logits.mean(0)
-    projected = waves @ np.linalg.lstsq(waves, centred, rcond=None)[0]
+    centered = logits - logits.mean(0)
+    projected = waves @ np.linalg.lstsq(waves, centered, rcond=None)[0]
     expected = {
         "loss": logits,
         "excluded_loss": logits - projected,

@@ -114,13 +114,20 @@ def test_bursts_keep_the_long_run_frequency(gap):
         )
 
 
-def test_fixed_normalisation_weights_an_enlarged_batch_up():
-    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalisation="fixed")
+def test_fixed_normalization_weights_an_enlarged_batch_up():
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalization="fixed")
     batch = next(task.stream("train", 0, 50, start=7))
     errors = torch.rand(len(batch))
     assert (errors * batch.weights).mean().item() == pytest.approx(
         errors.sum().item() / 50, rel=1e-5
     )
+
+
+def test_runs_written_with_the_former_spelling_still_open():
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, gap=8, normalization="fixed")
+    written = task.to_dict()
+    written["normalisation"] = written.pop("normalization")
+    assert RegressionMixture.from_dict(written) == task
 
 
 @pytest.mark.parametrize("gap", [1, 3])

@@ -13,7 +13,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.forward import Forward
 from mechint.models.rows import dense
-from mechint.models.transformer import initialise
+from mechint.models.transformer import initialize
 from mechint.task import IGNORE, Batch
 from mechint.training.compact import compact, stack
 
@@ -52,7 +52,7 @@ def problems(draw) -> tuple[ModelConfig, list[dict[str, Tensor]], list[Batch]]:
     padded, everywhere = draw(st.booleans()), draw(st.booleans())
     batches = [_batch(config, n, padded, everywhere, generator) for _ in range(models)]
     weights = [
-        {name: value.double() + 0.1 for name, value in initialise(config, seed).items()}
+        {name: value.double() + 0.1 for name, value in initialize(config, seed).items()}
         for seed in range(models)
     ]
     return config, weights, batches

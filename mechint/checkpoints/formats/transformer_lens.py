@@ -197,7 +197,7 @@ def stated_or_assumed(
 
 
 def _folded(state: StateDict) -> bool:
-    """Whether layer norm weights were folded in: TransformerLens then centres what reads the
+    """Whether layer norm weights were folded in: TransformerLens then centers what reads the
     residual stream.
     """
     reads = state["blocks.0.attn.W_Q"]

@@ -27,7 +27,7 @@ NIGHT = ("overnight", "full")
 @claim(
     "k",
     statement=(
-        "At equal language-modelling loss, sizes lie on one curve while the task is frequent and "
+        "At equal language-modeling loss, sizes lie on one curve while the task is frequent and "
         "part, smaller ones first, when it is rare."
     ),
     paper="Sec. 4, loss analysis",
@@ -43,7 +43,7 @@ NIGHT = ("overnight", "full")
     sizes=NIGHT,
     replaced=(
         Replaced(
-            "accuracies of neighbouring widths differ by at most 0.1 at the higher frequency; at "
+            "accuracies of neighboring widths differ by at most 0.1 at the higher frequency; at "
             "the lower frequency the narrowest lies at least 0.1 below the widest",
             "not tested",
             "not measured",

@@ -158,7 +158,7 @@ def optimizers(budget: Budget) -> Iterator[PlannedRun]:
     for name, settings in OPTIMIZERS.items():
         if not settings:
             continue
-        fixed = {"normalisation": "fixed"} if "fixed" in name else {}
+        fixed = {"normalization": "fixed"} if "fixed" in name else {}
         train = {
             "steps": budget.gap_steps,
             "batch_size": budget.batch_size,

@@ -1,6 +1,6 @@
 """What a study is: the runs of a paper, and the claims that are held against them.
 
-A study lists its runs and analyses them; it trains nothing and writes nothing. A claim whose runs
+A study lists its runs and analyzes them; it trains nothing and writes nothing. A claim whose runs
 failed is not tested, with the error as its note, and the other claims go on.
 """
 

@@ -117,7 +117,7 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
     replaced=(
         Replaced(
             "in every main run the largest count comes after the first later prime has "
-            "generalised, exceeds the first checkpoint's, and exceeds the last checkpoint's "
+            "generalized, exceeds the first checkpoint's, and exceeds the last checkpoint's "
             "(μ + 2σ within each checkpoint)",
             "not reproduced",
             "of 23 frequencies at most 2 in either run",

@@ -181,7 +181,7 @@ def attention(study: Measures) -> Figure:
         z_title="attention (0–1)",
         limits=(0.0, 1.0),
         caption=(
-            "A panel of one colour is a head that looks at one digit whatever the input; stripes "
+            "A panel of one color is a head that looks at one digit whatever the input; stripes "
             "follow the value of a digit."
         ),
     )
