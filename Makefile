@@ -10,7 +10,7 @@ WORKERS ?= 2
 PEER := .venv-peer
 AUDIT := .venv-audit
 
-.PHONY: docs demo test slow lint types audit bench peer studies clean
+.PHONY: docs demo test slow lint types audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,12 @@ audit: constraints.txt  ## known vulnerabilities of the versions in constraints.
 
 bench: $(STAMP)  ## ours against the peers, as ratios
 	$(BIN)/python -m benchmarks
+
+# on a machine with a GPU: a Python whose torch sees it and that has mechint's dependencies
+GPU_PYTHON ?= $(BIN)/python
+
+gpu:  ## everything that needs a GPU, in parts of at most eight minutes, kept in benchmarks/results/gpu
+	$(GPU_PYTHON) -m benchmarks.on_gpu
 
 peer: $(PEER)/.installed  ## TransformerLens 3.9 in an environment of its own, for `make bench` to run against
 

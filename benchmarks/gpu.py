@@ -42,6 +42,20 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield against_one_after_another(bench)
 
 
+def part(name: str, quick: bool) -> Iterator[Row]:
+    """The rows of one part of `make gpu`: "grokking", "remainders" or "ensemble"."""
+    bench = Bench(torch.get_num_threads(), quick)
+    try:
+        if not torch.cuda.is_available():
+            yield missing(name, None, 0.0, NO_GPU)
+        elif name == "ensemble":
+            yield against_one_after_another(bench)
+        else:
+            yield run(bench, *RUNS[("grokking", "remainders").index(name)])
+    finally:
+        bench.close()
+
+
 def run(
     bench: Bench,
     name: str,

@@ -8,6 +8,7 @@ everything it returns has a leading `model` axis.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -214,6 +215,7 @@ class RegressionLearner:
                 f"train: loss={train.loss!r}: {tasks[0].name} has no classes; expected softmax"
             )
         self.configs, self.tasks, self.device = list(configs), list(tasks), device
+        self.dtype = torch.float64 if train.precision == "float64" else torch.float32
         self.student = STUDENTS[tasks[0].model_kind]
         if any(task != tasks[0] for task in tasks):
             raise ParameterError(
@@ -229,7 +231,12 @@ class RegressionLearner:
 
     def prepare(self, batches: list[Batch]) -> Batch | None:
         """The stacked batch; None, when there is none, stands for the whole distribution."""
-        return stack(batches).to(self.device) if batches else None
+        if not batches:
+            return None
+        batch = stack(batches).to(self.device)
+        return dataclasses.replace(
+            batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
+        )
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook

@@ -45,6 +45,7 @@ class Ensemble:
         runs: opened runs, all at the same step; states: what each goes on from, None at the start.
         device: where; progress: called at evaluations and a few times a second.
         ensemble: the identifier that is kept with the states.
+        capture: on a GPU, replay steps on the whole training set as a CUDA graph.
     """
 
     def __init__(
@@ -54,8 +55,11 @@ class Ensemble:
         device: torch.device,
         progress: Callable[[Progress], None] | None = None,
         ensemble: str = "",
+        *,
+        capture: bool = True,
     ) -> None:
         keep_freed_memory()
+        self.capture = capture and device.type == "cuda" and runs[0].spec.train.batch_size is None
         self.runs, self.device, self.progress = list(runs), device, progress
         self.identifier = ensemble
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
@@ -167,7 +171,7 @@ class Ensemble:
         prepared = self.learner.prepare(self._batches())
         self.optimizer.advance()
         self.step += 1
-        if self.device.type == "cuda" and self.config.batch_size is None and self.step > 1:
+        if self.capture and self.step > 1:
             if self.captured is None or self.captured.subject is not prepared:
                 self.captured = Captured(
                     lambda: self._descend(prepared),

@@ -1,0 +1,74 @@
+"""What a part gives: rows that hold a number of the device against a number of the CPU or a target.
+
+A row is JSON: `name`; `value` and `limit` with their `unit`; `holds`, None where it could not be
+measured; a `note`. The rows of `benchmarks.gpu` are those of the table and are kept as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def at_most(name: str, value: float, limit: float, unit: str, note: str = "") -> Row:
+    """A row that holds where `value` is finite and at most `limit`.
+
+    >>> at_most("loss", 0.5, 1.0, "nats")["holds"], at_most("loss", math.nan, 1.0, "nats")["holds"]
+    (True, False)
+    """
+    holds = math.isfinite(value) and value <= limit
+    return {
+        "name": name,
+        "value": value,
+        "limit": limit,
+        "unit": unit,
+        "holds": holds,
+        "note": note,
+    }
+
+
+def unmeasured(name: str, note: str) -> Row:
+    """A row that could not be measured here, and why."""
+    return {
+        "name": name,
+        "value": None,
+        "limit": None,
+        "unit": "",
+        "holds": None,
+        "note": note,
+    }
+
+
+def apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Largest |a − b| / max(1, |b|) of two lists; infinite where one is longer or not a number.
+
+    >>> apart([1.0, 200.0], [1.0, 100.0]), apart([1.0], [])
+    (1.0, inf)
+    """
+    if len(ours) != len(theirs):
+        return math.inf
+    gaps = [abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs, strict=True)]
+    return math.inf if any(math.isnan(gap) for gap in gaps) else max(gaps, default=0.0)
+
+
+def numbers(tree: Any, path: str = "") -> dict[str, float]:
+    """Path → number of every number in nested mappings and lists; truth values and texts left out.
+
+    >>> numbers({"a": {"b": [1, 2.5]}, "c": True, "d": "e"})
+    {'a/b/0': 1.0, 'a/b/1': 2.5}
+    """
+    if isinstance(tree, bool):
+        return {}
+    if isinstance(tree, int | float):
+        return {path: float(tree)}
+    if isinstance(tree, Mapping):
+        entries = [(str(key), value) for key, value in tree.items()]
+    elif isinstance(tree, list | tuple):
+        entries = [(str(index), value) for index, value in enumerate(tree)]
+    else:
+        return {}
+    inside = (numbers(value, f"{path}/{key}".lstrip("/")) for key, value in entries)
+    return {key: value for found in inside for key, value in found.items()}

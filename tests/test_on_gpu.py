@@ -1,0 +1,147 @@
+"""`make gpu` where there is no GPU: what a part gives is kept row by row, and the code that a GPU
+runs (captured steps, comparison with the CPU) does what the plain one does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import pytest
+import torch
+
+import tasks
+from benchmarks.on_gpu import __main__ as on_gpu
+from benchmarks.on_gpu import precision
+from benchmarks.on_gpu.checks import apart, at_most, unmeasured
+from mechint.training import graphs, spec, trainer
+from mechint.training.run import Run
+from mechint.training.trainer import Ensemble
+
+SMALL = {"d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 16}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A part that measures two rows and breaks at the third; the folder of its results."""
+
+    def measured(part, device, quick):
+        yield at_most("first", 0.1, 1.0, "nats")
+        yield unmeasured("second", "nothing to measure it on")
+        if part == "broken":
+            raise RuntimeError("the device went away")
+
+    monkeypatch.setattr(on_gpu, "measured", measured)
+    return tmp_path
+
+
+def test_rows_measured_before_a_failure_are_on_disk(kept):
+    with pytest.raises(RuntimeError, match="went away"):
+        on_gpu.run_part("broken", "cpu", False, kept)
+    found = json.loads((kept / "broken.json").read_text())
+    assert [row["name"] for row in found["rows"]] == ["first", "second"]
+    assert found["finished"] is False and not on_gpu.is_done("broken", "cpu", kept)
+
+
+def test_a_finished_part_is_done_on_its_device_alone(kept):
+    assert not on_gpu.is_done("whole", "cpu", kept)
+    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert on_gpu.is_done("whole", "cpu", kept) and not on_gpu.is_done("whole", "cuda", kept)
+
+
+def test_a_quick_look_does_not_count_as_done(kept):
+    on_gpu.run_part("whole", "cpu", True, kept)
+    assert not on_gpu.is_done("whole", "cpu", kept)
+
+
+def test_numbers_that_are_missing_or_not_finite_do_not_hold():
+    assert apart([1.0, 2.0], [1.0]) == math.inf and apart([math.nan], [1.0]) == math.inf
+    assert not at_most("x", math.inf, 1.0, "nats")["holds"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_without_a_gpu_it_says_so(capsys):
+    assert on_gpu.main([]) == 2
+    assert "no GPU" in capsys.readouterr().out
+
+
+def test_an_unknown_part_is_named(capsys):
+    with pytest.raises(SystemExit):
+        on_gpu.main(["equivalense"])
+    assert "no such part: equivalense" in capsys.readouterr().err
+
+
+def test_precisions_are_trained_and_the_short_look_judges_nothing():
+    found = list(precision.rows("cpu", quick=True))
+    assert [row["name"].partition(":")[0] for row in found] == ["float32", "tf32", "bf16"]
+    assert all(row["holds"] is None and "after 4 steps" in row["note"] for row in found)
+
+
+# --- captured steps, with stand-ins for what CUDA does --------------------------------------------
+class Replayed:
+    """In place of `Captured`: every replay calls the body."""
+
+    def __init__(self, body, subject, generators, state):
+        self.body, self.subject = body, subject
+
+    def replay(self):
+        return self.body().clone()
+
+
+def ensemble(**options) -> Ensemble:
+    made = spec(tasks.make("modular-arithmetic", p=7), SMALL, {"steps": 20, "warmup": 3})
+    return Ensemble([Run(made)], [None], torch.device("cpu"), **options)
+
+
+def test_replayed_steps_train_as_eager_ones_do(monkeypatch):
+    monkeypatch.setattr(trainer, "Captured", Replayed)
+    eager, replayed = ensemble(), ensemble()
+    replayed.capture = True
+    losses = [[one.advance().item() for _ in range(12)] for one in (eager, replayed)]
+    assert losses[0] == losses[1] and replayed.captured is not None and eager.captured is None
+    assert torch.equal(eager.parameters.values, replayed.parameters.values)
+
+
+def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):
+    class Graph:
+        def register_generator_state(self, generator):
+            self.generator = generator
+
+    @contextlib.contextmanager
+    def context(*_):
+        yield
+
+    class Stream:
+        def wait_stream(self, other):
+            assert isinstance(other, Stream)
+
+    for name, stand_in in {
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": context,
+        "graph": context,
+        "CUDAGraph": Graph,
+    }.items():
+        monkeypatch.setattr(graphs.torch.cuda, name, stand_in, raising=False)
+    values, generator = torch.arange(4.0), torch.Generator().manual_seed(0)
+    calls = []
+
+    def body():
+        calls.append(torch.rand(1, generator=generator).item())
+        values.add_(1)
+        return values.sum()
+
+    first = torch.rand(1, generator=torch.Generator().manual_seed(0)).item()
+    captured = graphs.Captured(body, "subject", [generator], [values])
+    warm, capturing = calls[: graphs.WARM_UP], calls[graphs.WARM_UP :]
+    assert warm[0] == first and capturing == [first], "the draws of the warm-up are taken back"
+    assert values.tolist() == [1.0, 2.0, 3.0, 4.0], "one body on the weights before the warm-up"
+    assert captured.graph.generator is generator
+
+
+@pytest.mark.parametrize("name", ["regression-mixture", "single-index"])
+def test_students_train_in_float64(name):
+    made = spec(tasks.make(name), {}, {"steps": 5, "precision": "float64"})
+    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
+    assert trained.advance().dtype == torch.float64
