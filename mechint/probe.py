@@ -45,6 +45,7 @@ class Need(StrEnum):
     RESUME = "resume"
     REINITIALIZE = "reinitialize"
     EDIT_WEIGHTS = "edit_weights"
+    HEAD_WEIGHTS = "head_weights"
 
 
 def _has_hook(subject: Subject, ending: str) -> bool:
@@ -101,6 +102,7 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
     Need.RESUME: _capable(Capability.RESUME),
     Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
     Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
+    Need.HEAD_WEIGHTS: _capable(Capability.HEAD_WEIGHTS),
 }
 """Need → whether a subject meets it, and what is said where it does not."""
 

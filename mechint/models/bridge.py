@@ -18,6 +18,7 @@ import torch
 
 from mechint.errors import CheckpointError
 from mechint.models.protocol import Capability
+from mechint.models.stacks import HEAD_WEIGHTS
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""
@@ -84,10 +85,19 @@ def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
 # --- what a bridge can do -------------------------------------------------------------------------
 def capabilities(model: Any) -> frozenset[Capability]:
     """Weights can be edited; initial ones can be drawn where the architecture is known to
-    TransformerLens or to transformers.
+    TransformerLens or to transformers, heads' weights shown where it cuts them apart.
     """
     known = _is_native(model) or hasattr(getattr(model, "original_model", None), "config")
-    return frozenset({Capability.EDIT_WEIGHTS} | ({Capability.REINITIALIZE} if known else set()))
+    drawn = {Capability.REINITIALIZE} if known else set()
+    heads = {Capability.HEAD_WEIGHTS} if _cuts_heads(model) else set()
+    return frozenset({Capability.EDIT_WEIGHTS} | drawn | heads)
+
+
+def _cuts_heads(model: Any) -> bool:
+    try:
+        return all(getattr(model, name).dim() == 4 for name in HEAD_WEIGHTS)
+    except (AttributeError, RuntimeError, ValueError, TypeError):  # an architecture without them
+        return False
 
 
 def reinitialized(model: Any, seed: int) -> Any:

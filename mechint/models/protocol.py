@@ -28,6 +28,7 @@ class Capability(Enum):
     REINITIALIZE = "draw new initial weights"
     RESUME = "resume a forward from a site of the residual stream"
     EDIT_WEIGHTS = "load edited weights"
+    HEAD_WEIGHTS = "show its heads' weights as W_Q, W_K, W_V and W_O"
 
 
 class HookedModel(Protocol):

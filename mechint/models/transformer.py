@@ -23,6 +23,7 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.models.forward import Forward
 from mechint.models.protocol import Capability
 from mechint.models.rows import dense
+from mechint.models.stacks import WeightStacks
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -146,12 +147,14 @@ class _Block(_Hooks):
             self.mlp = _Hooks("hook_pre", "hook_post")
 
 
-class HookedTransformer(HookedRootModule):
+class HookedTransformer(HookedRootModule, WeightStacks):
     """A transformer with a hook at every activation.
 
     Pass r of the weight-tied block l has the hooks of block ``r * n_layers + l``: ``model.blocks``
     has `config.depth` entries, of which the first `n_layers` hold the weights. `use_attn_result`
-    makes ``attn.hook_result`` (batch, pos, head, d_model) run.
+    makes ``attn.hook_result`` (batch, pos, head, d_model) run. `W_Q`, `W_K`, `W_V`, `W_O`, `W_in`
+    and `W_out` are the weights of all blocks, `QK` and `OV` the heads' circuits as TransformerLens
+    `FactoredMatrix`.
 
     Example:
         >>> from mechint.config import ModelConfig

@@ -27,6 +27,7 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.protocol import Capability, ModelDescription, n_blocks, size_of
+from mechint.models.stacks import HEAD_WEIGHTS
 
 Place = str | Callable[[nn.Module], nn.Module]
 """A submodule: its dotted path, or a function that finds it; "path:input" is what it is given."""
@@ -34,7 +35,7 @@ Place = str | Callable[[nn.Module], nn.Module]
 Weight = str | Callable[[nn.Module], Tensor]
 """A weight: its dotted path, or a function that makes it of the module, e.g. a transpose."""
 
-WEIGHTS = ("W_E", "W_pos", "W_U")
+WEIGHTS = ("W_E", "W_pos", "W_U", *HEAD_WEIGHTS)
 
 
 def wrap(
@@ -55,7 +56,8 @@ def wrap(
         hooks: mechint's (TransformerLens's) hook name → the submodule whose output the activation
             is; "path:input" for its input.
         weights: any of W_E (d_vocab, d_model), W_pos (n_ctx, d_model), W_U (d_model, d_vocab_out)
-            → where it is.
+            → where it is; all of W_Q, W_K, W_V (layer, head, d_model, d_head) and W_O (layer, head,
+            d_head, d_model) give it the capability HEAD_WEIGHTS.
         call: function(module, tokens) -> logits, where ``module(tokens)`` is not enough.
         make: makes the module anew with initial weights; without it the model lacks the capability
             REINITIALIZE.
@@ -107,9 +109,12 @@ class WrappedModule(HookedRootModule):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Weights can be edited; initial ones can be drawn where `make` was given."""
+        """Weights can be edited; initial ones can be drawn where `make` was given, heads' weights
+        shown where all four were.
+        """
         made = {Capability.REINITIALIZE} if self.make is not None else set()
-        return frozenset({Capability.EDIT_WEIGHTS} | made)
+        heads = {Capability.HEAD_WEIGHTS} if set(HEAD_WEIGHTS) <= set(self.sources) else set()
+        return frozenset({Capability.EDIT_WEIGHTS} | made | heads)
 
     @property
     def description(self) -> ModelDescription:
@@ -139,6 +144,26 @@ class WrappedModule(HookedRootModule):
     def W_U(self) -> Tensor | None:
         """Unembedding (d_model, d_vocab_out), None where `wrap` was told of none."""
         return self._weight("W_U")
+
+    @property
+    def W_Q(self) -> Tensor | None:
+        """Queries (layer, head, d_model, d_head), None where `wrap` was told of none."""
+        return self._weight("W_Q")
+
+    @property
+    def W_K(self) -> Tensor | None:
+        """Keys, as `W_Q`."""
+        return self._weight("W_K")
+
+    @property
+    def W_V(self) -> Tensor | None:
+        """Values, as `W_Q`."""
+        return self._weight("W_V")
+
+    @property
+    def W_O(self) -> Tensor | None:
+        """What heads write (layer, head, d_head, d_model), None where `wrap` was told of none."""
+        return self._weight("W_O")
 
     def reinitialized(self, seed: int) -> WrappedModule:
         """The module made anew with the initial weights of `seed`."""

@@ -277,6 +277,7 @@ def test_capabilities_are_true(kind: str) -> None:
         assert not all(map(torch.equal, drawn[0], drawn[2]))
         assert hook_names(one) == hook_names(model)
     assert (Capability.RESUME in can) == (type(model).__name__ == "HookedTransformer")
+    assert (Capability.HEAD_WEIGHTS in can) == (describe(model).n_heads is not None)
 
 
 def test_a_module_without_a_factory_says_that_it_cannot_be_drawn_anew() -> None:
@@ -294,7 +295,7 @@ def test_wrapping_says_which_path_is_wrong() -> None:
     with pytest.raises(ParameterError, match="TransformerLens's names"):
         mechint.wrap(Plain(), {"embed": "embedding"})
     with pytest.raises(UnknownNameError, match="weight"):
-        mechint.wrap(Plain(), {"hook_embed": "embedding"}, weights={"W_Q": "embedding.weight"})
+        mechint.wrap(Plain(), {"hook_embed": "embedding"}, weights={"W_X": "embedding.weight"})
     with pytest.raises(ParameterError, match=r"no hooks by name.*mechint\.wrap"):
         Subject(Plain(), None)
 

@@ -1,0 +1,109 @@
+"""Weights of all blocks side by side, and the QK and OV circuits, under TransformerLens's names.
+
+A model with the capability HEAD_WEIGHTS has `W_Q`, `W_K`, `W_V` (layer, head, d_model, d_head) and
+`W_O` (layer, head, d_head, d_model). A HookedTransformer has these and what else is below, a bridge
+of TransformerLens its own, of equal names and shapes (its `W_K` and `W_V` have fewer heads where
+several queries share one), a wrapped module those that `wrap` was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import FactoredMatrix
+
+from mechint.config import ModelConfig
+
+HEAD_WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
+
+
+def qk_circuit(model: Any) -> FactoredMatrix:
+    """W_Q W_Kᵀ of every head, (layer, head, d_model, d_model): rows are what a query reads, columns
+    what a key reads (Elhage et al. 2021). Cost: none before a product is formed.
+
+    >>> from mechint.models import build
+    >>> model = build(ModelConfig(d_model=8, n_heads=2, d_head=3))
+    >>> circuit = qk_circuit(model)
+    >>> tuple(circuit.shape), tuple(circuit[0, 1].S.shape), torch.allclose(
+    ...     circuit[0, 1].AB, model.W_Q[0, 1] @ model.W_K[0, 1].T)
+    ((1, 2, 8, 8), (3,), True)
+    """
+    n_heads = model.W_Q.shape[1]
+    return FactoredMatrix(model.W_Q, per_head(model.W_K, n_heads).transpose(-2, -1))
+
+
+def ov_circuit(model: Any) -> FactoredMatrix:
+    """W_V W_O of every head, (layer, head, d_model, d_model): from what it reads to what it writes
+    (Elhage et al. 2021). Cost: none before a product is formed.
+    """
+    return FactoredMatrix(per_head(model.W_V, model.W_O.shape[1]), model.W_O)
+
+
+def per_head(
+    weight: Float[Tensor, "layer some d_model d_head"], n_heads: int
+) -> Float[Tensor, "layer head d_model d_head"]:
+    """Keys or values once per query head, where several share one (grouped-query attention)."""
+    return weight.repeat_interleave(n_heads // weight.shape[1], 1)
+
+
+class WeightStacks:
+    """The stacks of a model whose parameters have TransformerLens's names; a block whose weights
+    are passed through several times is there once.
+    """
+
+    cfg: ModelConfig
+
+    def weights(self) -> Mapping[str, Tensor]:
+        raise NotImplementedError
+
+    def _stack(self, name: str) -> Tensor:
+        """AttributeError where the blocks have no such weight, so that ``hasattr`` tells."""
+        weights = self.weights()
+        names = [f"blocks.{layer}.{name}" for layer in range(self.cfg.n_layers)]
+        if names[0] not in weights:
+            raise AttributeError(f"a model of attention alone has no {name}")
+        return torch.stack([weights[each] for each in names])
+
+    @property
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """Queries of every head."""
+        return self._stack("attn.W_Q")
+
+    @property
+    def W_K(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """Keys of every head."""
+        return self._stack("attn.W_K")
+
+    @property
+    def W_V(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """Values of every head."""
+        return self._stack("attn.W_V")
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"]:
+        """What every head writes."""
+        return self._stack("attn.W_O")
+
+    @property
+    def W_in(self) -> Float[Tensor, "layer d_model d_mlp"]:
+        """What the neurons read; AttributeError without MLP."""
+        return self._stack("mlp.W_in")
+
+    @property
+    def W_out(self) -> Float[Tensor, "layer d_mlp d_model"]:
+        """What the neurons write; AttributeError without MLP."""
+        return self._stack("mlp.W_out")
+
+    @property
+    def QK(self) -> FactoredMatrix:
+        """`qk_circuit` of the model."""
+        return qk_circuit(self)
+
+    @property
+    def OV(self) -> FactoredMatrix:
+        """`ov_circuit` of the model."""
+        return ov_circuit(self)
