@@ -1,11 +1,12 @@
 """`python -m benchmarks`: runs the table, prints it row by row, and writes bench.json and
-docs/benchmarks.md.
+docs/benchmarks.md; with `--check` it writes nothing and compares ratios with the kept table.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 import time
 
 import torch
@@ -13,10 +14,13 @@ import torch
 from benchmarks import table
 from benchmarks.timing import Bench
 
+LOSS = 0.15
+"""Share of a kept ratio that may be lost before `--check` fails."""
+
 SECTIONS = ("steps", "das", "patching", "generation", "commands", "gpu")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--only",
@@ -32,7 +36,13 @@ def main() -> None:
         action="store_true",
         help="one short pair a row, to see that it runs; then nothing is written",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"fail where a ratio is over {LOSS:.0%} below the kept one; nothing is written",
+    )
     options = parser.parse_args()
+    looked = bool(options.only or options.quick or options.check)
     start, bench = time.monotonic(), Bench(options.threads, options.quick)
     found = table.circumstances(
         options.threads, {} if bench.peer is None else bench.peer.versions
@@ -43,17 +53,20 @@ def main() -> None:
             for row in importlib.import_module(f"benchmarks.{section}").rows(bench):
                 found["rows"].append(row)
                 print(table.line(row), flush=True)
-            if not (
-                options.only or options.quick
-            ):  # what is measured is kept, whatever comes after
+            if not looked:  # what is measured is kept, whatever comes after
                 table.write(found)
     finally:
         bench.close()
     print(
         f"{time.monotonic() - start:.0f} s"
-        + ("" if options.only or options.quick else f"; wrote {table.JSON} and {table.PAGE}")
+        + ("" if looked else f"; wrote {table.JSON} and {table.PAGE}")
     )
+    if not options.check:
+        return 0
+    losses = table.losses(found["rows"], table.read()["rows"], LOSS)
+    print("\n".join(losses) or "no ratio fell")
+    return int(bool(losses))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -148,3 +148,28 @@ def write(table: dict[str, Any], root: Path = ROOT) -> None:
     ):
         make_directory(path.parent)
         write_text(path, text)
+
+
+def read(root: Path = ROOT) -> dict[str, Any]:
+    """The kept table, from bench.json."""
+    return json.loads((root / JSON).read_text(encoding="utf-8"))
+
+
+def losses(rows: list[Row], kept: list[Row], share: float) -> list[str]:
+    """One line per workload whose ratio is more than `share` below the kept one.
+
+    A ratio that was kept and could not be measured now is one as well; rows without a kept ratio
+    are not compared.
+
+    >>> fast, slow = ({"workload": "step", "ratio": ratio} for ratio in (4.0, 3.0))
+    >>> losses([slow], [fast], 0.15), losses([fast], [slow], 0.15)
+    (['step: 3.00×, kept 4.00×'], [])
+    """
+    before = {row["workload"]: row["ratio"] for row in kept if row["ratio"] is not None}
+    found = []
+    for row in rows:
+        name, ratio = row["workload"], row["ratio"]
+        if name in before and (ratio is None or ratio < (1 - share) * before[name]):
+            now = "not measured" if ratio is None else f"{ratio:.2f}×"
+            found.append(f"{name}: {now}, kept {before[name]:.2f}×")
+    return found

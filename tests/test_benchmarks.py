@@ -145,6 +145,15 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
     assert all(row["workload"] in table.line(row) for row in rows)
 
 
+def test_a_ratio_that_fell_or_went_missing_is_a_loss():
+    kept = [versus("a", (1.0, 4.0, 4.0), 3.0), versus("b", (1.0, 2.0, 2.0), 1.0)]
+    kept.append(missing("c", None, 2.0, "no peer"))
+    now = [versus("a", (1.0, 3.5, 3.5), 3.0), missing("b", 1.0, 1.0, "no peer")]
+    now += [versus("c", (1.0, 1.0, 1.0), 2.0), versus("d", (1.0, 1.0, 1.0), 2.0)]
+    assert table.losses(now, kept, 0.15) == ["b: not measured, kept 2.00×"]
+    assert table.losses(now, kept, 0.1) == ["a: 3.50×, kept 4.00×", "b: not measured, kept 2.00×"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is reported where there is no GPU")
 def test_rows_of_a_gpu_say_that_there_is_none():
     threads = torch.get_num_threads()
