@@ -25,7 +25,7 @@ from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
-    from mechint.subject import Subject
+    from mechint.subject import Subject, Which
 
 
 class Need(StrEnum):
@@ -185,14 +185,21 @@ class Probe(Settings, abc.ABC):
         reasons = (unmet_need(need, subject) for need in self.needs)
         return next(filter(None, reasons), None) or self.unmet(subject)
 
-    def run(self, subject: Subject, *, seed: int = 0) -> ProbeResult:
+    def run(self, subject: Subject, *, seed: int = 0, answer: Which | None = None) -> ProbeResult:
         """Measure `subject`.
 
         Leaves model, hooks, training mode and global RNG state as they were, after an error too.
 
+        Args:
+            answer: which answer of an example is asked about, as in `Subject.with_answer`; the
+                subject's own choice when None.
+
         Raises:
             NotApplicableError: with the reason `applicable` gives.
+            ParameterError: no example has that answer.
         """
+        if answer is not None:
+            subject = subject.with_answer(answer)
         reason = self.applicable(subject)
         if reason:
             raise NotApplicableError(
@@ -243,6 +250,7 @@ class Probe(Settings, abc.ABC):
             "name": self.name,
             "settings": self.to_dict(),
             "seed": seed,
+            "answer": subject.answer,
             "source": self.source,
         }
         status = result.status or ("found" if self.detects(result) else "not found")
@@ -250,13 +258,15 @@ class Probe(Settings, abc.ABC):
         return dataclasses.replace(result, provenance=provenance, status=status)
 
 
-def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult:
-    """Run the probe `name` with `settings` on `subject`.
+def run(
+    name: str, subject: Subject, *, seed: int = 0, answer: Which | None = None, **settings: Any
+) -> ProbeResult:
+    """Run the probe `name` with `settings` on `subject`, asked about `answer` (`Probe.run`).
 
     Raises:
         UnknownNameError, ParameterError, NotApplicableError.
     """
-    return PROBES[name].from_dict(settings).run(subject, seed=seed)
+    return PROBES[name].from_dict(settings).run(subject, seed=seed, answer=answer)
 
 
 def quick_probes() -> list[str]:

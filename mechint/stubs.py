@@ -21,10 +21,12 @@ HEAD = {
 from typing import Any
 
 from mechint.results import ProbeResult
-from mechint.subject import Subject
+from mechint.subject import Subject, Which
 
 def names() -> list[str]: ...
-def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult: ...
+def run(
+    name: str, subject: Subject, *, seed: int = 0, answer: Which | None = None, **settings: Any
+) -> ProbeResult: ...
 ''',
     "tasks": '''"""Tasks whose algorithm is known; written by ``python -m mechint.stubs``."""
 

@@ -318,23 +318,34 @@ class Subject:
     ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
         """Which rows (examples; answers where `answer` is "all"), and their activations by name.
 
+        Where some are at all answers and others are not, these are repeated: one per answer.
         Taken from the cache where a quarter of the memory holds them all, else computed a chunk at
         a time, each chunk within an eighth of the memory.
         """
         places = _places(names, at)
+        mixed = self.answer == "all" and "answer" in places.values()
+        repeated = {name for name, where in places.items() if mixed and where != "answer"}
         if self._fits(places):
             cached = self.activations(names, places)
-            for part in slices(len(next(iter(cached.values()))), self.chunk):
-                yield part, {name: value[part] for name, value in cached.items()}
+            n = next(len(value) for name, value in cached.items() if name not in repeated)
+            for part in slices(n, self.chunk):
+                where = dict.fromkeys(cached, part) | dict.fromkeys(
+                    repeated, self.answer_examples[part]
+                )
+                yield part, {name: value[where[name]] for name, value in cached.items()}
             return
         wanted = {name: self._positions(where, self.data) for name, where in places.items()}
+        memory = self.memory // (8 * len(self.answers) if repeated else 8)
         start = 0
         with self._located():
-            for part, found in self._recorder.stream(self.data.tokens, wanted, self.memory // 8):
-                rows = {
-                    name: self._rows(value, self.data[part]) if places[name] == "answer" else value
-                    for name, value in found.items()
-                }
+            for part, found in self._recorder.stream(self.data.tokens, wanted, memory):
+                rows: dict[str, Tensor] = {}
+                for name, value in found.items():
+                    rows[name] = value
+                    if name in repeated:
+                        rows[name] = value[(self.answers.positions[part] != IGNORE).nonzero()[:, 0]]
+                    elif places[name] == "answer":
+                        rows[name] = self._rows(value, self.data, part)
                 length = len(next(iter(rows.values())))
                 yield slice(start, start + length), rows
                 start += length
@@ -366,15 +377,15 @@ class Subject:
             return answers.positions.clamp(min=0)
         return answers.at(self.answer)[0].clamp(min=0)
 
-    def _rows(self, values: Any, data: Batch) -> Tensor:
+    def _rows(self, values: Any, data: Batch, part: slice = slice(None)) -> Tensor:
         """(example, answer, …) of all answers as rows, what is padding left out; one row per
-        example else.
+        example else. part: the examples of `data` that `values` belong to.
         """
         if self.answer != "all":
             return values
         answers = self.answers if data is self.data else data.answers
         with plain_arithmetic(self.device):
-            return values[answers.positions != IGNORE]
+            return values[answers.positions[part] != IGNORE]
 
     @contextlib.contextmanager
     def _located(self) -> Generator[None]:

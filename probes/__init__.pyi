@@ -3,15 +3,18 @@
 from typing import Any
 
 from mechint.results import ProbeResult
-from mechint.subject import Subject
+from mechint.subject import Subject, Which
 
 def names() -> list[str]: ...
-def run(name: str, subject: Subject, *, seed: int = 0, **settings: Any) -> ProbeResult: ...
+def run(
+    name: str, subject: Subject, *, seed: int = 0, answer: Which | None = None, **settings: Any
+) -> ProbeResult: ...
 
 def ablation(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     components: tuple[str, ...] = ...,
     mode: str = ...,
     neurons: int = ...,
@@ -29,6 +32,7 @@ def attention(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     example: int = ...,
     examples: int = ...,
     target: tuple[int, ...] | None = ...,
@@ -44,6 +48,7 @@ def clock_pizza(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     triples: int = ...,
     permutations: int = ...,
     symmetric: float = ...,
@@ -59,6 +64,7 @@ def das(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     variable: str | None = ...,
     jointly: tuple[str, ...] = ...,
     hook: str | None = ...,
@@ -82,6 +88,7 @@ def embedding(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     components: int = ...,
     positions: tuple[int, int] = ...,
     tokens: int = ...,
@@ -95,6 +102,7 @@ def fourier(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     factor: float = ...,
     cosine: float = ...,
     alpha: float = ...,
@@ -113,6 +121,7 @@ def gradients(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     split: str = ...,
     weights: str = ...,
     permutations: int = ...,
@@ -125,6 +134,7 @@ def interference(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     neurons: int | None = ...,
     layer: int | None = ...,
     examples: int = ...,
@@ -140,6 +150,7 @@ def irreps(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     table: str = ...,
     cosine: float = ...,
     factor: float = ...,
@@ -156,6 +167,7 @@ def lens(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     permutations: int = ...,
 ) -> ProbeResult:
     """What does the residual stream already answer after every layer, and which heads and layers
@@ -165,6 +177,7 @@ def linear(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     variable: str | None = ...,
     variables: int = ...,
     hook: str | None = ...,
@@ -180,6 +193,7 @@ def neurons(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     own: float = ...,
     sample: int = ...,
     permutations: int = ...,
@@ -192,6 +206,7 @@ def norms(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     other: str | None = ...,
     bins: int = ...,
     bootstrap: int = ...,
@@ -205,6 +220,7 @@ def patching(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     variable: str | None = ...,
     components: tuple[str, ...] = ...,
     layers: tuple[int, ...] | None = ...,
@@ -218,6 +234,7 @@ def progress(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     keys: tuple[int, ...] | None = ...,
     output: str | None = ...,
     keep_bias: bool = ...,
@@ -231,6 +248,7 @@ def subspace(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     mass: float = ...,
     samples: int = ...,
 ) -> ProbeResult:

@@ -54,7 +54,7 @@ def test_every_probe_shows_its_settings(name: str) -> None:
     call = getattr(probes, attribute(name))
     shown = inspect.signature(call).parameters
     rows = {row["name"] for row in PROBES[name].describe()}
-    assert list(shown)[:2] == ["subject", "seed"] and set(list(shown)[2:]) == rows
+    assert list(shown)[:3] == ["subject", "seed", "answer"] and set(list(shown)[3:]) == rows
     assert call.__doc__
 
 

@@ -72,6 +72,19 @@ def test_all_answers_are_one_row_each() -> None:
     assert torch.allclose(torch.cat([found[LOGITS] for _, found in parts]), subject.logits())
 
 
+def test_what_is_not_at_an_answer_is_streamed_once_per_answer() -> None:
+    places = {PATTERN: "answer", POST: None, LOGITS: 2}
+    for options in ({}, {"memory": 0, "chunk": 1}, {"memory": 0, "chunk": 3}, {"chunk": 2}):
+        subject = ragged(**options).with_answer("all")
+        parts = [found for _, found in subject.stream(list(places), places)]
+        for name, expected in (
+            (PATTERN, subject.activation(PATTERN, "answer")),
+            (POST, subject.activation(POST)[[0, 1, 1, 3, 3]]),
+            (LOGITS, subject.logits(at=2)[[0, 1, 1, 3, 3]]),
+        ):
+            assert torch.allclose(torch.cat([found[name] for found in parts]), expected), name
+
+
 def test_hooks_change_the_logits_at_the_answer_alone_where_they_should() -> None:
     subject = ragged()
 

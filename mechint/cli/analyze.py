@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import (
+    answer_of,
     force_option,
     foreign_options,
     json_option,
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
     from mechint.report import Page
     from mechint.results import ProbeResult
-    from mechint.subject import Subject
+    from mechint.subject import Subject, Which
+
+LAST = -1
+"""The answer that probes ask about unless told otherwise."""
 
 
 @click.command()
@@ -50,6 +54,11 @@ if TYPE_CHECKING:
 @foreign_options
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes."
+)
+@click.option(
+    "--answer",
+    metavar="N|all",
+    help="Which answer of an example: from 0, negative from the last one. Default: the last one.",
 )
 @click.option(
     "--out",
@@ -80,6 +89,7 @@ def analyze(
     settings: tuple[str, ...],
     device: str,
     seed: int,
+    answer: str | None,
     out: Path | None,
     over_steps: bool,
     csv: Path | None,
@@ -95,6 +105,7 @@ def analyze(
     Settings of a probe are reached as --set PROBE.NAME=VALUE, the task's as --set NAME=VALUE, and
     what the file does not state of the model as --set model.NAME=VALUE.
     """
+    which = answer_of(answer)
     for registry, wanted in ((PROBES, names), (TASKS, (task,) if task else ())):
         for name in wanted:
             if name not in registry:
@@ -115,8 +126,10 @@ def analyze(
             )
         asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
         refuse_other_ending(csv, ".csv", force=force)
-        return show_table(paths, TableRequest(asked, seed, over_steps, workers, csv, out, as_json))
-    return analyze_one(paths[0], names, task, settings, device, seed, out, as_json)
+        return show_table(
+            paths, TableRequest(asked, seed, which, over_steps, workers, csv, out, as_json)
+        )
+    return analyze_one(paths[0], names, task, settings, device, seed, which, out, as_json)
 
 
 def analyze_one(
@@ -126,6 +139,7 @@ def analyze_one(
     settings: Sequence[str],
     device: str,
     seed: int,
+    answer: Which | None,
     out: Path | None,
     as_json: bool,
 ) -> int:
@@ -139,6 +153,7 @@ def analyze_one(
         model = options.pop("model")
         opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
         subject = opened.subject()
+        subject = subject if answer is None else subject.with_answer(answer)
         results, problems = run_probes(subject, chosen, options, seed, update)
     if not names:
         problems = [] if results else problems
@@ -166,7 +181,8 @@ def report_page(opened: Checkpoint, subject: Subject, results: Mapping[str, Prob
     from mechint.report import head_of, page_of
 
     probes = "".join(f" --probe {name}" for name in results)
-    command = f"mechint analyze {opened.path}{probes} --out report.html"
+    answer = "" if subject.answer == LAST else f" --answer {subject.answer}"
+    command = f"mechint analyze {opened.path}{probes}{answer} --out report.html"
     return page_of(results, title_of(opened), **head_of(opened, subject, results, command))
 
 
@@ -247,11 +263,14 @@ def keep(
     run: Path, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
 ) -> None:
     """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
-    these weights; a directory that is read-only only warns.
+    these weights; a directory that is read-only only warns. Results on another answer than the
+    last one stand beside those on the last one.
     """
     from mechint.files import write_text
     from mechint.report import PAGE
 
+    ending = "" if subject.answer == LAST else f".answer-{subject.answer}"
+    results = {f"{name}{ending}": result for name, result in results.items()}
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())

@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
@@ -170,6 +170,22 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise ParameterError(f"{where}: expected each seed once")
     return seeds
+
+
+def answer_of(text: str | None) -> int | Literal["all"] | None:
+    """Which answer of an example ``--answer`` means; None where it is not given.
+
+    >>> answer_of("2"), answer_of("-1"), answer_of("all")
+    (2, -1, 'all')
+    """
+    if text is None or text == "all":
+        return text
+    if not re.fullmatch(r"-?\d{1,9}", text):
+        raise ParameterError(
+            f"--answer {text[:40]}: expected a number counted from 0, from the last one when "
+            "negative, or all"
+        )
+    return int(text)
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

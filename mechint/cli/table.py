@@ -12,6 +12,7 @@ from mechint.errors import MechintError, RunError
 
 if TYPE_CHECKING:
     from mechint.run_table import Comparison, Runs
+    from mechint.subject import Which
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class TableRequest:
 
     probes: Mapping[str, Mapping[str, Any]]
     seed: int = 0
+    answer: Which | None = None
     over_steps: bool = False
     workers: int = 1
     csv: Path | None = None
@@ -61,7 +63,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
     if request.over_steps:
         table = table.over_steps()
     for name, settings in request.probes.items():
-        table = table.probe(name, seed=request.seed, **settings)
+        table = table.probe(name, seed=request.seed, answer=request.answer, **settings)
     with counting("measuring") as report:
         rows = table.rows(report)
     comparison = _comparison(table) if len(table) == 2 and not request.over_steps else None
@@ -112,8 +114,10 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _command(names: str, request: TableRequest) -> str:
-    probes = "".join(f" --probe {name}" for name in request.probes)
-    return f"mechint analyze {names}{probes}{' --over-steps' if request.over_steps else ''}"
+    options = "".join(f" --probe {name}" for name in request.probes)
+    if request.answer is not None:
+        options += f" --answer {request.answer}"
+    return f"mechint analyze {names}{options}{' --over-steps' if request.over_steps else ''}"
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Mapping[str, Any]) -> None:

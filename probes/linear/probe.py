@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from mechint.activations import residual_hooks
 from mechint.config import setting
@@ -173,7 +174,7 @@ class Linear(Probe):
         report.metric(f"linear.{variable.name}.selectivity", selectivity[best])
         report.metric(f"linear.{variable.name}.ridge", scored.ridge[best])
         if self.kind == "number":
-            values = variable.value_of(subject.data.tokens).cpu().numpy()
+            values = variable.value_of(subject.data.tokens).cpu().numpy()[self._examples(subject)]
             direction = Ridge(activations[best], scored.ridge[best]).weights(values)
             length = max(float(np.linalg.norm(direction)), 1e-300)
             report.array(f"direction of {variable.name}", direction / length)
@@ -239,6 +240,12 @@ class Linear(Probe):
                 parts[point].append(found[hook].flatten(1).double().cpu().numpy())
         return {point: np.concatenate(part) for point, part in parts.items()}
 
+    def _examples(self, subject: Subject) -> Int[np.ndarray, " row"]:
+        """Which example each row of the activations belongs to."""
+        if self.pos is None:
+            return subject.answer_examples.cpu().numpy()
+        return np.arange(len(subject.data))
+
     def _probe(
         self, subject: Subject, variable: Variable, activations: dict[str, np.ndarray], seed: int
     ) -> Scored:
@@ -257,6 +264,9 @@ class Linear(Probe):
             control = draw.permutation(present)[inverse]
             shuffles = [draw.permutation(present)[inverse] for _ in range(self.permutations)]
             fit = (draw.permutation(len(present)) < 0.75 * len(present))[inverse]
+        rows = self._examples(subject)  # all answers of an example are on one side of the split
+        values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
+        shuffles = [one[rows] for one in shuffles]
         scored = Scored({}, {}, {}, np.full(self.permutations, -np.inf))
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from mechint.checkpoints import load_checkpoint
+import probes
+from mechint.checkpoints import load_checkpoint, save_checkpoint
 from mechint.cli.analyze import sort_settings
-from tests.cli.conftest import Command
+from mechint.planted import composition
+from tests.cli.conftest import Command, one_line
 
 
 def data(result: Result) -> dict:
@@ -129,3 +131,21 @@ def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> No
         load_checkpoint(other).model.state_dict(),
     )
     assert all((before[name] == after[name]).all() for name in before)
+
+
+def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None:
+    subject = composition(n=3, k=2, hops=(2,)).subject
+    path = tmp_path / "ckpt.pt"
+    save_checkpoint(
+        path, config=subject.model.config, weights=subject.model.weights(), task=subject.task
+    )
+    asked = ("analyze", path, "--probe", "lens", "--set", "lens.permutations=19")
+    page = tmp_path / "report.html"
+    found = data(mechint(*asked, "--answer", "0", "--json", "--out", page))
+    whole = probes.lens(load_checkpoint(path).subject(), answer=0, permutations=19)
+    assert found["results"]["lens"]["metrics"] == whole.to_dict()["metrics"]
+    assert "--answer 0 --out report.html" in page.read_text()
+    table = mechint(*asked, "--answer", "all", "--csv", tmp_path / "all.csv")
+    assert table.exit_code == 0 and "lens.final_accuracy" in (tmp_path / "all.csv").read_text()
+    assert "answer=7: " in one_line(mechint(*asked, "--answer", "7"))
+    assert "--answer last: expected a number" in one_line(mechint(*asked, "--answer", "last"))
