@@ -45,8 +45,8 @@ def brief(result: ProbeResult) -> dict[str, Any]:
 
 
 def title_of(opened: Checkpoint) -> str:
-    """The report's title: the task with the parameters that differ from its defaults, or the file's
-    name.
+    """The report's title: the task in words with the sizes and choices that are its own, or the
+    file's name.
     """
     if opened.task is None:
         return opened.path.name
@@ -54,9 +54,10 @@ def title_of(opened: Checkpoint) -> str:
     changed = ", ".join(
         f"{name} = {value}"
         for name, value in opened.task.to_dict().items()
-        if value != defaults[name] and not isinstance(value, list | dict)
+        if value != defaults[name] and isinstance(value, int | str) and value is not True
     )
-    return f"{opened.task.name} ({changed})" if changed else opened.task.name
+    words = opened.task.name.replace("-", " ").capitalize()
+    return f"{words}, {changed}" if changed else words
 
 
 def show_model(opened: Checkpoint, out: Console) -> None:

@@ -9,10 +9,12 @@ caption) out.
     )
 
 `lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
-`image_grid`, `arcs` show matrices. Every builder takes tensors, arrays or lists, wants a title, a
-caption that says what to see, and axis titles with units in brackets. Equal input gives equal JSON.
+`image_grid`, `arcs`, `attention` show matrices. Every builder takes tensors, arrays or lists,
+wants a title, a caption that says what to see, and axis titles with units in brackets. Equal input
+gives equal JSON.
 """
 
+from mechint.figures.attention import attention
 from mechint.figures.curves import bars, lines
 from mechint.figures.figure import Figure
 from mechint.figures.fits import fits
@@ -25,6 +27,7 @@ __all__ = [
     "COLORS",
     "Figure",
     "arcs",
+    "attention",
     "bars",
     "figure",
     "fits",

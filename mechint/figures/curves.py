@@ -108,7 +108,8 @@ def bars(
     stacked: bool = False,
     y_log: bool = False,
     errors: Mapping[str, Any] | None = None,
-    height: int = 380,
+    horizontal: bool | None = None,
+    height: int | None = None,
 ) -> Figure:
     """Bars over categories or integers.
 
@@ -117,8 +118,16 @@ def bars(
         highlight: values of `x` whose bars are colored; the others fade (one series only).
         errors: name → half-length of an error bar (n,).
         levels, null: as for `lines`.
+        horizontal: bars from left to right, one line each; when None, where names are too long or
+            too many to stand beside each other. `x_title` stays the name of the categories.
+
+    >>> names = [f"L0 neuron {i}" for i in range(9)]
+    >>> bars(names, {"loss": range(9)}, title="T", x_title="component", y_title="loss (nats)",
+    ...     caption="C").spec["data"][0]["orientation"]
+    'h'
     """
     at = numbers(x)
+    lying = _too_long(at) if horizontal is None else horizontal
     data: list[dict[str, Any]] = []
     for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
         fill: Any = color
@@ -128,12 +137,12 @@ def bars(
         bar = {
             "type": "bar",
             "name": name,
-            "x": at,
-            "y": numbers(y),
+            **({"y": at, "x": numbers(y), "orientation": "h"} if lying else {}),
+            **({} if lying else {"x": at, "y": numbers(y)}),
             "marker": {"color": fill, "line": {"width": 0}},
         }
         if errors and name in errors:
-            bar["error_y"] = {
+            bar["error_x" if lying else "error_y"] = {
                 "type": "data",
                 "array": numbers(errors[name]),
                 "thickness": 1,
@@ -143,14 +152,19 @@ def bars(
     layout = {
         "barmode": "stack" if stacked else "group",
         "bargap": 0.15,
-        **marked_levels(levels, null, y_log, len(series) == 1),
+        **marked_levels(levels, null, y_log, len(series) == 1, lying),
     }
-    return figure(
-        data,
-        title,
-        caption,
-        height=height,
-        xaxis=axis(x_title, labels=has_names(at)),
-        yaxis=axis(y_title, log=y_log),
-        **layout,
-    )
+    names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
+    if lying:
+        names, values = values, names | {"autorange": "reversed", "showgrid": False}
+        rows = len(at) * (1 if stacked else max(1, len(series)))
+        height = height or min(1200, 110 + (22 if rows == len(at) else 14) * rows)
+    return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)
+
+
+LONGEST = 60
+"""Letters that the names below a plot may have together before its bars lie down."""
+
+
+def _too_long(at: Any) -> bool:
+    return has_names(at) and sum(len(str(name)) + 2 for name in at) > LONGEST

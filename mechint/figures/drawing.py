@@ -139,7 +139,9 @@ def _bar(
     floor: dict[Any, float],
 ) -> None:
     """One group of bars, beside the others or on top of them."""
-    x, y = list(trace.get("x") or []), np.nan_to_num(_values(trace.get("y")))
+    lying = trace.get("orientation") == "h"
+    across, up = ("y", "x") if lying else ("x", "y")
+    x, y = list(trace.get(across) or []), np.nan_to_num(_values(trace.get(up)))
     names = any(isinstance(value, str) for value in x)
     places = np.arange(len(x), dtype=np.float64) if names else np.asarray(x, dtype=np.float64)
     gaps = np.diff(np.sort(places))
@@ -150,21 +152,19 @@ def _bar(
     below = np.array([floor.get(place, 0.0) if stacked else 0.0 for place in places])
     shades = (trace.get("marker") or {}).get("color")
     fill = [color(one) for one in shades] if isinstance(shades, list) else color(shades)
-    spread = (trace.get("error_y") or {}).get("array")
-    axes.bar(
-        places + shift,
-        y,
-        width,
-        bottom=below,
-        color=fill,
-        label=trace.get("name"),
-        yerr=_values(spread) if spread else None,
-        error_kw={"linewidth": 0.7},
-    )
+    spread = (trace.get(f"error_{up}") or {}).get("array")
+    style = {"color": fill, "label": trace.get("name"), "error_kw": {"linewidth": 0.7}}
+    spans = _values(spread) if spread else None
+    if lying:
+        axes.barh(places + shift, y, width, left=below, xerr=spans, **style)
+    else:
+        axes.bar(places + shift, y, width, bottom=below, yerr=spans, **style)
     floor.update(
         {place: float(base + top) for place, base, top in zip(places, below, y, strict=True)}
     )
-    if names:
+    if names and lying:
+        axes.set_yticks(places, [str(value) for value in x])
+    elif names:
         axes.set_xticks(places, [str(value) for value in x], rotation=40 if len(x) > 8 else 0)
 
 
@@ -229,6 +229,11 @@ def _finish(
             scale("log")
         if style.get("range") and style.get("type") != "log" and not matrix:
             limits(*style["range"])
+    if y.get("autorange") == "reversed" and not matrix:
+        axes.invert_yaxis()
+    for style, set_ticks in ((x, axes.set_xticks), (y, axes.set_yticks)):
+        if style.get("tickvals"):
+            set_ticks(style["tickvals"], [str(text) for text in style.get("ticktext") or []])
     axes.tick_params(length=2.5, width=0.6, color=INK)
     axes.spines[["top", "right"]].set_visible(matrix)
     for shape in layout.get("shapes") or []:
@@ -247,7 +252,10 @@ def _shape(axes: Axes, shape: Mapping[str, Any], key: tuple[str, str]) -> None:
     }
     if shape.get("yref", "y") not in (key[1], "paper"):
         return
-    if shape.get("type") == "rect":
+    if shape.get("type") == "rect" and shape.get("yref") == "paper":
+        shade = color(shape.get("fillcolor"), "#dddddd")
+        axes.axvspan(shape["x0"], shape["x1"], facecolor=shade, linewidth=0, zorder=0)
+    elif shape.get("type") == "rect":
         shade = color(shape.get("fillcolor"), "#dddddd")
         axes.axhspan(shape["y0"], shape["y1"], facecolor=shade, linewidth=0, zorder=0)
     elif shape.get("xref") == "paper" and shape.get("y0") == shape.get("y1"):
@@ -285,3 +293,6 @@ def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) 
             axes = panels[0]
             at = 10**y if axes.get_yscale() == "log" else y
             axes.text(1.0, at, text, transform=axes.get_yaxis_transform(), ha="right", fontsize=6.5)
+        elif note.get("yref") == "paper" and panels:
+            upper = panels[0].get_xaxis_transform()
+            panels[0].text(x, 1.0, text, transform=upper, ha="center", va="bottom", fontsize=6.5)

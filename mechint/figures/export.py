@@ -7,6 +7,7 @@ and matrices, in panels, with named levels and bands.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -61,7 +62,35 @@ def drawn(figure: Figure, form: str, width: float, height: float | None) -> byte
 
 def page(figure: Figure) -> str:
     """The figure as one HTML file that opens offline."""
+    if "view" in figure.spec:
+        return attention_page(figure)
     return figure.show().to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+
+
+COLORS = (
+    ":root{--ink:#1b1f24;--quiet:#626b76;--rule:#dfe2e4;--panel:#f5f6f5;--accent:#00639c;"
+    "--bad:#b3420a}@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--quiet:#9aa4af;"
+    "--rule:#2f353b;--panel:#1b1f23;--accent:#6cb8ea;--bad:#f0915a}}"
+    "html{color:var(--ink);font:14px/1.5 system-ui,sans-serif;color-scheme:light dark}"
+)
+
+
+def view_asset(name: str) -> str:
+    """The script ("attention.js") or the style of the attention view."""
+    return (Path(__file__).parent / "view" / name).read_text(encoding="utf-8")
+
+
+def attention_page(figure: Figure) -> str:
+    """An attention view as one HTML file without Plotly."""
+    data = json.dumps(to_jsonable(figure.spec["view"])).replace("<", "\\u003c")
+    title = html.escape(((figure.spec.get("layout") or {}).get("title") or {}).get("text", ""))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{COLORS}{view_asset('attention.css')}</style></head><body><h3>{title}</h3>"
+        f'<div class="view" id="view"></div><p>{html.escape(figure.caption)}</p>'
+        f'<script type="application/json" data-view="view">{data}</script>'
+        f"<script>{view_asset('attention.js')}</script></body></html>"
+    )
 
 
 def numbers_of(figure: Figure) -> str:

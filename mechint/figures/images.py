@@ -88,7 +88,7 @@ def heatmap(
     if y is not None:
         trace["y"] = numbers(list(y))
     if annotate if annotate is not None else values.size <= 80:
-        trace |= {"texttemplate": "%{z:.3~g}", "textfont": {"size": 11}}
+        trace |= {"text": _cells(values), "texttemplate": "%{text}", "textfont": {"size": 11}}
     named_x, named_y = (
         labels is not None and any(isinstance(label, str) for label in labels) for labels in (x, y)
     )
@@ -112,6 +112,24 @@ def heatmap(
     )
 
 
+def _cells(values: np.ndarray) -> list[list[str]]:
+    """The numbers as they stand in the cells: two digits, and 0 for what is small beside the
+    largest.
+
+    >>> _cells(np.array([[0.2181, -0.0000136, 1.0]]))
+    [['0.22', '0', '1']]
+    """
+    finite = np.abs(values[np.isfinite(values)])
+    least = float(finite.max(initial=0.0)) / 200
+
+    def shown(value: float) -> str:
+        if not math.isfinite(value):
+            return ""
+        return "0" if abs(value) < least else f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+
+    return [[shown(value) for value in row] for row in values.tolist()]
+
+
 def _whole(n: int, labels: Sequence[Any] | None) -> dict[str, Any]:
     """Ticks at whole numbers where indices of a small matrix are shown."""
     return {"dtick": 1} if labels is None and n <= 16 else {}
@@ -129,6 +147,7 @@ def image_grid(
     diverging: bool = False,
     limits: tuple[float, float] | None = None,
     size: int | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Figure:
     """Small multiples: matrices under one color scale, one panel a head, a neuron or a layer.
 
@@ -136,6 +155,7 @@ def image_grid(
         panels: name → matrix (rows, columns) each, row 0 on top.
         columns: panels a line; when None, up to four.
         size: height of a panel in pixels; about its width when None.
+        labels: of the rows and columns of square panels, which may repeat: the tokens of a text.
     """
     matrices = {name: _matrix(panel) for name, panel in panels.items()}
     assert matrices, "no panel"
@@ -159,18 +179,14 @@ def image_grid(
         y_style = {"domain": numbers([max(0.0, top - tall), top]), "anchor": f"x{n}"}
         layout[f"xaxis{n}"] = _edge(x_title, lowest) | x_style
         layout[f"yaxis{n}"] = _edge(y_title, column == 0) | y_style | {"autorange": "reversed"}
+        if labels is not None:
+            layout[f"xaxis{n}"] |= _ticks(labels)
+            layout[f"yaxis{n}"] |= _ticks(labels)
         place = {"x": numbers(left + width / 2), "y": numbers(top), "xanchor": "center"}
         notes.append({"text": name, "showarrow": False, "font": {"size": 12}} | place | ABOVE)
-    color_axis = {
-        "cmin": scale["zmin"],
-        "cmax": scale["zmax"],
-        "colorscale": scale["colorscale"],
-        "colorbar": {
-            "title": {"text": z_title, "side": "right"},
-            "thickness": 12,
-            "outlinewidth": 0,
-        },
-    }
+    bar = {"title": {"text": z_title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    color_axis = {"cmin": scale["zmin"], "cmax": scale["zmax"], "colorbar": bar}
+    color_axis["colorscale"] = scale["colorscale"]
     return figure(
         data,
         title,
@@ -179,8 +195,16 @@ def image_grid(
         annotations=notes,
         coloraxis=color_axis,
         showlegend=False,
+        meta={"grid": {"across": across, "panels": len(matrices), "size": size}},
         **layout,
     )
+
+
+def _ticks(labels: Sequence[str], most: int = 24) -> dict[str, Any]:
+    """Ticks with these texts at 0, 1, …; every second, third … where there are more than `most`."""
+    step = -(-len(labels) // most)
+    at = list(range(0, len(labels), step))
+    return {"tickmode": "array", "tickvals": at, "ticktext": [str(labels[i]) for i in at]}
 
 
 ABOVE = {"xref": "paper", "yref": "paper", "yanchor": "bottom"}

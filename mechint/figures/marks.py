@@ -25,9 +25,10 @@ def marked_levels(
     null: tuple[float, float, float] | None,
     log: bool,
     alone: bool,
+    lying: bool = False,
 ) -> dict[str, Any]:
     """Shapes and notes of a layout: named horizontal lines, and the band of the null (mean, low,
-    high).
+    high); vertical ones where the bars are `lying`.
 
     The names stand right of the plot where no legend does (`alone`), else inside it.
     """
@@ -43,9 +44,27 @@ def marked_levels(
         "shapes": shapes + ([band(null[1], null[2])] if null is not None else []),
         "annotations": notes,
     }
-    if alone and notes:
+    if lying:
+        layout["shapes"] = [_turned(shape) for shape in layout["shapes"]]
+        layout["annotations"] = [
+            {**_turned(note), "yanchor": "bottom", "xanchor": "center"} for note in notes
+        ]
+    elif alone and notes:
         layout["annotations"] = [
             note | {"xanchor": "left", "yanchor": "middle", "xshift": 4} for note in notes
         ]
         layout["margin"] = MARGIN | {"r": 20 + 6 * max(len(note["text"]) for note in notes)}
     return layout
+
+
+def _turned(mark: Mapping[str, Any]) -> dict[str, Any]:
+    """A mark across the plot as one that goes up, its name on the upper edge.
+
+    >>> _turned({"xref": "paper", "x0": 0, "x1": 1, "y0": 5, "y1": 5})
+    {'yref': 'paper', 'y0': 0, 'y1': 1, 'x0': 5, 'x1': 5}
+    """
+    other = {"x": "y", "y": "x"}
+    return {
+        other[name[0]] + name[1:] if name in {"xref", "x0", "x1", "y0", "y1", "x", "y"} else name: v
+        for name, v in mark.items()
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ def scores(opened: Checkpoint) -> dict[str, str]:
     return {
         f"accuracy, {name}" if several else "accuracy": (
             f"{accuracy:.1%}, chance {performance.chance[name]['accuracy']:.1%}"
+            if math.isfinite(accuracy)
+            else "not asked in these examples"
         )
         for name, accuracy in performance.accuracy.items()
     }

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mechint.registry import PROBES, TASKS
 from mechint.results import Claim, Figure, Null, ProbeResult, Table, to_jsonable
 
+SCHEMA = 2
+"""Version of the JSON form. 1 had no findings, code, output, links, task, probes or downloads."""
 MAX_FACTS = 4
 """Parameters of the task that stand in the head; all of them stand under "Provenance"."""
 
@@ -22,20 +25,28 @@ class Section:
     """One part of a page; what is empty is not drawn.
 
     question: what was asked; lead: the answer in a sentence; status: "found", "not found",
-    "abstains" or "", shown as a mark; paragraphs: text; claims: statements with verdicts; nulls:
-    metrics that have a null; metrics: the other numbers; provenance: nested settings, shown folded.
+    "abstains" or "", shown as a mark; findings: (status, sentence) of each part of the answer, in
+    place of the lead; paragraphs: text; code, output: of a step, and what it printed; claims:
+    statements with verdicts; nulls: metrics that have a null; metrics: the other numbers; command:
+    what makes the figures again; links: text → address of a page beside this one; provenance:
+    nested settings, shown folded.
     """
 
     title: str
     lead: str = ""
     question: str = ""
     status: str = ""
+    findings: Sequence[tuple[str, str]] = ()
     paragraphs: Sequence[str] = ()
+    code: str = ""
+    output: str = ""
     claims: Sequence[Claim] = ()
     nulls: Sequence[Null] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
+    command: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -45,7 +56,9 @@ class Page:
 
     scores: name → how well the model does, in large type ("accuracy" → "99.9%, chance 0.9%");
     facts: short name → value pairs below; figures: what stands before the findings, such as the
-    training curve; next_steps: command → what it would show; command: what made the page.
+    training curve; next_steps: command → what it would show; command: what made the page; task,
+    probes, date: by which a gallery sorts it; downloads: file name → text of files that belong to
+    it, such as the script.
     """
 
     title: str
@@ -57,23 +70,29 @@ class Page:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     next_steps: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
+    task: str = ""
+    probes: Sequence[str] = ()
+    date: str = ""
+    downloads: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict` gives an equal page."""
-        return to_jsonable(asdict(self))
+        """Plain JSON values, as ``schemas/page.json`` has them; `from_dict` gives an equal page."""
+        return {"schema": SCHEMA, **to_jsonable(asdict(self))}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Page:
         """The page that `to_dict` wrote."""
         sections = [_section(section) for section in data["sections"]]
-        return cls(**{**data, "sections": sections, "figures": _figures(data)})
+        fields = {name: value for name, value in data.items() if name != "schema"}
+        return cls(**{**fields, "sections": sections, "figures": _figures(data)})
 
 
 def _section(data: Mapping[str, Any]) -> Section:
     return Section(
         **{
             **data,
+            "findings": [tuple(finding) for finding in data.get("findings", ())],
             "claims": [Claim(**claim) for claim in data.get("claims", ())],
             "nulls": [Null.from_dict(null) for null in data.get("nulls", ())],
             "figures": _figures(data),
@@ -93,18 +112,22 @@ def page_of(results: Mapping[str, ProbeResult], title: str, **head: Any) -> Page
     """
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in to_jsonable(first).items() if name != "probe"}
-    return Page(
-        title,
-        [section_of(name, result) for name, result in results.items()],
-        facts=_facts(shared),
-        provenance=shared,
-        **head,
-    )
+    found = {
+        "task": (shared.get("task") or {}).get("name") or "",
+        "probes": list(results),
+        "facts": _facts(shared),
+        "provenance": shared,
+    }
+    sections = [
+        section_of(name, result, command_of(name, to_jsonable(result.provenance)))
+        for name, result in results.items()
+    ]
+    return Page(title, sections, **{**found, **head})
 
 
-def section_of(name: str, result: ProbeResult) -> Section:
+def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
     """One probe's section: its question, finding, numbers with their null, figures, tables and
-    settings.
+    settings; `command` makes them again.
     """
     others = {
         metric: value for metric, value in result.metrics.items() if metric not in result.null
@@ -113,7 +136,9 @@ def section_of(name: str, result: ProbeResult) -> Section:
         title=name,
         lead=result.finding,
         status=result.status or "",
+        findings=[(one.status, one.sentence) for one in result.findings],
         question=result.question,
+        command=command,
         nulls=list(result.null.values()),
         metrics=to_jsonable(others),
         figures=result.figures,
@@ -122,13 +147,53 @@ def section_of(name: str, result: ProbeResult) -> Section:
     )
 
 
+def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
+    """What runs the probe again; empty where the model came from no file.
+
+    >>> made = {"checkpoint": {"path": "ckpt.pt", "format": "mechint"}, "probe": {"seed": 0}}
+    >>> command_of("fourier", made)
+    'mechint analyze ckpt.pt --probe fourier'
+    """
+    checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
+    if not checkpoint.get("path"):
+        return ""
+    words = ["mechint analyze", str(checkpoint["path"])]
+    if checkpoint.get("format") != "mechint" and task.get("name"):
+        changed = _changed(TASKS, task["name"], task.get("parameters") or {})
+        words += ["--task", task["name"], *_set(changed)]
+    words += ["--probe", probe]
+    settings = (provenance.get("probe") or {}).get("settings") or {}
+    words += _set({f"{probe}.{k}": v for k, v in _changed(PROBES, probe, settings).items()})
+    return " ".join(words)
+
+
+def _set(values: Mapping[str, Any]) -> list[str]:
+    texts = {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+        if not isinstance(value, Mapping) and value is not None
+    }
+    return [f"--set {name}={text}" for name, text in texts.items()]
+
+
+def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not the defaults of a registered task or probe; all of another's."""
+    if name not in registry:
+        return dict(values)
+    defaults = to_jsonable(registry[name]().to_dict())
+    return {key: value for key, value in values.items() if defaults.get(key) != value}
+
+
 def _facts(provenance: Mapping[str, Any]) -> dict[str, str]:
     """What the model is: which checkpoint, which task, how long trained, what was assumed."""
     checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
+    given = task.get("parameters") or {}
+    changed = _changed(TASKS, str(task.get("name")), given)
+    sizes = {name: value for name, value in given.items() if type(value) is int}
     parameters = {
         name: value
-        for name, value in (task.get("parameters") or {}).items()
-        if isinstance(value, int | float | str) and not isinstance(value, bool)
+        for name, value in {**changed, **sizes}.items()
+        if isinstance(value, int | float | str) and not name.endswith("seed")
     }
     shown = ", ".join(f"{name} = {value}" for name, value in list(parameters.items())[:MAX_FACTS])
     assumed = ", ".join(

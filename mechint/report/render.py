@@ -15,7 +15,9 @@ from typing import Any
 
 import jinja2
 
+from mechint.figures.export import view_asset
 from mechint.figures.theme import numbers
+from mechint.report.legend import legend_of
 from mechint.report.page import Page
 from mechint.report.validate import check_page
 from mechint.results import Null, Table, to_jsonable
@@ -23,6 +25,8 @@ from mechint.results import Null, Table, to_jsonable
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
 """Bytes of an id or a file name."""
+TITLE = 40
+"""Pixels of a figure's height that its titles take, which the page shows."""
 LONG = 12
 """Rows of a table, or members of a list, that are shown before the rest is folded away."""
 
@@ -35,18 +39,23 @@ def plotly_js() -> str:
     return get_plotlyjs()
 
 
-def render(page: Page, plotly: str | None = None) -> str:
+def render(
+    page: Page, plotly: str | None = None, around: Mapping[str, tuple[str, str]] | None = None
+) -> str:
     """The HTML of `page`; plotly.js inlined once where the page has figures, or loaded from the
-    relative path `plotly`.
+    relative path `plotly`; `around`: "back", "next" and "index" → (address, title) of the pages
+    beside it.
 
     Raises:
         DataError: the page holds what may not be drawn, with the field.
     """
     check_page(page.to_dict())
-    has_figures = bool(page.figures) or any(section.figures for section in page.sections)
-    inline = plotly_js() if has_figures and plotly is None else ""
-    shared = plotly if has_figures and plotly is not None else ""
-    scripts = [text for text in (inline, asset("figures.js") if has_figures else "") if text]
+    drawn = [*page.figures.values(), *(f for one in page.sections for f in one.figures.values())]
+    inline = plotly_js() if drawn and plotly is None else ""
+    shared = plotly if drawn and plotly is not None else ""
+    views = any("view" in figure.spec for figure in drawn)
+    own = [*(["attention.js"] if views else []), *(["figures.js"] if drawn else [])]
+    scripts = [text for text in (inline, *map(asset, own)) if text]
     return (
         environment()
         .get_template("page.html.j2")
@@ -54,6 +63,8 @@ def render(page: Page, plotly: str | None = None) -> str:
             page=page,
             plotly_inline=inline,
             plotly_path=shared,
+            scripts=own,
+            around=around or {},
             policy=content_policy(scripts, beside=bool(shared)),
         )
     )
@@ -96,8 +107,10 @@ def environment() -> jinja2.Environment:
         "show": show,
         "rows": _rows,
         "spec": lambda figure: to_jsonable(figure.spec),
-        "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)),
+        "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)) - TITLE,
         "flat": flat,
+        "legend": legend_of,
+        "end": lambda value: "" if value is None else f"{value:.3g}",
         "slug": slug,
         "p_value": _p_value,
     }
@@ -108,6 +121,8 @@ def environment() -> jinja2.Environment:
 @cache
 def asset(name: str) -> str:
     """A style sheet or a script of ours, as it stands."""
+    if name.startswith("attention."):
+        return view_asset(name)
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 

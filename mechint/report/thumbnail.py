@@ -112,7 +112,13 @@ def _place(values: Sequence[Any], names: list[Any]) -> np.ndarray:
 
 
 def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
-    """Lines, bars and points in one frame."""
+    """Lines, bars and points in one frame; bars that lie are stood up."""
+    traces = [
+        {**trace, "x": trace.get("y", []), "y": trace.get("x", [])}
+        if trace.get("orientation") == "h"
+        else trace
+        for trace in traces
+    ]
     names_x: list[Any] = []
     names_y: list[Any] = []
     across = [_place(trace.get("x", []), names_x) for trace in traces]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ TRACES = frozenset(
     {"scatter", "bar", "heatmap", "histogram", "box", "violin", "contour", "scatterpolar"}
 )
 """Kinds of Plotly traces that need no network, no WebGL and no map."""
+FILE_NAME = re.compile(r"[\w-][\w.-]{0,120}")
+"""A file beside the page: no folder, no scheme."""
 HEIGHTS = (60, 6000)
 MAX_TEXT, MAX_DEPTH, MAX_LEAVES = 20_000, 40, 5_000_000
 
@@ -34,6 +37,11 @@ def check_page(data: Any) -> None:
             "kicker": str,
             "abstract": str,
             "command": str,
+            "schema": int,
+            "task": str,
+            "probes": list,
+            "date": str,
+            "downloads": dict,
             "scores": dict,
             "facts": dict,
             "figures": dict,
@@ -43,8 +51,13 @@ def check_page(data: Any) -> None:
     )
     if not page["title"].strip():
         raise DataError("page.title: it is empty")
-    for name in ("scores", "facts", "next_steps"):
+    for name in ("scores", "facts", "next_steps", "downloads"):
         _texts(page.get(name, {}), f"page.{name}")
+    for name in page.get("downloads", {}):
+        if not FILE_NAME.fullmatch(name):
+            raise DataError(f"page.downloads: got {name[:60]!r}, expected the name of a file")
+    for index, name in enumerate(page.get("probes", [])):
+        _is(name, str, f"page.probes[{index}]")
     for name, figure in page.get("figures", {}).items():
         check_figure(figure, f"page.figures.{name[:60]}")
     for index, section in enumerate(page["sections"]):
@@ -60,7 +73,12 @@ def _check_section(data: Any, where: str) -> None:
             "lead": str,
             "question": str,
             "status": str,
+            "findings": list,
             "paragraphs": list,
+            "code": str,
+            "output": str,
+            "command": str,
+            "links": dict,
             "claims": list,
             "nulls": list,
             "metrics": dict,
@@ -71,6 +89,14 @@ def _check_section(data: Any, where: str) -> None:
     )
     for index, text in enumerate(section.get("paragraphs", [])):
         _is(text, str, f"{where}.paragraphs[{index}]")
+    for index, finding in enumerate(section.get("findings", [])):
+        _is(finding, list, f"{where}.findings[{index}]")
+        if len(finding) != 2 or not all(isinstance(part, str) for part in finding):
+            raise DataError(f"{where}.findings[{index}]: expected a status and a sentence")
+    _texts(section.get("links", {}), f"{where}.links")
+    for address in section.get("links", {}).values():
+        if not FILE_NAME.fullmatch(address):
+            raise DataError(f"{where}.links: got {address[:60]!r}, expected a file beside the page")
     for index, claim in enumerate(section.get("claims", [])):
         _check_dataclass(claim, Claim, f"{where}.claims[{index}]")
     for index, null in enumerate(section.get("nulls", [])):
@@ -93,6 +119,8 @@ def check_figure(data: Any, where: str = "figure") -> None:
                 f"{where}.spec.data[{index}].type: got {str(kind)[:40]!r}, "
                 f"expected one of {', '.join(sorted(TRACES))}"
             )
+    if "view" in spec:
+        check_view(spec["view"], f"{where}.spec.view")
     layout = spec.get("layout", {})
     height = layout.get("height", 380)
     if isinstance(height, bool) or not isinstance(height, int | float):
@@ -101,6 +129,33 @@ def check_figure(data: Any, where: str = "figure") -> None:
         raise DataError(f"{where}.spec.layout.height: got {height:g}, expected 60 to 6000")
     if layout.get("images"):
         raise DataError(f"{where}.spec.layout.images: pictures from elsewhere are not drawn")
+
+
+def check_view(data: Any, where: str) -> None:
+    """Raise DataError where `data` is not an attention view: heads, examples, steps and patterns
+    of the shapes that they name.
+    """
+    view = _fields(
+        data,
+        where,
+        {"kind": str, "heads": list, "examples": list, "frames": list},
+        {"steps": list, "unit": str},
+    )
+    for number, frame in enumerate(view["frames"]):
+        _is(frame, list, f"{where}.frames[{number}]")
+        if len(frame) != len(view["examples"]):
+            raise DataError(f"{where}.frames[{number}]: expected one entry per example")
+        for index, (example, heads) in enumerate(zip(view["examples"], frame, strict=True)):
+            _is(example, dict, f"{where}.examples[{index}]")
+            tokens = example.get("tokens")
+            _is(tokens, list, f"{where}.examples[{index}].tokens")
+            flat = isinstance(heads, list) and len(heads) == len(view["heads"])
+            size = len(tokens) ** 2
+            if not flat or any(not isinstance(h, list) or len(h) != size for h in heads):
+                raise DataError(
+                    f"{where}.frames[{number}][{index}]: expected {len(view['heads'])} heads of "
+                    f"{size} weights each"
+                )
 
 
 def _check_table(data: Any, where: str) -> None:

@@ -83,29 +83,34 @@ def effects_figures(
     ablated: Sequence[Ablated], outputs: Sequence[str], effect: Tensor, mode: str
 ) -> dict[str, Any]:
     names = [str(component) for component in ablated]
-    words = {
-        "x": names,
-        "title": f"{mode.capitalize()} ablation",
-        "x_title": "component (layer.index)",
-    }
-    if len(outputs) == 1:
-        caption = "The higher the bar, the more the answer needs the component."
-        return {
-            "loss": figures.bars(
-                series={"ablated": effect[:, 0, 1].tolist()},
+    neurons = [i for i, name in enumerate(names) if name.startswith("neuron")]
+    others = [i for i in range(len(names)) if i not in neurons]
+    title = f"{mode.capitalize()} ablation"
+    shown: dict[str, Any] = {}
+    for kind, part in (("components", others), ("neurons", neurons)):
+        if not part:
+            continue
+        words = {
+            "x": [names[i] for i in part],
+            "title": f"{title} of {kind}",
+            "x_title": f"{kind[:-1]} (layer.index)",
+        }
+        if len(outputs) == 1:
+            shown[f"loss_{kind}"] = figures.bars(
+                series={"ablated": effect[part, 0, 1].tolist()},
                 y_title="loss increase (nats)",
-                caption=caption,
+                caption="The longer the bar, the more the answer needs it.",
+                horizontal=True,
                 **words,
             )
-        }
-    return {
-        "accuracy": figures.heatmap(
-            effect[..., 0].T.tolist(),
-            y=list(outputs),
-            y_title="output",
-            z_title="accuracy change (share)",
-            diverging=True,
-            caption="Which ablation breaks which output: the bluer, the more its accuracy falls.",
-            **words,
-        )
-    }
+        else:
+            shown[f"accuracy_{kind}"] = figures.heatmap(
+                effect[part][..., 0].T.tolist(),
+                y=list(outputs),
+                y_title="output",
+                z_title="accuracy change (share)",
+                diverging=True,
+                caption="Which ablation breaks which output: the bluer, the more it falls.",
+                **words,
+            )
+    return shown

@@ -143,7 +143,8 @@ class Attention(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         operands = operand_positions(subject)
-        patterns = collect(subject, operands, kept_rows(subject, self.examples, seed))
+        rows = kept_rows(subject, self.examples, seed)
+        patterns = collect(subject, operands, rows)
         report = Report(self, subject)
         report.metric("heads", patterns.names)
         for kind in SCORES:
@@ -157,7 +158,8 @@ class Attention(Probe):
             self._target(report, patterns, list(target), seed)
         report.table("heads", heads_table(patterns, report.metrics))
         report.array("pattern", patterns.mean.astype(np.float32))
-        for name, figure in pattern_figures(subject, patterns, operands, self.example).items():
+        drawn = pattern_figures(subject, patterns, operands, self.example, rows)
+        for name, figure in drawn.items():
             report.figure(name, figure)
         return report.result()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mechint import figures
 from mechint.probe import Report
 from mechint.results import Null, Table
@@ -102,24 +104,34 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
     )
 
 
+MOST_SITES = 16
+"""Sites in the figure of the search, the best ones."""
+
+
 def sweep_figure(found: Sequence[Cell], null: Null, metrics: Mapping[str, Any]) -> Any:
-    names = [f"{one.where} · {one.dimension}-D" for one in found]
+    """The best dimension of every site, beside the controls."""
+    sites: dict[str, Cell] = {}
+    for one in found:
+        if one.where not in sites or one.iia > sites[one.where].iia:
+            sites[one.where] = one
+    shown = sorted(sites.values(), key=lambda one: -one.iia)[:MOST_SITES]
     series = {
-        "found subspace": [one.iia for one in found],
-        "random subspace": [one.random for one in found],
-        "full swap": [one.full_swap for one in found],
+        "found subspace": [one.iia for one in shown],
+        "random subspace": [one.random for one in shown],
+        "whole activation": [one.full_swap for one in shown],
     }
     levels = {"arbitrary labels": metrics["iia_arbitrary"]}
     if "iia_untrained" in metrics:
         levels["untrained model"] = metrics["iia_untrained"]
     return figures.bars(
-        names,
+        [f"{one.where}, {one.dimension} dim." for one in shown],
         series,
         title=f"Interchange of {metrics['variable']}",
-        x_title="site and dimension of the subspace",
+        x_title="site and dimension of its best subspace",
         y_title="interchange intervention accuracy (0–1)",
         levels=levels,
         null=(null.mean, null.mean - 2 * null.std, null.mean + 2 * null.std),
+        horizontal=True,
         caption=(
             "How often swapping the subspace swaps the answer. A variable held by a subspace "
             "scores far above random subspaces, the untrained model and arbitrary labels."
@@ -127,12 +139,29 @@ def sweep_figure(found: Sequence[Cell], null: Null, metrics: Mapping[str, Any]) 
     )
 
 
+WINDOWS = 60
+"""Points of the curve of the search, each the mean of as many steps."""
+
+
 def loss_figure(best: Cell) -> Any:
+    """The loss of the search in means over windows, and whether it settled."""
+    parts = np.array_split(
+        np.asarray(best.losses, dtype=np.float64), min(WINDOWS, len(best.losses))
+    )
+    means = [float(part.mean()) for part in parts]
+    last, before = np.mean(means[-6:]), np.mean(means[-12:-6] or means)
+    still = abs(before - last) > 0.05 * max(abs(float(before)), 1e-9)
+    words = "it still changed at the end" if still else "it has settled"
+    step = len(best.losses) / len(parts)
     return figures.lines(
-        list(range(1, len(best.losses) + 1)),
-        {"training pairs": best.losses},
+        [round((i + 0.5) * step, 1) for i in range(len(parts))],
+        {"training pairs": means},
         title=f"Search at {best.where}",
         x_title="step",
         y_title="cross-entropy of the counterfactual label (nats)",
-        caption="The search for the best subspace; it has settled where the curve is flat.",
+        bands={"training pairs": ([p.min() for p in parts], [p.max() for p in parts])},
+        caption=(
+            f"The search for the best subspace, from {means[0]:.3g} to {means[-1]:.3g} nats; "
+            f"{words}. Means of {step:.0f} steps each, the band from the least to the largest."
+        ),
     )

@@ -33,16 +33,20 @@ def draw(
     similar: Array,
     scores: Array,
     singular: Array,
-    left: Array,
+    rows: Array,
     tokens: Sequence[int],
+    alpha: float,
 ) -> None:
-    """Add the table of singular values and all figures to the report."""
+    """Add the table of singular values and the figures of what stands to the report."""
     report.table("singular values", singular_table(singular))
     report.figure("singular_values", _spectrum(singular, report.metrics))
-    report.figure("singular_vectors", _vectors(left))
+    for k in report.metrics["cyclic.frequencies"][:1]:
+        report.figure("circle", _circle(rows, k))
     report.figure("similarity", _similarity(similar))
     for name in RESIDUES:
-        report.figure(name, _residues(name, scores, tokens, report.metrics))
+        null = report.nulls.get(f"{name}.separation")
+        if null is None or null.p_value <= alpha:
+            report.figure(name, _residues(name, scores, tokens, report.metrics))
 
 
 def _spectrum(singular: Array, metrics: Mapping[str, Any]) -> Figure:
@@ -61,14 +65,27 @@ def _spectrum(singular: Array, metrics: Mapping[str, Any]) -> Figure:
     )
 
 
-def _vectors(left: Array) -> Figure:
-    return figures.lines(
-        list(range(len(left))),
-        {f"vector {i + 1}": left[:, i] for i in range(min(4, left.shape[1]))},
-        title="Left singular vectors of the embedding",
-        x_title="value of the token",
-        y_title="coordinate (−1 … 1)",
-        caption="Waves over the values are a periodic code; steps or lines an order.",
+def _circle(rows: Array, k: int) -> Figure:
+    """The rows projected on the two directions that vary at frequency k."""
+    n = len(rows)
+    angle = 2 * np.pi * k * np.arange(n) / n
+    waves = np.stack([np.cos(angle), np.sin(angle)])  # (2, value)
+    axes = waves @ (rows - rows.mean(0))  # (2, d_model)
+    basis = np.linalg.qr(axes.T)[0]
+    at = (rows - rows.mean(0)) @ basis
+    return figures.scatter(
+        at[:, 0],
+        at[:, 1],
+        title=f"Tokens on the circle of frequency {k}",
+        x_title=f"first direction of frequency {k} (units of the embedding)",
+        y_title=f"second direction of frequency {k} (units of the embedding)",
+        color=(k * np.arange(n)) % n,
+        color_title=f"{k}·value mod {n}",
+        cyclic=True,
+        equal=True,
+        text=[str(i) for i in range(n)],
+        labels=n <= 40,
+        caption=f"In order of {k} times the value, the tokens go round a circle.",
     )
 
 

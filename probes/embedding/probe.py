@@ -122,7 +122,7 @@ class Embedding(Probe):
         report.array("similarity", similar)
         report.array("components", scores[:, : max(self.components, 2)])
         report.array("singular_vectors", left[:, :8])
-        drawing.draw(report, similar, scores, singular, left, tokens)
+        drawing.draw(report, similar, scores, singular, rows, tokens, self.alpha)
         self._add_findings(report, len(tokens), 0 if weights is None else len(weights))
         return report.result()
 

@@ -92,7 +92,8 @@ def add_residual(report: Report, residual: Mapping[str, Mapping[str, Spectrum]])
     }
     caption = "one row per output and layer: Fourier modes of the mean residual vector per answer"
     report.table("residual", columns, caption, {"modes": "frequencies above the null"})
-    report.figure("residual", drawing.residual(residual))
+    if len(next(iter(residual.values()))) > 2:  # with one layer there is nothing to compare
+        report.figure("residual", drawing.residual(residual))
 
 
 def explained(spectrum: Spectrum) -> float:

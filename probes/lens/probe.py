@@ -29,6 +29,7 @@ from probes.lens.attribution import Sums
 from probes.lens.nulls import above_chance, other_answers
 from probes.lens.readout import Readout
 from probes.lens.views import lens_figures, lens_tables
+from probes.positions import position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -139,7 +140,7 @@ class Lens(Probe):
             report.table(name, table)
         if sums.by_position:
             report.array("positions", np.stack(list(sums.by_position.values())))
-        for name, figure in lens_figures(sums, top).items():
+        for name, figure in lens_figures(sums, top, position_names(subject)).items():
             report.figure(name, figure)
         report.finding(
             f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mechint import figures
@@ -27,7 +29,7 @@ def lens_tables(sums: Sums) -> dict[str, Table]:
     }
 
 
-def lens_figures(sums: Sums, top: str) -> dict[str, Figure]:
+def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Figure]:
     lens = figures.lines(
         list(sums.right),
         {"accuracy": list(sums.right.values())},
@@ -61,9 +63,10 @@ def lens_figures(sums: Sums, top: str) -> dict[str, Figure]:
     if sums.by_position:
         result["positions"] = figures.heatmap(
             np.stack(list(sums.by_position.values())),
+            x=positions,
             y=list(sums.by_position),
             title="Attribution by source position",
-            x_title="source position",
+            x_title="source position (token)",
             y_title="head",
             z_title="right logit above the mean class (nats)",
             diverging=True,

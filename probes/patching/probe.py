@@ -15,6 +15,7 @@ from mechint.results import ProbeResult
 from mechint.task import Variable
 from probes.patching.measures import KINDS, effects_of, largest_by_wrong_sources, spearman
 from probes.patching.views import components_table, patching_figures
+from probes.positions import position_names
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -130,7 +131,7 @@ class Patching(Probe):
         for name, array in (("recovered", recovered), ("flips", flips), ("attribution", estimated)):
             report.array(name, array)
         for name, figure in patching_figures(
-            components, recovered, estimated, variable.name
+            components, recovered, estimated, variable.name, position_names(subject)
         ).items():
             report.figure(name, figure)
         self._say(report)

@@ -43,38 +43,26 @@ def components_table(
     )
 
 
+MOST_ROWS = 40
+"""Rows of one figure; where there are more, every kind of component has its own."""
+
+
 def patching_figures(
-    components: Sequence[Site], recovered: np.ndarray, estimated: np.ndarray, variable: str
+    components: Sequence[Site],
+    recovered: np.ndarray,
+    estimated: np.ndarray,
+    variable: str,
+    names: Sequence[str],
 ) -> dict[str, Any]:
+    """What patching every component recovers, under one scale; `names` of the positions."""
+    kinds = list(dict.fromkeys(component.kind for component in components))
+    rows = list(dict.fromkeys(_row(component) for component in components))
+    parts = {"recovered": kinds} if len(rows) <= MOST_ROWS else {kind: [kind] for kind in kinds}
+    most = max(1.0, float(np.nanmax(np.abs(recovered), initial=0.0)))
     result = {}
-    for kind in dict.fromkeys(component.kind for component in components):
-        members = [index for index, component in enumerate(components) if component.kind == kind]
-        rows = [
-            f"{components[i].layer}" + "".join(f".{head}" for head in components[i].units)
-            for i in members
-        ]
-        names = list(dict.fromkeys(rows))
-        positions = sorted(
-            {components[i].pos for i in members},
-            key=lambda pos: pos if isinstance(pos, int) else -1,  # every position has no index
-        )
-        z = np.full((len(names), len(positions)), np.nan)
-        for row, i in zip(rows, members, strict=True):
-            z[names.index(row), positions.index(components[i].pos)] = recovered[i]
-        result[kind] = figures.heatmap(
-            z,
-            x=[str(pos) for pos in positions],
-            y=names,
-            title=f"Patching {kind}: {variable}",
-            x_title="position (token index)",
-            y_title="layer.head (index)" if kind == "head" else "layer (index)",
-            z_title="logit difference recovered (0 base, 1 source)",
-            diverging=True,
-            caption=(
-                "How much of the source's answer each activation carries into the base run: 1 all "
-                "of it, 0 none."
-            ),
-        )
+    for name, shown in parts.items():
+        members = [i for i, component in enumerate(components) if component.kind in shown]
+        result[name] = _matrix(components, recovered, members, variable, names, most)
     result["attribution"] = figures.scatter(
         estimated,
         recovered,
@@ -88,3 +76,45 @@ def patching_figures(
         ),
     )
     return result
+
+
+def _row(component: Site) -> str:
+    return f"{component.kind} {component.layer}" + "".join(f".{h}" for h in component.units)
+
+
+def _matrix(
+    components: Sequence[Site],
+    recovered: np.ndarray,
+    members: Sequence[int],
+    variable: str,
+    names: Sequence[str],
+    most: float,
+) -> Any:
+    """Components as rows, positions as columns."""
+    rows = list(dict.fromkeys(_row(components[i]) for i in members))
+    positions = sorted(
+        {components[i].pos for i in members},
+        key=lambda pos: pos if isinstance(pos, int) else -1,  # every position has no index
+    )
+    z = np.full((len(rows), len(positions)), np.nan)
+    for i in members:
+        z[rows.index(_row(components[i])), positions.index(components[i].pos)] = recovered[i]
+    named = [
+        names[pos] if isinstance(pos, int) and 0 <= pos < len(names) else str(pos)
+        for pos in positions
+    ]
+    return figures.heatmap(
+        z,
+        x=named,
+        y=rows,
+        title=f"Patching {variable}: what each activation carries",
+        x_title="position (token)",
+        y_title="component (layer, or layer.head)",
+        z_title="logit difference recovered (0 base, 1 source)",
+        diverging=True,
+        limits=(-most, most),
+        caption=(
+            "How much of the source's answer each activation carries into the base run: 1 all of "
+            "it, 0 none."
+        ),
+    )

@@ -1,32 +1,116 @@
 (() => {
   const root = document.documentElement;
   const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const config = { responsive: true, displayModeBar: false };
+  const NARROW = 560;
 
-  // The page's colors, light or dark, go into a copy of the figure.
-  const themed = (spec) => {
+  // Small multiples: fewer beside each other where the page is narrow.
+  const restack = (layout, width) => {
+    const grid = layout.meta?.grid;
+    if (!grid) return layout.height;
+    const least = Math.max(130, 6.4 * Math.max(...(layout.annotations ?? []).map((note) => note.text.length)));
+    const across = Math.max(1, Math.min(grid.across, Math.floor(width / least)));
+    if (across === grid.across) return layout.height;
+    const down = Math.ceil(grid.panels / across), size = Math.min(grid.size, Math.round(width / across)), tall = down * (size + 44);
+    const gapX = 0.36 / (across + 2), gapY = 44 / tall, w = (1 - gapX * (across - 1)) / across, h = size / tall;
+    for (let i = 0; i < grid.panels; i++) {
+      const n = i ? i + 1 : "", left = (i % across) * (w + gapX), top = 1 - Math.floor(i / across) * (h + gapY);
+      layout[`xaxis${n}`].domain = [left, left + w];
+      layout[`yaxis${n}`].domain = [Math.max(0, top - h), top];
+      Object.assign(layout.annotations[i], { x: left + w / 2, y: top });
+    }
+    return tall + 70;
+  };
+
+  // The page's colors, light or dark, and its width go into a copy of the figure; titles that the
+  // page itself shows are left out.
+  const themed = (spec, hoisted, width) => {
     const layout = structuredClone(spec.layout ?? {});
     layout.font = { ...layout.font, color: color("--ink") };
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: color("--panel"), bordercolor: color("--rule"), font: { color: color("--ink") } };
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
-      Object.assign(layout[name], { gridcolor: color("--grid"), linecolor: color("--quiet"), tickcolor: color("--quiet") });
-      layout[name].tickfont = { ...layout[name].tickfont, color: color("--quiet") };
+      const axis = layout[name];
+      Object.assign(axis, { gridcolor: color("--grid"), linecolor: color("--quiet"), tickcolor: color("--quiet"), automargin: true });
+      axis.tickfont = { ...axis.tickfont, color: color("--quiet") };
+      if (hoisted.includes(name[0])) delete axis.title;
+    }
+    delete layout.title;
+    if (layout.coloraxis) layout.coloraxis.showscale = false;
+    const noted = (layout.annotations ?? []).length;
+    const height = restack(layout, width);
+    layout.height = (height ?? 380) - 40;
+    if (layout.yaxis?.scaleanchor) layout.height = Math.min(layout.height, Math.max(240, width + 10));
+    layout.margin = { ...layout.margin, t: noted ? 24 : 12, b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
+    decades(layout, spec.data ?? [], width);
+    if (width < NARROW || layout.meta?.legend === "top") {
+      layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
+      layout.margin.r = Math.min(layout.margin.r ?? 24, 90);
     }
     return layout;
+  };
+  // On a logarithmic axis a label for every decade, or for every second, third … where they are close.
+  const decades = (layout, data, width) => {
+    for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key) && layout[key].type === "log")) {
+      const letter = name[0], id = name.replace("axis", ""), domain = layout[name].domain ?? [0, 1];
+      const values = data.filter((trace) => (trace[`${letter}axis`] ?? letter) === id).flatMap((trace) => trace[letter] ?? []).filter((value) => value > 0);
+      const span = Math.log10(Math.max(...values) / Math.min(...values)) || 1;
+      const names = data.flatMap((trace) => trace.orientation === "h" ? trace.y.map((text) => String(text).length) : []);
+      const left = Math.min(width / 2, 70 + 6.6 * Math.max(0, ...names));
+      const pixels = (domain[1] - domain[0]) * (letter === "y" ? layout.height - 70 : width - left - 40) / span;
+      const room = letter === "y" ? 24 : 46;
+      if (Number.isFinite(pixels) && span > 1.2) Object.assign(layout[name], { dtick: Math.max(1, Math.ceil(room / pixels)), nticks: undefined });
+    }
+  };
+  const bare = (data) => structuredClone(data ?? []).map((trace) => {
+    if (trace.type === "heatmap") trace.showscale = false;
+    if (trace.marker?.showscale) trace.marker.showscale = false;
+    return trace;
+  });
+
+  const cells = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
+  const csv = (spec) => {
+    const rows = [["trace", "x", "y", "z"]];
+    (spec.data ?? []).forEach((trace, t) => {
+      const name = trace.name ?? `trace ${t}`;
+      if (trace.z) trace.z.forEach((line, r) => line.forEach((value, c) => rows.push([name, trace.x?.[c] ?? c, trace.y?.[r] ?? r, value])));
+      else for (let i = 0; i < Math.max(trace.x?.length ?? 0, trace.y?.length ?? 0); i++) rows.push([name, trace.x?.[i], trace.y?.[i], ""]);
+    });
+    return rows.map((row) => row.map(cells).join(",")).join("\n") + "\n";
+  };
+  const save = (name, text) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
   const plots = [...document.querySelectorAll("script[data-plot]")].map((source) => ({
     element: document.getElementById(source.dataset.plot),
+    hoisted: source.dataset.hoisted ?? "",
     spec: JSON.parse(source.textContent),
   }));
+  for (const button of document.querySelectorAll("button[data-csv]")) {
+    const { spec } = plots.find(({ element }) => element.id === button.dataset.csv) ?? {};
+    button.addEventListener("click", () => save(`${button.dataset.name}.csv`, csv(spec ?? {})));
+  }
+  const drawOne = ({ element, spec, hoisted }) => {
+    if (element.hidden || element.closest("details:not([open])")) return Promise.resolve();
+    const layout = themed(spec, hoisted, element.clientWidth);
+    element.style.height = `${layout.height}px`;
+    return Plotly.react(element, bare(spec.data), layout, config);
+  };
   const draw = () => plots.reduce(
-    (before, { element, spec }) => before
-      .then(() => Plotly.react(element, structuredClone(spec.data ?? []), themed(spec), config))
-      .then(() => new Promise((next) => setTimeout(next))),
+    (before, plot) => before.then(() => drawOne(plot)).then(() => new Promise((next) => setTimeout(next))),
     Promise.resolve(),
   ).then(() => { root.dataset.figures = "drawn"; });
 
+  for (const folded of document.querySelectorAll("details.unfound")) folded.addEventListener("toggle", () => {
+    if (folded.open) plots.filter(({ element }) => folded.contains(element)).forEach(drawOne);
+  });
+  let width = root.clientWidth;
+  addEventListener("resize", () => { if ((width < 640) !== (root.clientWidth < 640)) draw(); width = root.clientWidth; });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  addEventListener("beforeprint", () => plots.forEach(({ element }) => Plotly.Plots.resize(element)));
+  addEventListener("beforeprint", () => plots.forEach(({ element }) => element.hidden || !element.classList.contains("js-plotly-plot") || Plotly.Plots.resize(element)));
   draw();
 })();

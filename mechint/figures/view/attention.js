@@ -1,0 +1,169 @@
+(() => {
+  const make = (tag, attributes, ...children) => {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes ?? {})) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+  const choice = (title, names, then) => {
+    const select = make("select", {}, ...names.map((name, i) => make("option", { value: i }, name)));
+    select.addEventListener("change", () => then(Number(select.value)));
+    return [make("label", {}, `${title} `, select), select];
+  };
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const show = (root, spec) => {
+    const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: 0, locked: false, arcs: false };
+    const tokens = () => spec.examples[state.example].tokens;
+    const n = () => tokens().length;
+    // What may be subtracted: examples of the same length, and other checkpoints of this one.
+    const others = () => [
+      ["nothing", null],
+      ...spec.examples.flatMap((other, i) => i !== state.example && other.tokens.length === n()
+        ? [[other.name, () => spec.frames[state.step][i]]] : []),
+      ...spec.frames.flatMap((frame, i) => i !== state.step ? [[`step ${spec.steps[i]}`, () => frame[state.example]]] : []),
+    ];
+    const weights = (head) => {
+      const here = spec.frames[state.step][state.example][head];
+      const other = others()[state.minus]?.[1]?.()[head];
+      return other ? here.map((value, i) => value - other[i]) : here;
+    };
+    const signed = () => state.minus > 0;
+    const reach = () => signed() ? Math.max(1e-9, ...spec.heads.flatMap((_, head) => weights(head).map(Math.abs))) : 1;
+
+    const [exampleLabel, exampleBox] = choice("example", spec.examples.map((one) => one.name), (i) => {
+      Object.assign(state, { example: i, minus: 0, query: spec.examples[i].tokens.length - 1, locked: false });
+      offer();
+      draw();
+    });
+    const [headLabel, headBox] = choice("head", spec.heads, (i) => { state.head = i; draw(); });
+    const minusBox = make("select");
+    minusBox.addEventListener("change", () => { state.minus = Number(minusBox.value); draw(); });
+    const [kindLabel] = choice("drawn as", ["matrices", "arcs"], (i) => { state.arcs = i === 1; draw(); });
+    const slider = make("input", { type: "range", min: 0, max: spec.frames.length - 1, value: state.step });
+    const stepText = make("output");
+    slider.addEventListener("input", () => { state.step = Number(slider.value); state.minus = 0; offer(); draw(); });
+    const controls = make("div", { class: "controls" }, exampleLabel, headLabel, make("label", {}, "minus ", minusBox), kindLabel);
+    if (spec.frames.length > 1) controls.append(make("label", {}, "step ", slider, stepText));
+    const row = make("div", { class: "tokens", role: "group", "aria-label": "tokens: hover one to see where it looks, press to lock it" });
+    const said = make("p", { class: "said", "aria-live": "polite" });
+    const panels = make("div", { class: "panels" });
+    const scale = make("p", { class: "scale" });
+    root.replaceChildren(controls, row, said, panels, scale);
+
+    const offer = () => {
+      minusBox.replaceChildren(...others().map(([name], i) => make("option", { value: i }, name)));
+      row.replaceChildren(...tokens().map((token, q) => {
+        const button = make("button", { type: "button", class: "token" }, token);
+        button.addEventListener("mouseenter", () => look(q));
+        button.addEventListener("focus", () => look(q));
+        button.addEventListener("click", () => lock(q));
+        return button;
+      }));
+      panels.replaceChildren(...spec.heads.map((name, head) => {
+        const canvas = make("canvas", { role: "img", "aria-label": `attention of ${name}` });
+        const panel = make("figure", { class: "head" }, make("figcaption", {}, name), canvas);
+        const at = (event) => state.arcs ? null : cell(canvas, event);
+        canvas.addEventListener("mousemove", (event) => { const q = at(event); if (q !== null) look(q); });
+        canvas.addEventListener("click", (event) => { state.head = head; headBox.value = head; const q = at(event); q === null ? draw() : lock(q); });
+        return panel;
+      }));
+    };
+    const look = (q) => { if (!state.locked && state.query !== q) { state.query = q; draw(); } };
+    const lock = (q) => { state.locked = !(state.locked && state.query === q); state.query = q; draw(); };
+    const margin = () => n() <= 20 ? Math.min(64, 7 * Math.max(...tokens().map((token) => token.length)) + 6) : 4;
+    const cell = (canvas, event) => {
+      const side = (canvas.clientWidth - margin() - 1) / n();
+      const q = Math.floor((event.offsetY - 1) / side);
+      return q >= 0 && q < n() ? q : null;
+    };
+
+    const paint = (canvas, head, most) => {
+      const width = canvas.clientWidth, left = state.arcs ? 6 : margin(), side = (width - left - (state.arcs ? 6 : 1)) / n();
+      const height = state.arcs ? Math.round(width * 0.5) + 18 : Math.round(side * n()) + left + 1;
+      const dots = window.devicePixelRatio || 1;
+      Object.assign(canvas, { width: width * dots, height: height * dots });
+      canvas.style.height = `${height}px`;
+      const pen = canvas.getContext("2d"), values = weights(head), size = n();
+      pen.scale(dots, dots);
+      pen.font = "11px ui-monospace, Menlo, Consolas, monospace";
+      const [more, less, ink, rule] = ["--accent", "--bad", "--ink", "--rule"].map(color);
+      const tint = (value) => { pen.globalAlpha = Math.min(1, Math.abs(value) / most); return value < 0 ? less : more; };
+      if (state.arcs) {
+        const base = height - 16, x = (i) => left + (i + 0.5) * side;
+        for (let q = 0; q < size; q++) for (let k = 0; k < size; k++) {
+          const value = values[q * size + k];
+          if (q === k || Math.abs(value) < 0.08 * most || (state.locked && q !== state.query)) continue;
+          pen.strokeStyle = tint(value);
+          pen.lineWidth = 1 + 2 * pen.globalAlpha;
+          pen.beginPath();
+          pen.ellipse((x(q) + x(k)) / 2, base, Math.abs(x(q) - x(k)) / 2, Math.min(base - 4, Math.abs(x(q) - x(k)) / 2), 0, Math.PI, 2 * Math.PI);
+          pen.stroke();
+        }
+        pen.globalAlpha = 1;
+        pen.fillStyle = ink;
+        pen.textAlign = "center";
+        const step = Math.ceil(7 * Math.max(...tokens().map((token) => token.length)) / side);
+        tokens().forEach((token, i) => { if (i % step === 0) pen.fillText(token, x(i), height - 3); });
+        return;
+      }
+      values.forEach((value, i) => {
+        if (!value) return;
+        pen.fillStyle = tint(value);
+        pen.fillRect(left + (i % size) * side, 1 + Math.floor(i / size) * side, side + 0.3, side + 0.3);
+      });
+      pen.globalAlpha = 1;
+      pen.strokeStyle = rule;
+      pen.strokeRect(left, 1, size * side, size * side);
+      pen.strokeStyle = ink;
+      pen.lineWidth = state.locked ? 2 : 1;
+      pen.strokeRect(left, 1 + state.query * side, size * side, side);
+      if (size > 20) return;
+      pen.fillStyle = ink;
+      pen.textBaseline = "middle";
+      tokens().forEach((token, i) => {
+        pen.textAlign = "right";
+        pen.fillText(token, left - 4, 1 + (i + 0.5) * side, left - 5);
+        pen.save();
+        pen.translate(left + (i + 0.5) * side, size * side + 5);
+        pen.rotate(Math.PI / 2);
+        pen.textAlign = "left";
+        pen.fillText(token, 0, 0, left - 5);
+        pen.restore();
+      });
+    };
+
+    const draw = () => {
+      const most = reach(), values = weights(state.head), size = n();
+      [...row.children].forEach((button, k) => {
+        const value = values[state.query * size + k];
+        const share = Math.round(100 * Math.min(1, Math.abs(value) / most));
+        button.style.background = `color-mix(in srgb, var(${value < 0 ? "--bad" : "--accent"}) ${Math.round(share * 0.7)}%, transparent)`;
+        button.setAttribute("aria-pressed", state.locked && k === state.query);
+        button.classList.toggle("query", k === state.query);
+      });
+      const order = tokens().map((_, k) => k).sort((a, b) => Math.abs(values[state.query * size + b]) - Math.abs(values[state.query * size + a]));
+      const named = order.slice(0, 3).map((k) => `${signed() && values[state.query * size + k] > 0 ? "+" : ""}${values[state.query * size + k].toFixed(2)} at “${tokens()[k]}” (position ${k})`);
+      said.textContent = `${spec.heads[state.head]}, from “${tokens()[state.query]}” (position ${state.query}): ${named.join(", ")}.${state.locked ? " Locked: press it again to release." : ""}`;
+      [...panels.children].forEach((panel, head) => {
+        panel.classList.toggle("chosen", head === state.head);
+        paint(panel.querySelector("canvas"), head, most);
+      });
+      stepText.textContent = spec.steps?.length ? ` ${spec.steps[state.step]}` : "";
+      scale.replaceChildren(
+        signed() ? `−${most.toFixed(2)} ` : "0 ",
+        make("span", { class: signed() ? "ramp signed" : "ramp" }),
+        signed() ? ` +${most.toFixed(2)} attention, the difference. ` : " 1 attention. ",
+        state.arcs ? "An arc joins a query to a key it looks at." : "Rows are queries, columns are keys.",
+      );
+    };
+    state.query = n() - 1;
+    offer();
+    draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    new ResizeObserver(() => draw()).observe(root);
+    exampleBox.value = state.example;
+  };
+
+  for (const source of document.querySelectorAll("script[data-view]")) show(document.getElementById(source.dataset.view), JSON.parse(source.textContent));
+})();

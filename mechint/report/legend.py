@@ -1,0 +1,102 @@
+"""What stands beside a plot as text of the page: its title, its axes, and the scale of its colors.
+
+Text of the page wraps and is never cut, whatever the width; a plot's own titles are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mechint.figures.figure import Figure
+from mechint.figures.theme import VIRIDIS
+
+HEX = re.compile(r"#[0-9a-fA-F]{6}")
+AXIS = re.compile(r"([xy])axis\d*")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A scale of colors: what it shows, its ends, and the colors between them."""
+
+    title: str
+    low: float | None
+    high: float | None
+    colors: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """title: of the figure; x, y: what the axes show, "" where panels differ; scale: of the colors;
+    hoisted: which of "x" and "y" the page shows, so that the plot does not.
+    """
+
+    title: str
+    x: str
+    y: str
+    scale: Scale | None
+
+    @property
+    def hoisted(self) -> str:
+        return " ".join(name for name in ("x", "y") if getattr(self, name))
+
+
+def legend_of(figure: Figure) -> Legend:
+    """What the page writes around `figure`.
+
+    >>> from mechint import figures
+    >>> drawn = figures.lines([0, 1], {"a": [1, 2]}, title="T", x_title="step", y_title="loss",
+    ...     caption="")
+    >>> legend_of(drawn).hoisted, legend_of(drawn).y
+    ('x y', 'loss')
+    """
+    layout = figure.spec.get("layout") or {}
+    axes: dict[str, set[str]] = {"x": set(), "y": set()}
+    for name, style in layout.items():
+        if (match := AXIS.fullmatch(name)) and isinstance(style, Mapping):
+            axes[match[1]].add(_text(style))
+    shared = {name: texts - {""} for name, texts in axes.items()}
+    x, y = (next(iter(texts)) if len(texts) == 1 else "" for texts in shared.values())
+    return Legend(_text(layout), x, y, _scale(figure.spec.get("data") or [], layout))
+
+
+def _text(holder: Any) -> str:
+    """The text of a title, which Plotly takes as a text or as an object."""
+    title = holder.get("title") if isinstance(holder, Mapping) else None
+    text = title.get("text") if isinstance(title, Mapping) else title
+    return text if isinstance(text, str) else ""
+
+
+def _scale(traces: Sequence[Any], layout: Mapping[str, Any]) -> Scale | None:
+    """The first scale of colors: shared by the panels, of a matrix, or of points."""
+    if isinstance(shared := layout.get("coloraxis"), Mapping):
+        return _made(shared, "cmin", "cmax", ())
+    for trace in traces:
+        if trace.get("type") == "heatmap":
+            return _made(trace, "zmin", "zmax", ())
+        marker = trace.get("marker")
+        if isinstance(marker, Mapping) and marker.get("showscale"):
+            values = marker.get("color")
+            return _made(marker, "cmin", "cmax", values if isinstance(values, list) else ())
+    return None
+
+
+def _made(held: Mapping[str, Any], low: str, high: str, values: Sequence[Any]) -> Scale:
+    numbers = [value for value in values if isinstance(value, int | float)]
+    ends = [held.get(low), held.get(high)]
+    if numbers and None in ends:
+        middle = held.get("cmid")
+        ends = [min(numbers), max(numbers)]
+        if isinstance(middle, int | float):
+            reach = max(ends[1] - middle, middle - ends[0])
+            ends = [middle - reach, middle + reach]
+    first, last = (end if isinstance(end, int | float) else None for end in ends)
+    return Scale(_text(held.get("colorbar")), first, last, _stops(held.get("colorscale")))
+
+
+def _stops(scale: Any) -> list[str]:
+    """The colors of a scale, those of Viridis where it is a name."""
+    colors = [stop[-1] for stop in scale if stop] if isinstance(scale, list) else [*VIRIDIS]
+    return [color for color in colors if isinstance(color, str) and HEX.fullmatch(color)]

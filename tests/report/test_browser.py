@@ -1,0 +1,113 @@
+"""Pages as a reader sees them: in a browser, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import probes
+from mechint import figures
+from mechint.planted import modular_addition
+from mechint.report import Page, Section, page_of, write_page
+from tests.browser import LOOKS, chromium, look, needs_browser, opened
+
+pytestmark = needs_browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a planted model, with every kind of figure that the probes draw of it."""
+    subject = modular_addition(11, (3,)).subject
+    names = ("fourier", "attention", "embedding", "lens", "patching")
+    results = {name: probes.run(name, subject) for name in names}
+    page = page_of(results, "Planted addition", figures={"training": _training()})
+    return write_page(page, tmp_path_factory.mktemp("report") / "report.html")
+
+
+def _training() -> figures.Figure:
+    rows = [{"step": s, "train.loss": 4.0 / (s + 1), "train.accuracy": s / 9} for s in range(10)]
+    drawn = figures.training_curve(rows, chance=0.1, step=9)
+    assert drawn is not None
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Figures that are hard to fit: long names, many panels, wide scales."""
+    words = {"title": "A title that is longer than a narrow page is wide, by far", "caption": "C"}
+    xy = {"x_title": "what the axis shows (unit)", "y_title": "what the other shows (its unit)"}
+    grid = {f"layer 0, neuron {i}: frequency {i}": np.eye(9) for i in range(12)}
+    long = [f"embedding: second harmonics {i}, {2 * i} and {3 * i}" for i in range(18)]
+    drawn = {
+        "bars": figures.bars(long, {"loss": 10.0 ** -np.arange(18)}, y_log=True, **words, **xy),
+        "grid": figures.image_grid(grid, z_title="a", **words, **xy),
+        "map": figures.heatmap(np.eye(3) * 1e-5, z_title="z " * 30, diverging=True, **words, **xy),
+        "square": figures.heatmap(np.eye(40), z_title="z", square=True, **words, **xy),
+        "lines": figures.lines(
+            range(9), {f"a curve of name {i}": np.arange(9) * i for i in range(7)}, **words, **xy
+        ),
+        "points": figures.scatter(
+            range(9), range(9), color=range(9), color_title="value", **words, **xy
+        ),
+    }
+    page = Page("Shapes", [Section("All of them", figures=drawn)])
+    return write_page(page, tmp_path_factory.mktemp("shapes") / "shapes.html")
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+@pytest.mark.parametrize("which", ["report", "shapes"])
+def test_nothing_is_wrong_with_a_page(
+    which: str, width: int, scheme: str, browser: Any, request: pytest.FixtureRequest
+) -> None:
+    seen = look(browser, request.getfixturevalue(which), width, scheme)
+    assert seen.problems == []
+
+
+def test_a_head_a_token_and_an_example_are_chosen(browser: Any, report: Path) -> None:
+    with opened(browser, report) as page:
+        view = page.locator(".view").first
+        said = view.locator(".said")
+        tokens = view.locator(".token")
+        assert tokens.all_text_contents() == ["x", "y", "="]
+        assert "from “=” (position 2)" in said.text_content()
+        tokens.nth(1).hover()
+        assert "from “y” (position 1)" in said.text_content()
+        tokens.nth(1).click()
+        tokens.nth(0).hover()
+        assert "from “y” (position 1)" in said.text_content() and "Locked" in said.text_content()
+        view.locator("select").nth(0).select_option(index=1)
+        assert tokens.nth(2).text_content() == "="
+        assert tokens.nth(0).text_content().isdigit()
+        view.locator("select").nth(2).select_option(index=1)
+        assert "the difference" in view.locator(".scale").text_content()
+        view.locator("select").nth(3).select_option(index=1)
+        assert "An arc" in view.locator(".scale").text_content()
+        assert page.said == []
+
+
+def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path: Path) -> None:
+    with opened(browser, shapes) as page:
+        with page.expect_download() as waiting:
+            page.locator("button[data-name=points]").click()
+        waiting.value.save_as(tmp_path / "points.csv")
+    rows = (tmp_path / "points.csv").read_text().splitlines()
+    assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
+
+
+def test_a_figure_saved_as_a_page_opens(browser: Any, tmp_path: Path) -> None:
+    weights = [[[1.0, 0.0], [0.4, 0.6]]]
+    drawn = figures.attention(["L0H0"], {"a": ["<b>", "="]}, {"a": weights}, title="T", caption="C")
+    with opened(browser, drawn.save(tmp_path / "view.html")) as page:
+        assert page.locator(".token").first.text_content() == "<b>"
+        assert "0.60 at “=”" in page.locator(".said").text_content()
+        assert page.said == []
