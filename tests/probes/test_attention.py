@@ -73,7 +73,7 @@ def test_planted_induction_heads_are_named(noise: float) -> None:
         assert result.metrics[f"{kind.replace(' ', '_')}.heads"] == [f"L{layer}H{head}"]
     assert result.metrics["same_token.heads"] == []
     assert result.null["induction.largest"].p_value == 0.001
-    assert "arcs" in result.figures and "operands" not in result.figures
+    assert "view" in result.figures["patterns"].spec and "operands" not in result.figures
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
