@@ -187,6 +187,7 @@ PROBES: Registry[type[Probe]] = Registry(
     "probe",
     {
         "fourier": "probes.fourier.probe:Fourier",
+        "llc": "probes.llc.probe:LLC",
         "neurons": "probes.neurons.probe:Neurons",
         "clock-pizza": "probes.clock_pizza.probe:ClockPizza",
         "progress": "probes.progress.probe:Progress",

@@ -189,6 +189,22 @@ def linear(
 ) -> ProbeResult:
     """Which causal variables can be read off the residual stream linearly, and from which layer on?"""
 
+def llc(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    chains: int = ...,
+    draws: int = ...,
+    burn_in: int = ...,
+    batch_size: int = ...,
+    step_size: float | None = ...,
+    localization: float = ...,
+    temperature: float | None = ...,
+    tolerance: float = ...,
+    split: str = ...,
+) -> ProbeResult:
+    """What is the model's local learning coefficient, and is it below the d/2 of a regular model?"""
+
 def neurons(
     subject: Subject,
     *,

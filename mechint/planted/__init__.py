@@ -15,6 +15,7 @@ from mechint.planted.calibration import Calibration, Trial
 from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
 from mechint.planted.induction import induction_head
+from mechint.planted.linear_network import linear_network
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
@@ -28,6 +29,7 @@ __all__ = [
     "composition",
     "group_product",
     "induction_head",
+    "linear_network",
     "lookup_table",
     "modular_addition",
 ]

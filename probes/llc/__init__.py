@@ -1,0 +1,1 @@
+"""The local learning coefficient, by chains of stochastic gradient Langevin dynamics."""

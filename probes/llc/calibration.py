@@ -1,0 +1,71 @@
+"""Models whose learning coefficient is known: what the probe is calibrated on."""
+
+from __future__ import annotations
+
+from mechint.planted import Planted, Trial, linear_network
+from mechint.planted.calibration import Calibration
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+
+SMALL = {"draws": 600, "burn_in": 300, "localization": 1.0}
+N = 256
+"""Examples."""
+SINGULAR = (((4, 3, 4), 1), ((5, 3, 5), 3), ((6, 4, 4, 6), 2))
+"""(widths, rank) of deep and wide linear networks of multiplicity 1."""
+
+
+def singular(noise: float, seed: int) -> Planted:
+    """A linear network with hidden layers, wider than the rank of its map or as wide."""
+    widths, rank = SINGULAR[seed % len(SINGULAR)]
+    return linear_network(widths, rank, n=N, noise=noise, seed=seed)
+
+
+def regular(noise: float, seed: int) -> Planted:
+    """Linear regression of several outputs."""
+    return linear_network((5, 2 + seed % 3), 2, n=N, noise=noise, seed=seed)
+
+
+def error(result: ProbeResult, plant: Planted) -> float:
+    """Relative error of the coefficient; none given counts as all of it."""
+    truth = plant.truth["learning_coefficient"]
+    return abs(result.metrics.get("llc", 0.0) - truth) / truth
+
+
+def calibration() -> Calibration:
+    """Singular models must be found degenerate, regular ones must not; both with the right number.
+
+    Controls of the singular ones: linear regression, and a network that was not trained.
+    """
+
+    def regression(seed: int) -> Subject:
+        return regular(0.0, seed).subject
+
+    def untrained(seed: int) -> Subject:
+        return singular(0.0, seed).subject.untrained(seed)
+
+    def gives_a_number(result: ProbeResult) -> bool:
+        return "llc" in result.metrics
+
+    estimate, tolerance = "relative error of the coefficient", 0.2
+    degenerate = Trial(
+        "deep linear network",
+        singular,
+        {"linear regression": regression, "untrained": untrained},
+        error,
+        estimate,
+        tolerance,
+        SMALL,
+    )
+    number = Trial(
+        "linear regression",
+        regular,
+        {"untrained": lambda seed: regular(0.0, seed).subject.untrained(seed)},
+        error,
+        estimate,
+        tolerance,
+        SMALL,
+        detects=gives_a_number,
+    )
+    return Calibration(
+        (degenerate, number), {"chains": 2, "draws": 8, "burn_in": 2, "batch_size": 64}
+    )

@@ -1,0 +1,67 @@
+"""The negative log-likelihood per example that the chains sample from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.subject import Subject
+from mechint.task import IGNORE, Batch, FiniteTask, Task
+
+
+def training_data(subject: Subject, split: str) -> Batch:
+    """The examples whose loss it is: the training split of a finite task where that is known and
+    asked for, else the subject's data.
+    """
+    parts = subject.split
+    if split == "all" or parts is None or not isinstance(subject.task, FiniteTask):
+        return subject.data
+    if len(subject.data) != len(subject.task.examples()):  # it looks at other data
+        return subject.data
+    return subject.data[parts["train"].to(subject.device)]
+
+
+def example_losses(model: Any, task: Task | None, data: Batch) -> Float[Tensor, " example"]:
+    """−log p(targets | tokens) of every example in nats, in float64.
+
+    Classes: cross-entropy summed over all targets of the example. Real targets: ½‖y − f(x)‖², a
+    Gaussian of unit variance without its constant.
+    """
+    if data.tokens.is_floating_point():
+        inputs = [data.tokens] + ([data.masks["task"]] if "task" in data.masks else [])
+        answers = model(*inputs).reshape(data.targets.shape)
+        return 0.5 * (answers.double() - data.targets.double()).square().flatten(1).sum(1)
+    # in float32 1 − softmax of a confident right answer rounds to 0, and the gradient with it
+    logits = model(data.tokens).double()  # (example, pos, d_vocab_out)
+    parts = [slice(None)] if task is None else list(task.output_slices.values())
+    total = logits.new_zeros(len(data))
+    for output, part in enumerate(parts):
+        losses = F.cross_entropy(
+            logits[..., part].flatten(0, 1),
+            data.targets[..., output].flatten(),
+            ignore_index=IGNORE,
+            reduction="none",
+        )
+        total = total + losses.reshape(len(data), -1).sum(1)
+    return total
+
+
+def has_targets(data: Batch) -> bool:
+    """Whether there is anything whose likelihood could be taken."""
+    if not len(data):
+        return False
+    return data.targets.is_floating_point() or bool((data.targets != IGNORE).any())
+
+
+def without_gradient(model: Any, task: Task | None, data: Batch, chunk: int) -> Tensor:
+    """(example,) `example_losses` in chunks, detached."""
+    with torch.no_grad():
+        parts = [
+            example_losses(model, task, data[start : start + chunk])
+            for start in range(0, len(data), chunk)
+        ]
+    return torch.cat(parts)

@@ -1,0 +1,225 @@
+"""The local learning coefficient: how fast the volume of low loss around a model shrinks.
+
+λ̂ = nβ (E[L_n(w)] − L_n(w*)), the expectation over the posterior ∝ exp(−nβ L_n(w) − γ/2 ‖w − w*‖²)
+around the model's own weights w*, with β = 1 / ln n (Lau et al. 2023, Eq. 9). Regular models have
+λ = d/2, models with degenerate directions less. The smaller it is, the simpler the model is at
+equal loss.
+
+Cost: one forward and backward on a batch per chain and step, (chains + chains/2) · (burn_in +
+draws) of them and some hundred for the size of a step. Memory: four copies of the weights per
+chain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mechint import figures
+from mechint.config import setting
+from mechint.errors import MechintError
+from mechint.models.untouched import untouched
+from mechint.probe import Probe, Report
+from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.subject import Subject
+from probes.llc.diagnostics import Chains
+from probes.llc.likelihood import has_targets, training_data, without_gradient
+from probes.llc.sampler import Sampler
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+POINTS = 200
+"""Points of a chain that are drawn."""
+
+
+@dataclass(frozen=True)
+class LLC(Probe):
+    """What is the model's local learning coefficient, and is it below the d/2 of a regular model?
+
+    The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
+    fall below the model's own loss, or change with the size of the step.
+    """
+
+    name: ClassVar[str] = "llc"
+    source: ClassVar[str] = (
+        "Lau, Furman, Wang, Murfet & Wei 2023, The Local Learning Coefficient (arXiv 2308.12108), "
+        "Eq. 9 and 10; Watanabe 2009"
+    )
+
+    chains: int = setting(6, "chains; half as many again run at half the step size", low=2, high=64)
+    draws: int = setting(600, "steps of a chain whose loss is used", low=8, high=1_000_000)
+    burn_in: int = setting(300, "steps of a chain before that", low=0, high=1_000_000)
+    batch_size: int = setting(
+        512, "examples per step; all of them where there are fewer", low=1, high=1_000_000
+    )
+    step_size: float | None = setting(
+        None,
+        "ε; when none, a tenth of what the largest curvature where the chains go allows",
+        low=1e-30,
+        high=1e3,
+    )
+    localization: float = setting(
+        100.0, "γ, the pull of every weight back to the model's own", low=0, high=1e12
+    )
+    temperature: float | None = setting(
+        None, "nβ, by which the mean loss is multiplied; n / ln n when none", low=1e-6, high=1e12
+    )
+    tolerance: float = setting(
+        0.2,
+        "no number where the 95% interval over chains, the drift or the effect of the step size "
+        "is a larger share of it; as much below d/2 counts as degenerate",
+        low=0.001,
+        high=1,
+    )
+    split: str = setting(
+        "train",
+        "examples of a finite task whose loss it is, all where the model's split is not known",
+        choices=("train", "all"),
+    )
+
+    def unmet(self, subject: Subject) -> str | None:
+        if len(subject.data) < 2 or not has_targets(subject.data):
+            return "its data have no targets whose loss could be taken"
+        try:
+            with untouched(subject.model):
+                without_gradient(subject.model, subject.task, subject.data[:1], 1)
+        except MechintError as error:
+            return f"its loss cannot be taken example by example: {error}"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from probes.llc.calibration import calibration
+
+        return calibration()
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        data = training_data(subject, self.split)
+        n = len(data)
+        temperature = n / math.log(n) if self.temperature is None else self.temperature
+        sampler = Sampler(
+            subject.model,
+            subject.task,
+            data,
+            temperature=temperature,
+            localization=self.localization,
+            batch_size=self.batch_size,
+            chunk=subject.chunk,
+        )
+        step_size = sampler.choose_step(seed) if self.step_size is None else self.step_size
+        chains = self._chains(sampler, step_size, seed)
+        report = Report(self, subject)
+        report.update(
+            {
+                "n_parameters": sampler.n_parameters,
+                "n_examples": n,
+                "temperature": temperature,
+                "step_size": step_size,
+                "loss": float(sampler.baseline.mean()),
+            }
+        )
+        report.units["loss"] = "nats per example"
+        self._judge(report, chains, sampler.n_parameters)
+        report.table("chains", _table(chains, step_size))
+        report.figure("chains", _figure(chains))
+        return report.result()
+
+    def _chains(self, sampler: Sampler, step_size: float, seed: int) -> Chains:
+        """All chains, and half as many at half the step size."""
+        sizes = [step_size] * self.chains + [step_size / 2] * max(2, self.chains // 2)
+        trace = sampler.sample(sizes, self.burn_in + self.draws, seed).numpy()
+        trace = sampler.temperature * trace
+        return Chains(trace[: self.chains], trace[self.chains :], self.burn_in)
+
+    def _judge(self, report: Report, chains: Chains, parameters: int) -> None:
+        """The number where nothing speaks against it, what was looked at either way."""
+        regular = parameters / 2
+        reason = chains.doubt(self.tolerance)
+        for name, reference, sign, how in (
+            ("t_below_regular", regular, -1, "a regular model, of coefficient d/2: Student's t"),
+            ("t_above_minimum", 0.0, 1, "no rise of the loss: Student's t"),
+        ):
+            t, p_value = chains.t_statistic(reference, sign)
+            how = f"{how} over {len(chains.whole)} chains"
+            report.metric(name, t, null=Null(name, t, 0.0, 1.0, p_value, how))
+        report.update(
+            {
+                "relative_interval": chains.relative_interval,
+                "drift": chains.drift,
+                "step_change": chains.step_change,
+                "r_hat": chains.r_hat,
+            }
+        )
+        if reason is not None:
+            report.abstain(reason)
+            return
+        low, high = chains.interval
+        report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
+        report.metric("share_of_regular", chains.value / regular)
+        measured = (
+            f"The local learning coefficient is {chains.value:.4g} (95% interval {low:.4g} to "
+            f"{high:.4g} over {len(chains.whole)} chains)"
+        )
+        report.finding(
+            f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
+            f"{parameters} parameters: directions are degenerate",
+            otherwise=(
+                f"{measured}, not clearly below the {regular:g} of a regular model with "
+                f"{parameters} parameters"
+            ),
+            null=("t_below_regular", "t_above_minimum"),
+            effect=1 - chains.value / regular,
+            least=self.tolerance,
+            at_chance=True,  # a statement about weights, true or false whatever the model answers
+        )
+
+
+def _table(chains: Chains, step_size: float) -> Table:
+    """A row per chain."""
+    rows = [("whole", step_size, trace) for trace in chains.whole]
+    rows += [("half", step_size / 2, trace) for trace in chains.half]
+    kept = [trace[chains.burn_in :] for _, _, trace in rows]
+    middle = len(kept[0]) // 2
+    return Table(
+        {
+            "chain": list(range(1, len(rows) + 1)),
+            "step": [kind for kind, _, _ in rows],
+            "step_size": [size for _, size, _ in rows],
+            "estimate": [float(draws.mean()) for draws in kept],
+            "first_half": [float(draws[:middle].mean()) for draws in kept],
+            "second_half": [float(draws[middle:].mean()) for draws in kept],
+        },
+        "a row is a chain; its estimate alone is no result where the chains disagree",
+    )
+
+
+def _figure(chains: Chains) -> Figure:
+    """Running estimates of every chain, from the first step, burn-in included."""
+    steps = chains.whole.shape[1]
+    at = np.unique(np.linspace(0, steps - 1, min(POINTS, steps)).round().astype(int))
+    width = max(1, steps // 20)
+    curves = {f"chain {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.whole)}
+    curves |= {f"half step {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.half)}
+    return figures.lines(
+        (at + 1).tolist(),
+        {name: curve[at] for name, curve in curves.items()},
+        title="Rise of the loss along each chain",
+        x_title="step of the chain",
+        y_title="nβ (L(w) − L(w*)), running mean (nats)",
+        caption=(
+            f"Means over {width} steps. Where all chains are level and agree after "
+            f"{chains.burn_in} steps of burn-in, their height is the local learning coefficient."
+        ),
+    )
+
+
+def _smoothed(trace: np.ndarray, width: int) -> np.ndarray:
+    """(step,) mean of the last `width` values, of fewer at the beginning."""
+    sums = np.concatenate([[0.0], np.cumsum(trace)])
+    ends = np.arange(1, len(trace) + 1)
+    starts = np.maximum(0, ends - width)
+    return (sums[ends] - sums[starts]) / (ends - starts)

@@ -1,0 +1,255 @@
+"""Local learning coefficient: closed forms, numerical integrals, and when no number is given."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+from torch import Tensor, nn
+
+import mechint
+from mechint import planted, probe
+from mechint.errors import NotApplicableError, ParameterError
+from mechint.planted.linear_network import learning_coefficient
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import Batch
+from probes.llc.diagnostics import Chains
+from probes.llc.sampler import Sampler
+
+SETTINGS = {"draws": 400, "burn_in": 200, "localization": 1.0}
+
+
+@cache
+def measured(widths: tuple[int, ...], rank: int) -> ProbeResult:
+    return probe.run("llc", planted.linear_network(widths, rank, n=256).subject, **SETTINGS)
+
+
+# --- the closed form ------------------------------------------------------------------------------
+def two_layers(m: int, h: int, n: int, r: int) -> float:
+    """λ of reduced-rank regression (Aoyagi & Watanabe 2005, Theorem 1), in its four cases."""
+    if m + h < n + r:
+        return (h * m - h * r + n * r) / 2
+    if n + h < m + r:
+        return (h * n - h * r + m * r) / 2
+    if m + n < h + r:
+        return m * n / 2
+    even = (2 * (h + r) * (m + n) + 2 * m * n - (h + r) ** 2 - m**2 - n**2) / 8
+    return even if (m + h + n + r) % 2 == 0 else even + 1 / 8
+
+
+def test_the_formula_of_deep_networks_gives_that_of_two_layers() -> None:
+    for m, h, n in itertools.product(range(1, 7), repeat=3):
+        for r in range(min(m, h, n) + 1):
+            assert learning_coefficient((m, h, n), r)[0] == pytest.approx(two_layers(m, h, n, r))
+
+
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.data())
+def test_the_coefficient_is_between_the_manifold_and_the_regular_model(
+    widths: list[int], data: st.DataObject
+) -> None:
+    """At least half the dimension of the maps of that rank, at most d/2; order is irrelevant."""
+    rank = data.draw(st.integers(0, min(widths)))
+    value, multiplicity = learning_coefficient(widths, rank)
+    d = sum(a * b for a, b in itertools.pairwise(widths))
+    assert rank * (widths[0] + widths[-1] - rank) / 2 <= value <= d / 2
+    assert 1 <= multiplicity <= len(widths)
+    assert learning_coefficient(widths[::-1], rank) == (value, multiplicity)
+    if len(widths) == 2:
+        assert value == d / 2
+
+
+def test_a_chain_of_scalars_has_one_half_and_its_depth() -> None:
+    for depth in range(1, 6):
+        assert learning_coefficient((1,) * (depth + 1), 0) == (0.5, depth)
+
+
+# --- the estimate ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("widths", "rank", "status"),
+    [((5, 3), 2, "not found"), ((4, 3, 4), 1, "found"), ((6, 4, 4, 6), 2, "found")],
+)
+def test_known_coefficients_are_measured(widths: tuple[int, ...], rank: int, status: str) -> None:
+    result = measured(widths, rank)
+    expected, _ = learning_coefficient(widths, rank)
+    metrics = result.metrics
+    assert result.status == status
+    assert metrics["llc"] == pytest.approx(expected, rel=0.15)
+    assert metrics["llc_low"] < metrics["llc"] < metrics["llc_high"]
+    d = sum(a * b for a, b in itertools.pairwise(widths))
+    assert metrics["n_parameters"] == d
+    assert metrics["share_of_regular"] == pytest.approx(metrics["llc"] / (d / 2))
+    assert result.tables["chains"].columns["step"] == ["whole"] * 6 + ["half"] * 3
+
+
+class Product(nn.Module):
+    """y = a b x in one dimension."""
+
+    def __init__(self, a: float, b: float) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.tensor([a])), nn.Parameter(torch.tensor([b]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a * self.b * x
+
+
+def scalar(a: float, b: float) -> Subject:
+    tokens = torch.linspace(-2, 2, 64)[:, None]
+    model = mechint.wrap(Product(a, b), {})
+    return Subject(model, None, data=Batch(tokens, a * b * tokens))
+
+
+def test_the_estimate_is_the_integral_over_the_posterior() -> None:
+    """Two weights: E[nβ (L − L*)] under exp(−nβ L − γ/2 ‖w − w*‖²) by quadrature."""
+    a, b, n_beta, gamma = 1.0, 0.0, 50.0, 20.0
+    subject = scalar(a, b)
+    half = float(subject.data.tokens.double().square().mean()) / 2
+
+    def rise(u: float, v: float) -> float:
+        return n_beta * half * (u * v - a * b) ** 2
+
+    def weight(u: float, v: float) -> float:
+        return math.exp(-rise(u, v) - gamma / 2 * ((u - a) ** 2 + (v - b) ** 2))
+
+    box = (b - 2, b + 2, a - 2, a + 2)  # of the second argument, then of the first
+    grid = {"epsabs": 1e-5, "epsrel": 1e-5}
+    total = integrate.dblquad(weight, *box, **grid)[0]
+    expected = integrate.dblquad(lambda u, v: rise(u, v) * weight(u, v), *box, **grid)[0] / total
+    settings = {"temperature": n_beta, "localization": gamma, "tolerance": 0.5}
+    result = probe.run("llc", subject, draws=800, burn_in=100, chains=24, **settings)
+    assert result.metrics["llc"] == pytest.approx(expected, rel=0.1)
+
+
+def test_a_quadratic_loss_has_half_a_unit_per_curved_direction() -> None:
+    """Linear regression has Hessian XᵀX/n, whose eigenvalues h each give ½ nβh / (nβh + γ)."""
+    subject = planted.linear_network((4, 3), 2, n=128).subject
+    x = subject.data.tokens.double()
+    h = torch.linalg.eigvalsh(x.T @ x / len(x)).repeat_interleave(3).numpy()
+    for gamma, n_beta in ((100.0, 30.0), (10.0, 30.0)):
+        result = probe.run(
+            "llc", subject, draws=300, burn_in=100, temperature=n_beta, localization=gamma
+        )
+        expected = 0.5 * float((n_beta * h / (n_beta * h + gamma)).sum())
+        assert result.metrics["llc"] == pytest.approx(expected, rel=0.1)
+
+
+def test_batches_leave_the_estimate_where_it_is() -> None:
+    subject = planted.linear_network((5, 3), 2, n=256, noise=0.3).subject
+    result = probe.run("llc", subject, **{**SETTINGS, "batch_size": 64})
+    assert result.metrics["llc"] == pytest.approx(7.5, rel=0.15)
+
+
+def sampler(subject: Subject, **changes: float) -> Sampler:
+    settings = {"temperature": 10.0, "localization": 1.0, "batch_size": 64, "chunk": 64}
+    return Sampler(subject.model, subject.task, subject.data, **{**settings, **changes})  # type: ignore[arg-type]
+
+
+def test_gradients_are_those_of_autograd_vectorized_or_not() -> None:
+    subject = planted.modular_addition(7, (1, 2), noise=0.1).subject
+    held = sampler(subject, chunk=11)
+    weights = held._copies(2)
+    weights = {name: value + 0.01 for name, value in weights.items()}
+    rows = torch.tensor([[0, 5, 9], [4, 4, 30]])
+    assert held.vectorized
+    excess, gradient = held.gradient(weights, rows)
+    held.vectorized = False
+    for got, expected in zip((excess, gradient), held.gradient(weights, rows), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+    model = subject.untrained(0).model
+    model.load_state_dict({**model.state_dict(), **{n: v[1] for n, v in weights.items()}})
+    data = subject.data[rows[1]]
+    logits = model(data.tokens)[:, -1].double()
+    loss = nn.functional.cross_entropy(logits, data.targets[:, -1, 0])
+    parts = torch.autograd.grad(loss, [dict(model.named_parameters())[n] for n in weights])
+    for name, part in zip(weights, parts, strict=True):
+        torch.testing.assert_close(gradient[name][1], part, rtol=1e-4, atol=1e-6)
+    own = nn.functional.cross_entropy(
+        subject.model(data.tokens)[:, -1].double(), data.targets[:, -1, 0]
+    )
+    assert float(excess[1]) == pytest.approx((loss - own).item(), rel=1e-5)
+
+
+def test_the_curvature_is_the_largest_eigenvalue() -> None:
+    subject = planted.linear_network((4, 2), 2, n=128).subject
+    x = subject.data.tokens.double()
+    expected = float(torch.linalg.eigvalsh(x.T @ x / len(x)).max())
+    held = sampler(subject, batch_size=128)
+    found = held.curvature(held._copies(1), torch.Generator().manual_seed(0))
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+# --- no number ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"step_size": 1.0}, "diverged"),
+        ({"step_size": 1e-7}, r"moves by|disagree"),
+        ({"tolerance": 0.001}, "disagree"),
+    ],
+)
+def test_no_number_where_the_diagnostics_fail(settings: dict[str, float], reason: str) -> None:
+    subject = planted.linear_network((4, 3, 4), 1, n=64).subject
+    result = probe.run("llc", subject, draws=60, burn_in=20, localization=1.0, **settings)
+    assert result.status == "abstains"
+    assert "llc" not in result.metrics and "llc_low" not in result.metrics
+    assert result.findings[0].sentence.startswith("Abstains: ")
+    assert "coefficient is" not in result.finding and re.search(reason, result.finding)
+
+
+def test_a_model_that_is_not_at_a_minimum_gets_no_number() -> None:
+    subject = planted.linear_network((4, 3, 4), 1, n=64).subject.untrained(3)
+    result = probe.run("llc", subject, draws=200, burn_in=50, localization=1.0)
+    assert result.status == "abstains" and "lower loss" in result.finding
+
+
+def chains(whole: np.ndarray, half: np.ndarray) -> Chains:
+    return Chains(whole, half, burn_in=10)
+
+
+def level(seed: int, n: int, mean: float = 5.0) -> np.ndarray:
+    return mean + 0.1 * np.random.default_rng(seed).standard_normal((n, 110))
+
+
+def test_what_the_chains_are_doubted_for() -> None:
+    good = level(0, 6)
+    assert chains(good, level(1, 3)).doubt(0.2) is None
+    apart = good + np.arange(6)[:, None]
+    assert "disagree" in str(chains(apart, level(1, 3)).doubt(0.2))
+    rising = good + np.linspace(-3, 3, 110)
+    assert "halves" in str(chains(rising, level(1, 3)).doubt(0.2))
+    assert "step size is halved" in str(chains(good, level(1, 3, 2.0)).doubt(0.2))
+    assert "lower loss" in str(chains(good - 10, level(1, 3)).doubt(0.2))
+    burn_in = good.copy()
+    burn_in[:, :10] = 99.0
+    assert chains(burn_in, level(1, 3)).estimates == pytest.approx(good[:, 10:].mean(1))
+    lost = good.copy()
+    lost[2, 60:] = np.nan
+    assert str(chains(lost, level(1, 3)).doubt(0.2)).startswith("1 of 9 chains diverged")
+
+
+def test_the_interval_and_p_value_are_students() -> None:
+    held = chains(level(0, 6), level(1, 3))
+    expected = stats.t.interval(0.95, 5, held.value, stats.sem(held.estimates))
+    assert held.interval == pytest.approx(expected)
+    t, p_value = held.t_statistic(5.02, -1)
+    test = stats.ttest_1samp(held.estimates, 5.02, alternative="less")
+    assert (-t, p_value) == pytest.approx((test.statistic, test.pvalue))
+    assert held.r_hat == pytest.approx(1, abs=0.02)
+
+
+def test_data_without_targets_and_losses_without_examples_are_refused() -> None:
+    model = planted.modular_addition(7, (1, 2)).subject.model
+    with pytest.raises(NotApplicableError, match="no targets"):
+        probe.run("llc", Subject(model, None))
+    with pytest.raises(NotApplicableError, match="example by example"):
+        probe.run("llc", planted.bottleneck(width=4, n=12, n_tasks=3, rank=4).subject)
+    with pytest.raises(ParameterError, match="smallest"):
+        planted.linear_network((4, 2, 4), 3)
