@@ -115,7 +115,8 @@ class Chains:
         if self.relative_interval > tolerance:
             return (
                 f"{chains} chains disagree: their 95% interval reaches "
-                f"{self.relative_interval:.0%} to either side, more than {tolerance:.0%}; set more draws or chains"
+                f"{self.relative_interval:.0%} to either side, more than {tolerance:.0%}; set "
+                "more draws or chains"
             )
         if self.drift > tolerance:
             return (
