@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
@@ -65,7 +65,9 @@ def position_axis(name: str) -> int:
     return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
 
 
-def select(name: str, activation: Tensor, positions: Positions) -> Tensor:
+def select(
+    name: str, activation: Float[Tensor, "example ..."], positions: Positions
+) -> Float[Tensor, "example ..."]:
     """The activation of hook `name`, (example, pos, …), at `positions`; whole where they are
     None.
     """
@@ -76,7 +78,7 @@ def select(name: str, activation: Tensor, positions: Positions) -> Tensor:
     return select_positions(by_position, positions)
 
 
-def check_positions(name: str, positions: int | Tensor, count: int) -> None:
+def check_positions(name: str, positions: int | Int[Tensor, " ..."], count: int) -> None:
     """ParameterError where one of `positions` is not among the `count` that `name` has."""
     if isinstance(positions, Tensor):
         positions = int(positions.max()) if positions.numel() else 0
@@ -101,7 +103,9 @@ class Recorder:
             raise UnknownNameError.of("hook", name, self.model.hook_dict)
         return name
 
-    def logits(self, tokens: Tensor, hooks: Hooks = (), positions: Positions = None) -> Tensor:
+    def logits(
+        self, tokens: Shaped[Tensor, "example ..."], hooks: Hooks = (), positions: Positions = None
+    ) -> Float[Tensor, "example ..."]:
         """Logits (example, pos, d_vocab_out) under `hooks`, or (example, d_vocab_out) at
         `positions`.
         """
@@ -120,8 +124,11 @@ class Recorder:
             )
 
     def record(
-        self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None = None
-    ) -> dict[str, Tensor]:
+        self,
+        tokens: Shaped[Tensor, "example ..."],
+        wanted: Mapping[str, Positions],
+        budget: int | None = None,
+    ) -> dict[str, Float[Tensor, "example ..."]]:
         """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
         chunk serves all names.
 
@@ -143,8 +150,11 @@ class Recorder:
             return {name: torch.cat(values) for name, values in parts.items()}
 
     def stream(
-        self, tokens: Tensor, wanted: Mapping[str, Positions], budget: int | None = None
-    ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+        self,
+        tokens: Shaped[Tensor, "example ..."],
+        wanted: Mapping[str, Positions],
+        budget: int | None = None,
+    ) -> Iterator[tuple[slice, dict[str, Float[Tensor, "example ..."]]]]:
         """Which examples, and their activations; arguments and errors as of `record`.
 
         Memory: the activations of one chunk.
@@ -242,16 +252,17 @@ class BoundedCache:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all tensors that are kept."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def get(self, key: Any, compute: Callable[[], Tensor]) -> Tensor:
+    def get(self, key: Any, compute: Callable[[], Tensor]) -> Shaped[Tensor, " ..."]:
         """What is kept under `key`, computed now where nothing is."""
         if key not in self.tensors:
             return self.put(key, compute())
         self.tensors.move_to_end(key)
         return self.tensors[key]
 
-    def put(self, key: Any, value: Tensor) -> Tensor:
+    def put(self, key: Any, value: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
         """Keep `value`, where it fits, and return it."""
         if value.nbytes <= self.memory:
             self.tensors[key] = value

@@ -49,6 +49,7 @@ class Pairs:
 
     @classmethod
     def cat(cls, parts: list[Pairs]) -> Pairs:
+        """All pairs of `parts`, one part after the other."""
         return cls(
             *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls))
         )

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Num, Shaped
 
 from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
 from mechint.task import IGNORE
@@ -57,7 +58,9 @@ class Performance:
         return f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
 
 
-def performance(subject: Subject, correct: Tensor | None = None) -> tuple[Performance, ...]:
+def performance(
+    subject: Subject, correct: Bool[Tensor, "row output"] | None = None
+) -> tuple[Performance, ...]:
     """Per output, how well the subject answers beside chance; () where nothing is classified.
 
     correct: (row, output) which answers are right, where that is known already.
@@ -155,7 +158,7 @@ class Report:
         name: str,
         value: Any,
         *,
-        null: Null | Sequence[float] | np.ndarray | None = None,
+        null: Null | Sequence[float] | Num[np.ndarray, " sample"] | None = None,
         how: str = "",
         unit: str = "",
     ) -> None:
@@ -188,7 +191,7 @@ class Report:
             table if isinstance(table, Table) else Table(table, caption, units or {})
         )
 
-    def array(self, name: str, array: np.ndarray) -> None:
+    def array(self, name: str, array: Shaped[np.ndarray, " ..."]) -> None:
         """Record a large array of numbers."""
         self.arrays[name] = array
 

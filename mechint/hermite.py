@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -44,7 +45,7 @@ def information_exponent(coefficients: Sequence[float]) -> int:
     return next(degree for degree, value in enumerate(coefficients) if degree > 0 and value != 0)
 
 
-def evaluate(coefficients: Sequence[float], z: Tensor) -> Tensor:
+def evaluate(coefficients: Sequence[float], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Σ_j c_j h_j(z), elementwise, by the recurrence sqrt(j + 1) h_{j+1} = z h_j - sqrt(j) h_{j-1}.
 
     >>> evaluate((0, 0, 1.0), torch.tensor([0.0, 1.0, 3.0]))  # (z² - 1) / sqrt(2)
@@ -58,7 +59,9 @@ def evaluate(coefficients: Sequence[float], z: Tensor) -> Tensor:
     return total
 
 
-def correlate(first: Sequence[float], second: Sequence[float], cosine: Tensor) -> Tensor:
+def correlate(
+    first: Sequence[float], second: Sequence[float], cosine: Float[Tensor, "*shape"]
+) -> Float[Tensor, "*shape"]:
     """E[σ(⟨x, u⟩) τ(⟨x, v⟩)] for links σ and τ and unit vectors with ⟨u, v⟩ = cosine,
     elementwise.
     """

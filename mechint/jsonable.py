@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 
 def to_jsonable(value: Any) -> Any:
@@ -34,7 +35,7 @@ def to_jsonable(value: Any) -> Any:
     return str(value)
 
 
-def encode_array(array: np.ndarray) -> dict[str, Any]:
+def encode_array(array: Shaped[np.ndarray, " ..."]) -> dict[str, Any]:
     """An array bit for bit, as its dtype, shape and base64 of its bytes in C order."""
     array = np.asarray(array)
     return {
@@ -44,7 +45,7 @@ def encode_array(array: np.ndarray) -> dict[str, Any]:
     }
 
 
-def decode_array(data: Mapping[str, Any]) -> np.ndarray:
+def decode_array(data: Mapping[str, Any]) -> Shaped[np.ndarray, " ..."]:
     """The array that `encode_array` wrote.
 
     >>> decode_array(encode_array(np.arange(3)))

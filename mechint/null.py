@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Num
 
 from mechint.jsonable import to_jsonable
 
@@ -59,7 +60,11 @@ class Null:
 
     @classmethod
     def sampled(
-        cls, metric: str, observed: float, null: Sequence[float] | np.ndarray, how: str
+        cls,
+        metric: str,
+        observed: float,
+        null: Sequence[float] | Num[np.ndarray, " sample"],
+        how: str,
     ) -> Null:
         """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)

@@ -45,7 +45,12 @@ Measure = Callable[[Tensor, Tensor], float]
 
 
 def against_shuffled(
-    measure: Measure, name: str, a: Tensor, b: Tensor, samples: int = 99, seed: int = 0
+    measure: Measure,
+    name: str,
+    a: Float[Tensor, "example d_a"],
+    b: Float[Tensor, "example d_b"],
+    samples: int = 99,
+    seed: int = 0,
 ) -> Null:
     """`measure` of a and b beside that of examples paired at random, (1 + samples) of them."""
     generator = rng("similarity", seed)
@@ -55,7 +60,9 @@ def against_shuffled(
 
 
 def similarity_matrix(
-    first: Sequence[Tensor], second: Sequence[Tensor], measure: Measure = linear_cka
-) -> np.ndarray:
+    first: Sequence[Float[Tensor, "example ..."]],
+    second: Sequence[Float[Tensor, "example ..."]],
+    measure: Measure = linear_cka,
+) -> Float[np.ndarray, "first second"]:
     """(len(first), len(second)) `measure` of every pair of activations (example, d)."""
     return np.array([[measure(a, b) for b in second] for a in first])

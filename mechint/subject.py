@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mechint.activations import LOGITS, BoundedCache, Positions, Recorder, slices
@@ -135,6 +135,7 @@ class Subject:
     # --- what it is -------------------------------------------------------------------------------
     @property
     def device(self) -> torch.device:
+        """Where the model's weights, and so the data, are."""
         return next(self.model.parameters()).device
 
     @cached_property
@@ -175,7 +176,7 @@ class Subject:
         }
 
     @cached_property
-    def split(self) -> Mapping[str, Tensor] | None:
+    def split(self) -> Mapping[str, Int[Tensor, " _index"]] | None:
         """Split → indices into the task's examples, as the model was trained; None where that is
         not known, or the task is not a finite one.
         """
@@ -233,7 +234,9 @@ class Subject:
         return self._rows(found, batch) if at == "answer" else found
 
     def correct(
-        self, logits: Tensor | None = None, targets: Tensor | None = None
+        self,
+        logits: Float[Tensor, "row d_vocab_out"] | None = None,
+        targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
         """Whether the arg-max class of every output is the target."""
         assert self.task is not None
@@ -243,7 +246,9 @@ class Subject:
         return torch.stack(said, -1) == targets
 
     def accuracy(
-        self, logits: Tensor | None = None, targets: Tensor | None = None
+        self,
+        logits: Float[Tensor, "row d_vocab_out"] | None = None,
+        targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → share of answers that are correct."""
         assert self.task is not None
@@ -254,7 +259,11 @@ class Subject:
             for i, output in enumerate(self.task.outputs)
         }
 
-    def loss(self, logits: Tensor | None = None, targets: Tensor | None = None) -> dict[str, float]:
+    def loss(
+        self,
+        logits: Float[Tensor, "row d_vocab_out"] | None = None,
+        targets: Int[Tensor, "row output"] | None = None,
+    ) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
         assert self.task is not None
         logits = self.logits() if logits is None else logits
@@ -291,7 +300,7 @@ class Subject:
         names: Sequence[str],
         at: At | Mapping[str, At] = None,
         data: Batch | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Float[Tensor, " ..."]]:
         """Several activations by the name asked for, all of one forward per chunk; `at` may differ
         by name.
         """
@@ -315,7 +324,7 @@ class Subject:
 
     def stream(
         self, names: Sequence[str], at: At | Mapping[str, At] = None
-    ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    ) -> Iterator[tuple[slice, dict[str, Float[Tensor, "row ..."]]]]:
         """Which rows (examples; answers where `answer` is "all"), and their activations by name.
 
         Where some are at all answers and others are not, these are repeated: one per answer.
@@ -350,7 +359,7 @@ class Subject:
                 yield slice(start, start + length), rows
                 start += length
 
-    def grid(self, activation: Tensor) -> Tensor:
+    def grid(self, activation: Shaped[Tensor, "example ..."]) -> Shaped[Tensor, " ..."]:
         """(example, …) reshaped to the task's input grid, e.g. (p, p, …)."""
         assert isinstance(self.task, FiniteTask)
         return activation.reshape(*self.task.grid, *activation.shape[1:])

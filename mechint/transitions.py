@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float, Num
 from numpy.typing import ArrayLike, NDArray
 
 from mechint.errors import DataError
@@ -52,7 +53,7 @@ class Transition:
         log_size = self._solve(level, self.middle, self.slope)
         return math.log(self.parameters.min()) < log_size <= math.log(self.parameters.max())
 
-    def draws(self, level: float = 0.5) -> Array:
+    def draws(self, level: float = 0.5) -> Float[np.ndarray, " draw"]:
         """(draw,) `at` over the bootstrap, the largest model where the level lies beyond it."""
         found = [self._within(self._solve(level, *sample)) for sample in self.samples]
         return np.minimum(found, self.parameters.max())
@@ -61,7 +62,9 @@ class Transition:
         """`at`, or the largest model where the level lies beyond it: a lower bound."""
         return min(self.at(level), float(self.parameters.max()))
 
-    def curve(self, sizes: Array) -> tuple[Array, Array, Array]:
+    def curve(
+        self, sizes: Num[np.ndarray, " size"]
+    ) -> tuple[Float[np.ndarray, " size"], Float[np.ndarray, " size"], Float[np.ndarray, " size"]]:
         """(fit, low, high) of the accuracy at `sizes`: the curve and its pointwise 95% band."""
         curves = logistic(np.log(sizes), self.samples[:, :1], self.samples[:, 1:])
         low, high = np.quantile(curves, [0.025, 0.975], axis=0)
@@ -76,7 +79,9 @@ class Transition:
         return math.inf if log_size > high else math.exp(max(log_size, low))
 
 
-def logistic(x: Array, middle: float | Array, slope: float | Array) -> Array:
+def logistic(
+    x: Float[np.ndarray, " ..."], middle: float | Array, slope: float | Array
+) -> Float[np.ndarray, " ..."]:
     """1 / (1 + exp(−slope (x − middle))), without overflow."""
     return 0.5 * (1 + np.tanh(0.5 * slope * (x - middle)))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.activations import LOGITS
@@ -39,6 +40,7 @@ class Cycle:
 
     @property
     def n(self) -> int:
+        """Number of elements of the cyclic group."""
         return len(self.classes)
 
 
@@ -90,13 +92,17 @@ def checkpoints(subject: Subject, count: int) -> Iterator[tuple[int, Subject]]:
         yield available[i], subject.at_step(available[i])
 
 
-def chunks(subject: Subject, hook: str = LOGITS) -> Iterator[tuple[Tensor, Tensor]]:
+def chunks(
+    subject: Subject, hook: str = LOGITS
+) -> Iterator[tuple[Float[Tensor, "row ..."], Int[Tensor, "row output"]]]:
     """(activation or logits at the answer, targets (batch, output)) over the data."""
     for part, found in subject.stream([hook], at="answer"):
         yield found[hook], subject.targets[part]
 
 
-def answer_positions(cycle: Cycle, targets: Tensor) -> tuple[Tensor, Tensor]:
+def answer_positions(
+    cycle: Cycle, targets: Int[Tensor, " row"]
+) -> tuple[Int[Tensor, " row"], Bool[Tensor, " row"]]:
     """(batch,) exponent of every answer with respect to the generator, and whether the answer lies
     on the cycle.
     """
@@ -121,12 +127,12 @@ class Sums:
     squares: float
 
     @property
-    def centered(self) -> Array:
+    def centered(self) -> Float[np.ndarray, "n d"]:
         """(n, d) sums of v - mean."""
         return self.sums - self.counts[:, None] * self.mean
 
     @property
-    def means(self) -> Array:
+    def means(self) -> Float[np.ndarray, "n d"]:
         """(n, d) mean of v - mean for every answer; zero where an answer does not occur."""
         return self.centered / np.maximum(self.counts, 1)[:, None]
 

@@ -30,7 +30,9 @@ from probes.operands import embedded
 
 
 def mean_loss(
-    subject: Subject, logits: Float[Tensor, "example d_vocab_out"], targets: Tensor
+    subject: Subject,
+    logits: Float[Tensor, "example d_vocab_out"],
+    targets: Int[Tensor, "example output"],
 ) -> float:
     """Cross-entropy in nats of logits at the answer, each output alone, then averaged; float64."""
     assert subject.task is not None
@@ -62,7 +64,9 @@ class EmbeddingRemoval:
         return cls(subject, tuple(dict.fromkeys(tuple(tokens) for tokens in operands)))
 
     def loss(
-        self, directions: Float[Array, "direction element"], targets: Tensor | None = None
+        self,
+        directions: Float[Array, "direction element"],
+        targets: Int[Tensor, "example output"] | None = None,
     ) -> float:
         """The loss with the orthonormal `directions` projected out of the operands' embedding;
         against `targets` (example, output) in place of the subject's.
@@ -246,7 +250,7 @@ def loss_without_classes(
     subject: Subject,
     directions: Float[Array, "direction element"],
     columns: Sequence[int],
-    targets: Tensor | None = None,
+    targets: Int[Tensor, "example output"] | None = None,
 ) -> float:
     """The loss with orthonormal directions over the classes projected out of the unembedding, its
     bias too; `columns` are the logits of the elements in the order of the directions' columns.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
@@ -176,7 +177,7 @@ class Subspace(Probe):
         return Table({"step": steps, **by_task}, "features held at every checkpoint"), figure
 
 
-def column_space(encoder: np.ndarray) -> np.ndarray:
+def column_space(encoder: Float[np.ndarray, "n column"]) -> Float[np.ndarray, "n rank"]:
     """Orthonormal (n, rank) with the column space of encoder (n, columns); directions below 1e-7 of
     the largest do not count.
 
@@ -187,7 +188,9 @@ def column_space(encoder: np.ndarray) -> np.ndarray:
     return u[:, s > 1e-7 * max(s.max(initial=0.0), 1e-300)]
 
 
-def held_share(q: np.ndarray, bases: np.ndarray) -> np.ndarray:
+def held_share(
+    q: Float[np.ndarray, "n rank"], bases: Float[np.ndarray, "task feature n"]
+) -> Float[np.ndarray, "task feature"]:
     """‖P b‖² of every unit feature b of bases (task, feature, n): (task, feature), 0–1."""
     return ((bases @ q) ** 2).sum(-1)
 

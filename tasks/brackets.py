@@ -92,7 +92,7 @@ class Brackets(SequenceTask):
     def answer_positions(self) -> tuple[int]:
         return (0 if self.read_at == "start" else self.n_ctx - 1,)
 
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         """The brackets alone."""
         return super().text(tokens).strip("[]_")
 
@@ -130,7 +130,9 @@ class Brackets(SequenceTask):
         )
 
     # --- the algorithm ----------------------------------------------------------------------------
-    def conditions(self, tokens: Int[Tensor, "n pos"]) -> tuple[Tensor, Tensor]:
+    def conditions(
+        self, tokens: Int[Tensor, "n pos"]
+    ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
         """(n,) int64 each: as many ( as ); and no beginning with more ) than (."""
         heights = ((tokens == OPEN).long() - (tokens == CLOSE).long()).cumsum(1)
         return (heights[:, -1] == 0).long(), (heights.amin(1) >= 0).long()

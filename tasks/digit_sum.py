@@ -137,7 +137,9 @@ class DigitSum(SequenceTask):
         columns = [tokens[:, list(self.operand_positions(i))].sum(1) for i in range(self.digits)]
         return torch.stack(columns, 1)
 
-    def run(self, tokens: Tensor, given: Given) -> dict[tuple[str, int], Tensor]:
+    def run(
+        self, tokens: Int[Tensor, "n pos"], given: Given
+    ) -> dict[tuple[str, int], Int[Tensor, " n"]]:
         """Value (n,) of every "sum", "carry" and "digit"; those in `given` are set by hand."""
         sums = self.place_sums(tokens)
         found: dict[tuple[str, int], Tensor] = {}

@@ -37,6 +37,7 @@ class ListTask(SequenceTask):
 
     @property
     def element_names(self) -> tuple[str, ...]:
+        """Names of the variables of the list's numbers."""
         return tuple(f"element_{i}" for i in range(self.length))
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
@@ -45,7 +46,7 @@ class HiddenOrder(TwoOperandTask):
         return [f"t{token}" for token in range(self.n)]
 
     @cached_property
-    def ranks(self) -> Tensor:
+    def ranks(self) -> Int[Tensor, " value"]:
         return torch.from_numpy(rng("bijection", self.n, self.bijection_seed).permutation(self.n))
 
     def tables(self) -> dict[str, Any]:

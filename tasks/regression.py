@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import setting
@@ -119,13 +120,13 @@ class RegressionMixture(RegressionTask):
 
     # --- the truth --------------------------------------------------------------------------------
     @cached_property
-    def priors(self) -> Tensor:
+    def priors(self) -> Float[Tensor, " task"]:
         """(task,) p_t, float64."""
         weights = torch.arange(1, self.n_tasks + 1, dtype=torch.float64) ** -self.alpha
         return weights / weights.sum()
 
     @cached_property
-    def spectra(self) -> Tensor:
+    def spectra(self) -> Float[Tensor, "task feature"]:
         """(task, feature) λ_{t,j} = j^-β_t, float64; the first is 1, so priors alone order the
         leading features.
         """
@@ -138,14 +139,14 @@ class RegressionMixture(RegressionTask):
         return torch.arange(1, self.rank + 1, dtype=torch.float64) ** -betas.unsqueeze(-1)
 
     @cached_property
-    def bases(self) -> Tensor:
+    def bases(self) -> Float[Tensor, "task feature n"]:
         """(task, feature, n) orthonormal eigenvectors, float64."""
         return torch.from_numpy(
             orthonormal(self.n_tasks * self.rank, self.n, self.rotation)
         ).unflatten(0, (self.n_tasks, self.rank))
 
     @cached_property
-    def readouts(self) -> Tensor:
+    def readouts(self) -> Float[Tensor, "task rank n"]:
         """(task, rank, n) the teachers, float64: task t answers ``readouts[t] @ x``."""
         return self.spectra.sqrt().unsqueeze(-1) * self.bases
 
@@ -158,7 +159,7 @@ class RegressionMixture(RegressionTask):
 
     # --- the theory -------------------------------------------------------------------------------
     @property
-    def utilities(self) -> Tensor:
+    def utilities(self) -> Float[Tensor, "task feature"]:
         """(task, feature) u_{t,j} = p_t λ_{t,j}: features are learned in this order (Theorem 3)."""
         return self.priors.unsqueeze(-1) * self.spectra
 
@@ -191,7 +192,7 @@ class RegressionMixture(RegressionTask):
         """Σ_{i > width} u_(i): the mixture loss of the best encoder of `width` columns."""
         return float(self.utilities.flatten().sort(descending=True).values[width:].sum())
 
-    def task_losses(self, width: int) -> Tensor:
+    def task_losses(self, width: int) -> Float[Tensor, " task"]:
         """(task,) L_t = Σ_{j > kept} λ_{t,j} under the best encoder of `width` columns."""
         return torch.stack(
             [
@@ -204,7 +205,7 @@ class RegressionMixture(RegressionTask):
         """The smallest set of most frequent tasks whose priors add up to `mass` or more."""
         return tuple(range(int((self.priors.cumsum(0) < mass - 1e-12).sum()) + 1))[: self.n_tasks]
 
-    def common_spectrum(self, mass: float = 0.75) -> Tensor:
+    def common_spectrum(self, mass: float = 0.75) -> Float[Tensor, " mode"]:
         """Eigenvalues μ_i > 0 of M_C, C = common(mass), descending."""
         return self.utilities[list(self.common(mass))].flatten().sort(descending=True).values
 
@@ -240,9 +241,7 @@ class RegressionMixture(RegressionTask):
 
     @property
     def chance(self) -> Mapping[str, Chance]:
-        """The best constant is zero: its loss is Σ_t p_t Tr C_t. Accuracy has no meaning here and
-        is 0.
-        """
+        """The best constant is zero, of loss Σ_t p_t Tr C_t; accuracy means nothing and is 0."""
         return {"y": Chance(0.0, float(self.utilities.sum()))}
 
     def brute_force(self, tokens: Sequence[float]) -> list[list[float]]:  # type: ignore[override]
@@ -252,7 +251,9 @@ class RegressionMixture(RegressionTask):
             for rows in self.readouts.tolist()
         ]
 
-    def answer(self, x: Tensor, task: Tensor) -> Tensor:
+    def answer(
+        self, x: Float[Tensor, "batch n"], task: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch rank"]:
         """Targets (batch, rank) of x (batch, n), each by the teacher of its task (batch,)."""
         every = (x.double() @ self.readouts.flatten(0, 1).T).unflatten(
             -1, (self.n_tasks, self.rank)

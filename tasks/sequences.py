@@ -176,6 +176,7 @@ class SequenceTask(GeneratedTask):
         return {variable.name: variable for variable in found}
 
     def true_variables(self) -> Sequence[Variable]:
+        """The causal variables under true labels, the answer first."""
         return ()
 
     # --- building variables -----------------------------------------------------------------------

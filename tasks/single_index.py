@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Num
 from scipy.special import zeta
 from torch import Tensor
 
@@ -101,13 +102,13 @@ class SingleIndex(RegressionTask):
         return hermite.information_exponent(self.hermite)
 
     @cached_property
-    def amplitudes(self) -> Tensor:
+    def amplitudes(self) -> Float[Tensor, " direction"]:
         """(direction,) a_p, float64."""
         weights = torch.arange(1, self.n_directions + 1, dtype=torch.float64) ** -self.beta
         return weights / weights.norm()
 
     @cached_property
-    def directions(self) -> Tensor:
+    def directions(self) -> Float[Tensor, "direction d"]:
         """(direction, d) θ_p, orthonormal, float64."""
         return torch.from_numpy(orthonormal(self.n_directions, self.d, self.rotation))
 
@@ -121,7 +122,7 @@ class SingleIndex(RegressionTask):
     # --- the theory -------------------------------------------------------------------------------
     def emergence_times(
         self, lr: float, init_norm: float, width: int, dimension: int | None = None
-    ) -> Tensor:
+    ) -> Float[Tensor, " direction"]:
         """(direction,) predicted steps T_p until direction p is learned by gradient descent on the
         population loss.
 
@@ -150,7 +151,9 @@ class SingleIndex(RegressionTask):
         strength = self.amplitudes * self.link[k] ** 2
         return (search + 0.5 * torch.log((strength / 2).sqrt() / init_norm)) / (2 * lr * strength)
 
-    def predicted_loss(self, steps: Tensor, times: Tensor) -> Tensor:
+    def predicted_loss(
+        self, steps: Num[Tensor, " step"], times: Float[Tensor, " direction"]
+    ) -> Float[Tensor, " step"]:
         """Σ_{p: T_p > t} a_p² at every t of `steps`: sharp transitions at `times` whose sum is
         smooth.
         """
@@ -215,7 +218,7 @@ class SingleIndex(RegressionTask):
                 total += amplitude * coefficient * sum(powers) / math.sqrt(math.factorial(degree))
         return [[total]]
 
-    def answer(self, x: Tensor) -> Tensor:
+    def answer(self, x: Float[Tensor, "batch d"]) -> Float[Tensor, "batch output"]:
         """Targets (batch, 1) of x (batch, d)."""
         return (
             (hermite.evaluate(self.link, x.double() @ self.directions.T) @ self.amplitudes)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
@@ -81,6 +82,7 @@ class TwoOperandTask(FiniteTask):
 
     @property
     def value_names(self) -> Sequence[str]:
+        """(n_values,) how each value of an operand is written."""
         return [str(value) for value in range(self.n_values)]
 
     @property
@@ -89,7 +91,7 @@ class TwoOperandTask(FiniteTask):
         return ""
 
     @cached_property
-    def ranks(self) -> Tensor:
+    def ranks(self) -> Int[Tensor, " value"]:
         """(n_values,) value of each operand's token as the causal variables count it; a
         permutation.
         """
@@ -121,7 +123,7 @@ class TwoOperandTask(FiniteTask):
         return self.train_fraction, self.validation_fraction
 
     @cached_property
-    def shuffle(self) -> Tensor | None:
+    def shuffle(self) -> Int[Tensor, " pair"] | None:
         """(n_values²,) the pair whose answer each pair is given; None when the labels are true."""
         if self.labels == "true":
             return None
@@ -130,18 +132,18 @@ class TwoOperandTask(FiniteTask):
         )
 
     @cached_property
-    def answers(self) -> Tensor:
+    def answers(self) -> Int[Tensor, "x y output"]:
         """(x, y, output) the answers as labeled, shuffled or not."""
         true = self._answers()
         return true if self.shuffle is None else true.flatten(0, 1)[self.shuffle].view_as(true)
 
-    def inputs(self) -> Tensor:
+    def inputs(self) -> Int[Tensor, "n pos"]:
         n = self.n_values
         x, y = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
         columns = [x, y + self.second] + [torch.full_like(x, self.d_vocab - 1)] * self.equals
         return torch.stack(columns, -1).flatten(0, 1)
 
-    def label_inputs(self, tokens: Tensor) -> Tensor:
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
         return self._targets(
             self.answers.to(tokens.device)[tokens[:, 0], tokens[:, 1] - self.second]
         )
@@ -236,7 +238,7 @@ class TwoOperandTask(FiniteTask):
     def tables(self) -> dict[str, Any]:
         return {} if self.shuffle is None else {"shuffle": self.shuffle.tolist()}
 
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         words = self.vocabulary.decode(tokens).split(" ")
         return " ".join(words[:1] + [self.symbol] * bool(self.symbol) + words[1:])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import DataError
@@ -32,7 +33,7 @@ class RegressionTask(GeneratedTask):
     def controls(self) -> tuple[Control, ...]:
         return (*super().controls, SHUFFLED)
 
-    def text(self, tokens: Sequence[float] | Tensor) -> str:
+    def text(self, tokens: Sequence[float] | Float[Tensor, " pos"]) -> str:
         """The numbers with nine significant digits, which give the float32 back."""
         return " ".join(f"{float(value):.9g}" for value in tokens)
 
@@ -43,7 +44,7 @@ class RegressionTask(GeneratedTask):
             raise DataError(f"text {text[:60]!r}: expected numbers ({error})") from error
 
 
-def orthonormal(count: int, n: int, seed: int | None) -> np.ndarray:
+def orthonormal(count: int, n: int, seed: int | None) -> Float[np.ndarray, "count n"]:
     """`count` orthonormal rows of length n, (count, n) float64: the first coordinate axes, or
     rotated by `seed`.
     """

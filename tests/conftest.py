@@ -17,15 +17,19 @@ from tests import shapes
 SHAPED = [
     "mechint.activations",
     "mechint.counterfactuals",
+    "mechint.finding",
     "mechint.groups",
+    "mechint.hermite",
     "mechint.interventions",
-    "mechint.models.at_positions",
-    "mechint.models.pair_network",
+    "mechint.jsonable",
+    "mechint.models",
+    "mechint.null",
+    "mechint.planted",
+    "mechint.similarity",
     "mechint.subject",
     "mechint.task",
-    "tasks.digit_sum",
-    "tasks.holdout",
-    "tasks.sequences",
+    "mechint.transitions",
+    "tasks",
 ]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes
 install_import_hook(SHAPED, "mechint_shapes.check_shapes")

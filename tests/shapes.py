@@ -10,26 +10,44 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxtyping import AbstractArray
 
 
 def is_shape(annotation: Any) -> bool:
-    """Whether it is ``Float[Tensor, "…"]`` or one of several, such as ``Float[…] | None``."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(map(is_shape, typing.get_args(annotation)))
-    return isinstance(annotation, type) and issubclass(annotation, AbstractArray)
+    """Whether it is ``Float[Tensor, "…"]``, or has one within: ``Float[…] | None``,
+    ``tuple[Float[…], int]``, ``dict[str, Float[…]]``.
+    """
+    if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
+        return True
+    checked = (typing.Union, types.UnionType, tuple, *SEQUENCES, *MAPPINGS)
+    return typing.get_origin(annotation) in checked and any(
+        map(is_shape, typing.get_args(annotation))
+    )
+
+
+SEQUENCES = (list, Sequence)
+MAPPINGS = (dict, Mapping)
 
 
 def fits(value: Any, annotation: Any) -> bool:
     """Whether `value` is what a shape says; members that are not shapes fit what is no tensor."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        members = typing.get_args(annotation)
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if not is_shape(annotation):
+        return True
+    if origin in (typing.Union, types.UnionType):
         shapes = [member for member in members if is_shape(member)]
         others = len(shapes) < len(members) and not hasattr(value, "shape")
         return others or any(fits(value, member) for member in shapes)
+    if origin is tuple:
+        each = members[:1] * len(value) if members[1:] == (...,) else members
+        return len(each) == len(value) and all(map(fits, value, each))
+    if origin in SEQUENCES:
+        return all(fits(item, members[0]) for item in value)
+    if origin in MAPPINGS:
+        return all(fits(item, members[1]) for item in value.values())
     return isinstance(value, annotation)
 
 

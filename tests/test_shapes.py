@@ -51,3 +51,18 @@ def test_the_contracts_are_checked() -> None:
         Chance.of(torch.ones(3))  # classes are integers
     with pytest.raises(TypeCheckError):
         Answers(torch.zeros(2, 1), torch.zeros(3, 1, 1, dtype=torch.int64))
+
+
+@jaxtyped(typechecker=check_shapes)
+def halves(
+    parts: dict[str, Float[Tensor, "batch d"]], n: int
+) -> tuple[Float[Tensor, " batch"], int]:
+    return parts["left"].sum(1)[n:], n
+
+
+def test_shapes_within_mappings_and_tuples_are_checked() -> None:
+    assert halves({"left": torch.ones(2, 3)}, 0)[0].shape == (2,)
+    with pytest.raises(TypeCheckError):
+        halves({"left": torch.ones(2, 3), "right": torch.ones(3, 3)}, 0)
+    with pytest.raises(TypeCheckError, match="return value"):
+        halves({"left": torch.ones(2, 3)}, 1)

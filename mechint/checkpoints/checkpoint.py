@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.checkpoints.fitting import propose
@@ -64,7 +65,7 @@ class Checkpoint(Recorded):
         )
 
     @cached_property
-    def split_indices(self) -> dict[str, Tensor] | None:
+    def split_indices(self) -> dict[str, Int[Tensor, " _index"]] | None:
         """Split → indices into the task's examples; None where the split is not known."""
         return None if self.split is None else self.split.of(self.task)
 

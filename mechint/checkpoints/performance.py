@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.subject import Subject
@@ -101,7 +102,9 @@ class Performance:
         return "; ".join(parts)
 
 
-def measure(subject: Subject, split: Mapping[str, Tensor] | None) -> Performance | None:
+def measure(
+    subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
+) -> Performance | None:
     """Accuracy and loss on the subject's data, and on its splits where they are known; None where
     there is no task or it reads no answers.
     """

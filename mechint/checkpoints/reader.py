@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.checkpoints.splits import SplitRule
@@ -104,7 +105,7 @@ def state_dict(content: Any) -> dict[str, Tensor] | None:
     return dict(content)
 
 
-def matrix(state: StateDict, name: str) -> Tensor:
+def matrix(state: StateDict, name: str) -> Float[Tensor, "row column"]:
     """The tensor `name` of two dimensions; KeyError where it lacks, ValueError where it is not."""
     value = state[name]
     if value.dim() != 2:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -57,7 +57,7 @@ class SplitRule:
     seed: int
     fraction: float | None = None
 
-    def indices(self, n: int) -> dict[str, Tensor]:
+    def indices(self, n: int) -> dict[str, Int[Tensor, " _index"]]:
         """Indices of train and test among `n` examples in grid order, ascending."""
         if self.rule not in PERMUTATIONS or self.fraction is None:
             raise ParameterError(f"split rule {self.rule!r}: expected one of {list(PERMUTATIONS)}")
@@ -65,7 +65,7 @@ class SplitRule:
         cut = int(self.fraction * n)
         return {"train": order[:cut].sort().values, "test": order[cut:].sort().values}
 
-    def of(self, task: Task | None) -> dict[str, Tensor] | None:
+    def of(self, task: Task | None) -> dict[str, Int[Tensor, " _index"]] | None:
         """Split → indices into ``task.examples()``; None where the task is not a finite one."""
         if not isinstance(task, FiniteTask):
             return None

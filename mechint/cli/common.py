@@ -28,16 +28,19 @@ class CliGroup(click.Group):
     """A group of commands that turns what goes wrong into one line on stderr and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands in the order in which they were added."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; UnknownNameError with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             raise UnknownNameError.of("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
     def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
+        """Run the command and exit: 0 or the command's own status, 2 for an error of the user."""
         extra["standalone_mode"] = False
         if any("\0" in argument for argument in args or ()):
             fail("an argument holds a null character; expected text")

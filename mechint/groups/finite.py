@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import ArrayLike, NDArray
 
 from mechint.errors import DataError
@@ -67,9 +68,9 @@ class FiniteGroup:
     @classmethod
     def trusted(
         cls,
-        table: NDArray[np.int64],
+        table: Int[np.ndarray, "element element"],
         names: Sequence[str] | None = None,
-        action: NDArray[np.int64] | None = None,
+        action: Int[np.ndarray, "element point"] | None = None,
     ) -> FiniteGroup:
         """A group from a table that is one by construction; spares the O(n³) test of
         associativity.
@@ -99,23 +100,26 @@ class FiniteGroup:
 
     @cached_property
     def identity(self) -> int:
+        """Index of the neutral element."""
         return int(np.argmax((self.table == np.arange(self.order)).all(1)))
 
     @cached_property
-    def inverses(self) -> NDArray[np.int64]:
+    def inverses(self) -> Int[np.ndarray, " element"]:
         """(n,) index of the inverse of each element."""
         return np.argmax(self.table == self.identity, axis=1)
 
     @cached_property
     def is_abelian(self) -> bool:
+        """Whether every two elements commute."""
         return bool((self.table == self.table.T).all())
 
     @cached_property
     def is_cyclic(self) -> bool:
+        """Whether one element generates the group."""
         return bool(self.element_orders.max() == self.order)
 
     @cached_property
-    def element_orders(self) -> NDArray[np.int64]:
+    def element_orders(self) -> Int[np.ndarray, " element"]:
         """(n,) order of each element."""
         orders, power = np.zeros(self.order, np.int64), np.arange(self.order)
         for k in range(1, self.order + 1):
@@ -124,13 +128,13 @@ class FiniteGroup:
         return orders
 
     @cached_property
-    def classes(self) -> NDArray[np.int64]:
+    def classes(self) -> Int[np.ndarray, " element"]:
         """(n,) the conjugacy class of each element, numbered in order of first appearance."""
         conjugates = self.table[self.table, self.inverses[:, None]]  # [h, g] = h g h⁻¹
         return np.unique(conjugates.min(0), return_inverse=True)[1]
 
     @cached_property
-    def logarithms(self) -> NDArray[np.int64]:
+    def logarithms(self) -> Int[np.ndarray, " element"]:
         """(n,) discrete logarithm of each element of a cyclic group, to the base of its first
         generator.
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Complex
 from numpy.typing import NDArray
 
 from mechint.groups.finite import FiniteGroup
@@ -44,8 +45,8 @@ class Irrep:
 
 
 def order_characters(
-    group: FiniteGroup, characters: NDArray[np.complex128], kinds: list[str]
-) -> tuple[NDArray[np.complex128], list[str], list[bool]]:
+    group: FiniteGroup, characters: Complex[np.ndarray, "irrep element"], kinds: list[str]
+) -> tuple[Complex[np.ndarray, "irrep element"], list[str], list[bool]]:
     """By degree (the trivial one first), then by the values on elements of each order, and of each
     number of fixed points where the group acts: no matter how elements are listed.
 
@@ -73,7 +74,7 @@ def order_characters(
 
 
 def name_characters(
-    group: FiniteGroup, characters: NDArray[np.complex128], kinds: list[str]
+    group: FiniteGroup, characters: Complex[np.ndarray, "irrep element"], kinds: list[str]
 ) -> list[str]:
     """Names of the characters in their order, as `Irrep` explains."""
     real, degrees = characters.real, np.round(characters[:, group.identity].real).astype(int)

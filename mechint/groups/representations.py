@@ -43,6 +43,7 @@ class Representations:
 
     @property
     def names(self) -> list[str]:
+        """Name of every irrep, the trivial one first."""
         return [irrep.name for irrep in self.irreps]
 
     def irrep(self, name: str) -> Irrep:
@@ -98,7 +99,11 @@ def _representations(group: FiniteGroup, action: bytes | None) -> Representation
     return Representations(group, *decompose(group))
 
 
-def decompose(group: FiniteGroup) -> tuple[tuple[Irrep, ...], Array, Array]:
+def decompose(
+    group: FiniteGroup,
+) -> tuple[
+    tuple[Irrep, ...], Float[np.ndarray, "element element"], Float[np.ndarray, "irrep element"]
+]:
     """Irreps, Fourier basis (n, n) and real characters (n_irreps, n) of `group`."""
     if group.is_cyclic:
         return _decompose_cyclic(group)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions.resume import detached_weights, resumes
@@ -19,11 +20,11 @@ from mechint.models.rows import dense
 
 def activation_gradients(
     model: Any,
-    tokens: Tensor,
+    tokens: Int[Tensor, "example pos"],
     names: Iterable[str],
     score: Callable[[Tensor], Tensor],
     edit: Callable[[str, Tensor], Tensor] | None = None,
-) -> dict[str, tuple[Tensor, Tensor]]:
+) -> dict[str, tuple[Float[Tensor, "example ..."], Float[Tensor, "example ..."]]]:
     """Hook → its activation and the gradient of ``score(logits)`` there, from one backward.
 
     Args:

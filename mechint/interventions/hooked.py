@@ -52,7 +52,7 @@ def change(
     answer_positions: Int[Tensor, " example"],
     intervention: Intervention,
     name: str,
-) -> Tensor:
+) -> Float[Tensor, "example ..."]:
     """What an intervention changes at hook `name`, by the difference of two forwards."""
     edits = hooks_of([intervention], answer_positions)
     _, before = record(model, tokens, [name])

@@ -57,7 +57,11 @@ class OneRow:
             self.mask = x.new_zeros(masked.shape).masked_fill(masked, -torch.inf)[:, None]
 
     @staticmethod
-    def serves(config: ModelConfig, positions: Tensor, answer_positions: Tensor) -> bool:
+    def serves(
+        config: ModelConfig,
+        positions: Int[Tensor, " example"],
+        answer_positions: Int[Tensor, " example"],
+    ) -> bool:
         """Whether the answers leave after the last block, and the rows that change are the
         answers', or none of them is.
         """

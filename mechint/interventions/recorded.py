@@ -163,7 +163,9 @@ class RecordedForward:
             )
         return result
 
-    def written(self, intervention: Intervention) -> tuple[str, Tensor]:
+    def written(
+        self, intervention: Intervention
+    ) -> tuple[str, Float[Tensor, "example pos d_model"]]:
         """The hook of the residual stream's writer, and what the intervention adds there: (example,
         pos, d_model). For sites at every position.
 

@@ -100,8 +100,12 @@ def _resume_hooked(
 
 
 def resume_functional(
-    p: Parameters, config: ModelConfig, x: Tensor, site: ResidSite, answer_positions: Tensor
-) -> Tensor:
+    p: Parameters,
+    config: ModelConfig,
+    x: Float[Tensor, "example pos d_model"],
+    site: ResidSite,
+    answer_positions: Int[Tensor, " example"],
+) -> Float[Tensor, "example d_vocab_out"]:
     """`resume` by the functional transformer: p its parameters by name."""
     last, site = config.depth - 1, site.at_depth(config.depth)
     forward = Forward(p, config)

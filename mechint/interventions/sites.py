@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.activations import select_positions
@@ -168,7 +169,9 @@ class Site:
             "resid_post": ResidSite.pre(layer + 1),
         }.get(self.kind)
 
-    def write(self, change: Tensor, weights: Mapping[str, Tensor], n_layers: int) -> Tensor:
+    def write(
+        self, change: Float[Tensor, "example ..."], weights: Mapping[str, Tensor], n_layers: int
+    ) -> Float[Tensor, "example *pos d_model"]:
         """(example, [pos,] d_model) what a change of this part adds to the residual stream at
         `resid`.
 
@@ -199,7 +202,11 @@ class Site:
         turned = self.hook.endswith(("hook_pattern", "hook_attn_scores"))
         return activation.transpose(1, 2) if turned else activation
 
-    def select(self, activation: Tensor, answer_positions: Tensor) -> Tensor:
+    def select(
+        self,
+        activation: Float[Tensor, "#example *activation"],
+        answer_positions: Int[Tensor, " example"],
+    ) -> Float[Tensor, "#example *part"]:
         """(example, [pos,] …) this part of the activation (example, pos, …); units keep their
         axis.
 
@@ -215,7 +222,12 @@ class Site:
         axis = (1 if self.pos is not None else 2) if self._per_head else view.dim() - 1
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
-    def insert(self, activation: Tensor, part: Tensor, answer_positions: Tensor) -> Tensor:
+    def insert(
+        self,
+        activation: Float[Tensor, " example *activation"],
+        part: Float[Tensor, " example *part"],
+        answer_positions: Int[Tensor, " example"],
+    ) -> Float[Tensor, " example *activation"]:
         """A copy of the activation with this part replaced; differentiable in both."""
         result = activation.clone()
         view = self._canonical(result)

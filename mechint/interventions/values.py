@@ -38,7 +38,7 @@ class Intervention(abc.ABC):
         new = self.replacement(part).to(activation.dtype)
         return self.site.insert(activation, new, answer_positions)
 
-    def of_examples(self, rows: slice | Tensor, n: int) -> Intervention:
+    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int) -> Intervention:
         """The intervention on some of `n` examples: values given per example are cut to them."""
         kept = {
             field.name: value[rows]
@@ -64,7 +64,7 @@ class Zero(Intervention):
     [[[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]]
     """
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         return torch.zeros_like(part)
 
 
@@ -75,13 +75,13 @@ class Mean(Intervention):
     `fill_means` computes the value over all examples of a subject.
     """
 
-    value: Float[Tensor, ...] | None = None
+    value: Float[Tensor, " ..."] | None = None
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         mean = part.mean(0) if self.value is None else self.value
         return mean.expand_as(part)
 
-    def of_examples(self, rows: slice | Tensor, n: int) -> Mean:
+    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int) -> Mean:
         return self
 
 
@@ -91,9 +91,9 @@ class Replace(Intervention):
     activation for activation patching (interchange), other examples' for resampling.
     """
 
-    value: Float[Tensor, ...]
+    value: Float[Tensor, " ..."]
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         return self.value.to(part).expand_as(part)
 
 
@@ -101,9 +101,9 @@ class Replace(Intervention):
 class Add(Intervention):
     """Add `delta`, broadcastable to the site's part: steering, or a change made elsewhere."""
 
-    delta: Float[Tensor, ...]
+    delta: Float[Tensor, " ..."]
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         return part + self.delta
 
 
@@ -112,9 +112,9 @@ class Rotate(Intervention):
     """Multiply by `rotation` (d, d) along the last axis, about `center` (the origin when None)."""
 
     rotation: Float[Tensor, "d d"]
-    center: Float[Tensor, ...] | None = None
+    center: Float[Tensor, " ..."] | None = None
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         if self.center is None:
             return part @ self.rotation.to(part)
         return (part - self.center) @ self.rotation.to(part) + self.center
@@ -135,16 +135,16 @@ class ProjectOut(Intervention):
     """
 
     basis: Float[Tensor, "d k"]
-    toward: Float[Tensor, ...] | None = None
+    toward: Float[Tensor, " ..."] | None = None
 
-    def replacement(self, part: Tensor) -> Tensor:
+    def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         basis = self.basis.to(part)
         difference = -part if self.toward is None else self.toward.to(part) - part
         return part + (difference @ basis) @ basis.T
 
 
 def hooks_of(
-    interventions: Sequence[Intervention], answer_positions: Tensor
+    interventions: Sequence[Intervention], answer_positions: Int[Tensor, " example"]
 ) -> list[tuple[str, Callable[..., Any]]]:
     """Forward hooks that apply the interventions, in their order, in one run_with_hooks."""
     hooks: list[tuple[str, Callable[..., Any]]] = []

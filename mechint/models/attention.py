@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -20,7 +21,9 @@ products.
 """
 
 
-def attend_dense(p: Parameters, weights: str, config: ModelConfig, x: Tensor) -> Tensor:
+def attend_dense(
+    p: Parameters, weights: str, config: ModelConfig, x: Float[Tensor, "*batch pos d_model"]
+) -> Float[Tensor, "*batch pos d_model"]:
     """Attention of every position, without a hook on its way: x (..., batch, pos, d_model),
     normed.
     """
@@ -30,8 +33,13 @@ def attend_dense(p: Parameters, weights: str, config: ModelConfig, x: Tensor) ->
 
 
 def attend_hooked(
-    p: Parameters, name: str, weights: str, config: ModelConfig, x: Tensor, hook: Hook
-) -> Tensor:
+    p: Parameters,
+    name: str,
+    weights: str,
+    config: ModelConfig,
+    x: Float[Tensor, "*batch pos d_model"],
+    hook: Hook,
+) -> Float[Tensor, "*batch pos d_model"]:
     """Attention of every position, each step through the hook of `name`; the heads' results apart
     where the hook wants them.
     """
@@ -53,10 +61,10 @@ def attend_rows(
     name: str,
     weights: str,
     config: ModelConfig,
-    x: Tensor,
+    x: Float[Tensor, "*rows d_model"],
     rows: BlockRows,
     hook: Hook,
-) -> Tensor:
+) -> Float[Tensor, "*out d_model"]:
     """Attention of the rows that `rows` selects: x (..., rows, d_model) -> (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
     q, k, v = project_qkv(p, weights, x, rows, stacked)
@@ -68,8 +76,8 @@ def attend_rows(
 
 
 def project_qkv(
-    p: Parameters, weights: str, x: Tensor, rows: BlockRows, stacked: bool
-) -> list[Tensor]:
+    p: Parameters, weights: str, x: Float[Tensor, "*rows d_model"], rows: BlockRows, stacked: bool
+) -> list[Float[Tensor, "... head d_head"]]:
     """q, k and v of rows x as `_scores` and `_mix` take them: one product and one look-up for all
     that share their rows.
     """

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -45,32 +46,42 @@ class Forward:
         """Whether the parameters have a leading model axis."""
         return self.p["embed.W_E"].dim() == 3
 
-    def logits(self, layout: Layout) -> Tensor:
+    def logits(self, layout: Layout) -> Float[Tensor, "... d_vocab_out"]:
         """What the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads,
         d_vocab_out).
         """
         return self.read_out(self.embed(layout), layout)
 
-    def embed(self, layout: Layout) -> Tensor:
+    def embed(self, layout: Layout) -> Float[Tensor, "... d_model"]:
         """Token plus position embedding of the layout's rows, (..., rows, d_model)."""
         tokens = rows_of(self.p["embed.W_E"], layout.tokens, self.stacked)
         tokens = self.hook("hook_embed", tokens)
         positions = rows_of(self.p["pos_embed.W_pos"], layout.positions, self.stacked)
         return tokens + self.hook("hook_pos_embed", positions)
 
-    def blocks(self, x: Tensor, layout: Layout, start: int = 0, stop: int | None = None) -> Tensor:
+    def blocks(
+        self,
+        x: Float[Tensor, "*rows d_model"],
+        layout: Layout,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> Float[Tensor, "*out d_model"]:
         """The residual stream after blocks start … stop-1."""
         for index in range(start, self.config.depth if stop is None else stop):
             x = self.block(index, x, None if layout.blocks is None else layout.blocks[index])
         return x
 
-    def block(self, index: int, x: Tensor, rows: BlockRows | None = None) -> Tensor:
+    def block(
+        self, index: int, x: Float[Tensor, "*rows d_model"], rows: BlockRows | None = None
+    ) -> Float[Tensor, "*out d_model"]:
         """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses
         the weights, not the hooks.
         """
         return self.feed_forward(index, self.attend(index, x, rows))
 
-    def attend(self, index: int, x: Tensor, rows: BlockRows | None = None) -> Tensor:
+    def attend(
+        self, index: int, x: Float[Tensor, "*rows d_model"], rows: BlockRows | None = None
+    ) -> Float[Tensor, "*out d_model"]:
         """First half of block `index`: the residual stream x with what attention adds."""
         name, weights = f"blocks.{index}", f"blocks.{index % self.config.n_layers}"
         x = self.hook(f"{name}.hook_resid_pre", x)
@@ -91,7 +102,9 @@ class Forward:
             return attend_dense(self.p, weights, self.config, x)
         return attend_hooked(self.p, name, weights, self.config, x, self.hook)
 
-    def feed_forward(self, index: int, x: Tensor) -> Tensor:
+    def feed_forward(
+        self, index: int, x: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
         """Second half of block `index`: the residual stream x with what the MLP adds, if there is
         one.
         """
@@ -110,7 +123,9 @@ class Forward:
         post = self.hook(f"{name}.hook_post", post)
         return linear(post, self.p[f"{weights}.W_out"], self.p.get(f"{weights}.b_out"))
 
-    def unembed(self, x: Tensor, group: int | None = None) -> Tensor:
+    def unembed(
+        self, x: Float[Tensor, "*rows d_model"], group: int | None = None
+    ) -> Float[Tensor, "*rows d_vocab_out"]:
         """Logits (..., rows, d_vocab_out) of rows x, or of one output group."""
         return self._unembed(x, group, self.hook)
 
@@ -125,7 +140,9 @@ class Forward:
             weight, bias = weight[..., columns], None if bias is None else bias[..., columns]
         return linear(x, weight, bias)
 
-    def read_out(self, x: Tensor, layout: Layout, start: int = 0) -> Tensor:
+    def read_out(
+        self, x: Float[Tensor, "*rows d_model"], layout: Layout, start: int = 0
+    ) -> Float[Tensor, "*reads d_vocab_out"]:
         """Logits from the residual stream x before block `start`; output groups leave where
         `read_layers` says.
         """

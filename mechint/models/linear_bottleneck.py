@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import Settings, setting
@@ -33,17 +34,17 @@ class RegressionTruth(Protocol):
     """
 
     @property
-    def priors(self) -> Tensor:
+    def priors(self) -> Float[Tensor, " task"]:
         """(task,) share of each task, adding up to 1."""
         ...
 
     @property
-    def spectra(self) -> Tensor:
+    def spectra(self) -> Float[Tensor, "task feature"]:
         """(task, feature) eigenvalues λ of the covariances."""
         ...
 
     @property
-    def bases(self) -> Tensor:
+    def bases(self) -> Float[Tensor, "task feature n"]:
         """(task, feature, n) orthonormal eigenvectors."""
         ...
 
@@ -123,9 +124,12 @@ def initialize(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
 
 
 def decoded(
-    p: Parameters, config: LinearBottleneckConfig, x: Tensor, hook: Hook = no_hook
-) -> Tensor:
-    """What every decoder answers, (..., batch, task, n_out), to inputs x (..., batch, n)."""
+    p: Parameters,
+    config: LinearBottleneckConfig,
+    x: Float[Tensor, "*model batch n"],
+    hook: Hook = no_hook,
+) -> Float[Tensor, "*model batch task n_out"]:
+    """What every decoder answers to inputs x."""
     if "W_dec" not in p:
         raise ParameterError(
             "model: decoder='optimal' answers no batch; train on the population loss, or take "
@@ -137,17 +141,19 @@ def decoded(
 
 
 def forward(
-    p: Parameters, config: LinearBottleneckConfig, x: Tensor, task: Tensor, hook: Hook = no_hook
-) -> Tensor:
-    """Answers (..., batch, n_out) to inputs x (..., batch, n), each by the decoder of its task
-    (..., batch).
-    """
+    p: Parameters,
+    config: LinearBottleneckConfig,
+    x: Float[Tensor, "*model batch n"],
+    task: Int[Tensor, "*model batch"],
+    hook: Hook = no_hook,
+) -> Float[Tensor, "*model batch n_out"]:
+    """Answers to inputs x, each by the decoder of its task."""
     every = decoded(p, config, x, hook)  # (..., batch, task, n_out)
     chosen = task[..., None, None].expand(*task.shape, 1, config.n_out)
     return every.gather(-2, chosen).squeeze(-2)
 
 
-def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Tensor:
+def losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) -> Float[Tensor, "*model"]:
     """Squared error of every model, (...,): summed over outputs, mean over the batch; weights
     multiply, they do not renormalize.
 
@@ -208,10 +214,8 @@ class _Projector(torch.autograd.Function):
         return toward - projector @ toward
 
 
-def projector(encoder: Tensor) -> Tensor:
-    """P (..., n, n) on the column space of the encoder (..., n, columns), whatever its zero
-    columns.
-    """
+def projector(encoder: Float[Tensor, "*model n column"]) -> Float[Tensor, "*model n n"]:
+    """P on the column space of the encoder, whatever its zero columns."""
     return _Projector.apply(encoder)  # type: ignore[return-value]
 
 
@@ -220,16 +224,15 @@ def _truth(task: RegressionTruth, like: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return task.priors.to(like), task.spectra.to(like), task.bases.to(like)
 
 
-def captured(p: Parameters, task: RegressionTruth) -> Tensor:
-    """‖P b‖² of every feature direction b, (..., task, feature) in 0 … 1."""
+def captured(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model task feature"]:
+    """‖P b‖² of every feature direction b, in 0 … 1."""
     bases = task.bases.to(p["W_enc"])
     flat = bases.flatten(0, 1)
     return (flat @ projector(p["W_enc"]) * flat).sum(-1).unflatten(-1, bases.shape[:2])
 
 
-def task_losses(p: Parameters, task: RegressionTruth) -> Tensor:
-    """Exact loss of every task, (..., task): Tr(C_t (I - P)) under the best decoders, or that of
-    the learned ones.
+def task_losses(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model task"]:
+    """Exact loss of every task: Tr(C_t (I - P)) under the best decoders, or that of the learned.
 
     The learned decoder W_t leaves ‖readout_t - W_tᵀ Eᵀ‖²_F, the inputs being isotropic.
     """
@@ -242,10 +245,10 @@ def task_losses(p: Parameters, task: RegressionTruth) -> Tensor:
     return (readouts - student).square().sum((-2, -1))
 
 
-def population_loss(p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth) -> Tensor:
-    """Exact mixture loss Σ_t p_t L_t, (...,); its gradient is the one that stochastic training
-    estimates.
-    """
+def population_loss(
+    p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth
+) -> Float[Tensor, "*model"]:
+    """Exact mixture loss Σ_t p_t L_t; its gradient is what stochastic training estimates."""
     priors, spectra, bases = _truth(task, p["W_enc"])
     if "W_dec" in p:
         return task_losses(p, task) @ priors
@@ -254,24 +257,22 @@ def population_loss(p: Parameters, config: LinearBottleneckConfig, task: Regress
     return mixture.diagonal().sum() - (mixture * projector(p["W_enc"])).sum((-2, -1))
 
 
-def features_held(p: Parameters, task: RegressionTruth) -> Tensor:
-    """Features of each task in the encoder's column space, a_t r = Tr(P Π_t), (..., task) in 0 … r;
-    basis-free.
-    """
+def features_held(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model task"]:
+    """Features of each task in the encoder's column space, a_t r = Tr(P Π_t) in 0 … r."""
     return captured({"W_enc": p["W_enc"].double()}, task).sum(-1)
 
 
-def residual(p: Parameters, task: RegressionTruth, common: tuple[int, ...]) -> Tensor:
-    """ρ_C = Tr((I - P) M_C) of the tasks `common`, (...,): what is left of their signal (Theorem
-    4).
-    """
+def residual(
+    p: Parameters, task: RegressionTruth, common: tuple[int, ...]
+) -> Float[Tensor, "*model"]:
+    """ρ_C = Tr((I - P) M_C), what is left of the signal of the tasks `common` (Theorem 4)."""
     exact = {"W_enc": p["W_enc"].double()}
     return (task_losses(exact, task) * task.priors.double().to(exact["W_enc"].device))[
         ..., list(common)
     ].sum(-1)
 
 
-def measures(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
+def measures(p: Parameters, task: RegressionTruth) -> dict[str, Float[Tensor, "*model"]]:
     """Features held of every task, "features.T", each (...,)."""
     held = features_held(p, task)
     return {f"features.{t}": held[..., t] for t in range(held.shape[-1])}
@@ -288,6 +289,6 @@ def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
     return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ readouts.mT}
 
 
-def widths(p: Mapping[str, Tensor]) -> Tensor:
+def widths(p: Mapping[str, Tensor]) -> Int[Tensor, "*model"]:
     """Columns in use, (...,)."""
     return (p["W_enc"] != 0).any(-2).sum(-1)

@@ -128,15 +128,16 @@ class PairNetwork(HookedRootModule):
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.W_E.device
 
     @property
-    def W_E(self) -> Tensor:
+    def W_E(self) -> Float[Tensor, "d_vocab d_embed"]:
         """Embedding of the first operand (d_vocab, d_embed)."""
         return self.embed.W_E  # type: ignore[return-value]
 
     @property
-    def W_U(self) -> Tensor:
+    def W_U(self) -> Float[Tensor, "d_out d_vocab_out"]:
         """Unembedding (d_out, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
 

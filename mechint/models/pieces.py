@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -17,11 +18,16 @@ Parameters = Mapping[str, Tensor]
 Hook = Callable[[str, Tensor], Tensor]
 
 
-def no_hook(name: str, tensor: Tensor) -> Tensor:
+def no_hook(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The hook of a plain forward: gives every activation back as it is."""
     return tensor
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    x: Float[Tensor, "*rows d_in"],
+    weight: Float[Tensor, "*model d_in d_out"],
+    bias: Float[Tensor, "*model d_out"] | None = None,
+) -> Float[Tensor, "*rows d_out"]:
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
@@ -32,7 +38,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y.view(*x.shape[:-1], weight.shape[-1])
 
 
-def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def heads(
+    x: Float[Tensor, "*rows d_model"],
+    weight: Float[Tensor, "*model head d_model d_head"],
+    bias: Float[Tensor, "*model head d_head"] | None,
+) -> Float[Tensor, "*rows head d_head"]:
     """x (..., *, d_model) through weight (..., head, d_model, d_head) -> (..., *, head, d_head)."""
     n_heads, _, d_head = weight.shape[-3:]
     y = linear(x, weight.transpose(-3, -2).flatten(-2), None if bias is None else bias.flatten(-2))
@@ -40,8 +50,13 @@ def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def norm(
-    p: Parameters, name: str, hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook
-) -> Tensor:
+    p: Parameters,
+    name: str,
+    hooked_as: str,
+    config: ModelConfig,
+    x: Float[Tensor, "*rows d_model"],
+    hook: Hook,
+) -> Float[Tensor, "*rows d_model"]:
     """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model
     has none.
     """
@@ -71,7 +86,7 @@ def _hooked_norm(hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> 
     return hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", scale))
 
 
-def activation(name: str, x: Tensor) -> Tensor:
+def activation(name: str, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The nonlinearity `name` of x: relu, silu, gelu or gelu_new (by tanh)."""
     if name == "relu":
         return F.relu(x)

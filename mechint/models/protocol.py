@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Protocol, Self
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from mechint.errors import MechintError, ParameterError
@@ -43,21 +44,33 @@ class HookedModel(Protocol):
 
     def __call__(self, tokens: Tensor) -> Tensor: ...
 
-    def run_with_hooks(self, tokens: Tensor, *, fwd_hooks: Any) -> Any:
+    def run_with_hooks(self, tokens: Shaped[Tensor, "batch ..."], *, fwd_hooks: Any) -> Any:
         """Logits under hooks that are gone afterwards."""
         ...
 
-    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All weights, as of `nn.Module`."""
+        ...
 
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All weights with their names, as of `nn.Module`."""
+        ...
 
-    def modules(self) -> Iterator[nn.Module]: ...
+    def modules(self) -> Iterator[nn.Module]:
+        """The model and all its submodules, as of `nn.Module`."""
+        ...
 
-    def state_dict(self) -> Mapping[str, Tensor]: ...
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Weights and buffers by name, as of `nn.Module`."""
+        ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """Take weights and buffers by name, as of `nn.Module`."""
+        ...
 
-    def eval(self) -> Self: ...
+    def eval(self) -> Self:
+        """Go into evaluation mode, as of `nn.Module`."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 
@@ -54,7 +55,7 @@ class Layout:
     reads: Tensor | None = None
 
 
-def dense(tokens: Tensor, first_position: int = 0) -> Layout:
+def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:
     """Every position of `tokens` (..., batch, pos)."""
     positions = torch.arange(
         first_position, first_position + tokens.shape[-1], device=tokens.device
@@ -62,7 +63,9 @@ def dense(tokens: Tensor, first_position: int = 0) -> Layout:
     return Layout(tokens, positions.expand(tokens.shape))
 
 
-def rows_of(x: Tensor, index: Tensor, stacked: bool) -> Tensor:
+def rows_of(
+    x: Shaped[Tensor, " ..."], index: Int[Tensor, " ..."], stacked: bool
+) -> Shaped[Tensor, " ..."]:
     """x (..., rows, *) at `index` (..., *) of rows; the gradient is a scatter-add."""
     if not stacked:
         return x.flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])

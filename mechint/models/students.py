@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
@@ -95,7 +96,9 @@ class LinearBottleneck(_Student):
             config, linear_bottleneck.initialize(config, seed), ("hook_encoded", "hook_decoded")
         )
 
-    def forward(self, x: Tensor, task: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "batch n"], task: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch ... n_out"]:
         """Answers (batch, n_out) to x (batch, n), each by the decoder of its task (batch,) int64;
         those of all decoders, (batch, task, n_out), without one.
         """
@@ -121,7 +124,7 @@ class TwoLayerStudent(_Student):
     def __init__(self, config: TwoLayerConfig, seed: int = 0) -> None:
         super().__init__(config, two_layer.initialize(config, seed), ("hook_pre", "hook_post"))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "batch d"]) -> Float[Tensor, " batch"]:
         """Answers (batch,) to x (batch, d)."""
         return two_layer.forward(self.weights(), self.config, x, self._through)
 

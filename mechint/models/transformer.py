@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
@@ -184,20 +185,21 @@ class HookedTransformer(HookedRootModule, WeightStacks):
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return self.embed.W_E.device  # type: ignore[union-attr, return-value]
 
     @property
-    def W_E(self) -> Tensor:
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
         """Token embedding (d_vocab, d_model)."""
         return self.embed.W_E  # type: ignore[return-value]
 
     @property
-    def W_pos(self) -> Tensor:
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"]:
         """Position embedding (n_ctx, d_model)."""
         return self.pos_embed.W_pos  # type: ignore[return-value]
 
     @property
-    def W_U(self) -> Tensor:
+    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"]:
         """Unembedding (d_model, d_vocab_out)."""
         return self.unembed.W_U  # type: ignore[return-value]
 
@@ -210,16 +212,17 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         return dict(self.named_parameters())
 
     def forward(
-        self, tokens: Tensor, start_at_layer: int | None = None, stop_at_layer: int | None = None
-    ) -> Tensor:
+        self,
+        tokens: Int[Tensor, "*batch pos"] | Float[Tensor, "batch pos d_model"],
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+    ) -> Float[Tensor, "batch pos d_out"]:
         """Logits (batch, pos, d_vocab_out) of tokens (batch, pos).
 
         Args:
-            tokens: int64; with `start_at_layer` the residual stream (batch, pos, d_model) before
-                that block may stand in its place.
+            tokens: with `start_at_layer` the residual stream before that block stands here.
             start_at_layer: begin with this block.
-            stop_at_layer: return the residual stream (batch, pos, d_model) before this block
-                instead of logits.
+            stop_at_layer: return the residual stream before this block instead of logits.
 
         Raises:
             ParameterError: more positions than n_ctx, or a token outside the vocabulary.
@@ -277,9 +280,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
                 value.copy_(state[name])
 
     def transformer_lens_state(self) -> dict[str, Tensor]:
-        """The state dict TransformerLens's HookedTransformer loads: with zero biases where this
-        model has none.
-        """
+        """TransformerLens's state dict of the model, with zero biases where it has none."""
         state = {name: value.detach().clone() for name, value in self.weights().items()}
         for name, shape in parameter_shapes(
             dataclasses.replace(self.config, use_bias=True)

@@ -32,12 +32,12 @@ class SingleIndexTruth(Protocol):
     """What a sum of single-index functions Σ_p a_p σ(⟨x, θ_p⟩) tells its student."""
 
     @property
-    def amplitudes(self) -> Tensor:
+    def amplitudes(self) -> Float[Tensor, " direction"]:
         """(direction,) a_p."""
         ...
 
     @property
-    def directions(self) -> Tensor:
+    def directions(self) -> Float[Tensor, "direction d"]:
         """(direction, d) θ_p, orthonormal."""
         ...
 
@@ -146,7 +146,9 @@ def reduced_draws(
     return torch.cat([overlaps, factor + chi_square.sqrt().diag()], 1).float()
 
 
-def polar(weight: Tensor) -> tuple[Tensor, Tensor]:
+def polar(
+    weight: Float[Tensor, "*model neuron d"],
+) -> tuple[Float[Tensor, "*model neuron"], Float[Tensor, "*model neuron d"]]:
     """Squared norms (..., neuron) and unit directions (..., neuron, d); a zero row has direction
     zero.
     """
@@ -154,7 +156,9 @@ def polar(weight: Tensor) -> tuple[Tensor, Tensor]:
     return square, weight / square.clamp_min(TINY).sqrt().unsqueeze(-1)
 
 
-def forward(p: Parameters, config: TwoLayerConfig, x: Tensor, hook: Hook = no_hook) -> Tensor:
+def forward(
+    p: Parameters, config: TwoLayerConfig, x: Float[Tensor, "*model batch d"], hook: Hook = no_hook
+) -> Float[Tensor, "*model batch"]:
     """Answers (..., batch) to inputs x (..., batch, d)."""
     square, unit = polar(p["W"])
     pre = hook("hook_pre", linear(x, unit.mT))
@@ -162,7 +166,7 @@ def forward(p: Parameters, config: TwoLayerConfig, x: Tensor, hook: Hook = no_ho
     return linear(post, square.unsqueeze(-1)).squeeze(-1)
 
 
-def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Tensor:
+def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Float[Tensor, "*model"]:
     """Mean squared error of every model over the batch, (...,); weights multiply, they do not
     renormalize.
     """
@@ -170,7 +174,9 @@ def losses(p: Parameters, config: TwoLayerConfig, batch: Batch) -> Tensor:
     return (error if batch.weights is None else error * batch.weights).mean(-1)
 
 
-def population_loss(p: Parameters, config: TwoLayerConfig, task: SingleIndexTruth) -> Tensor:
+def population_loss(
+    p: Parameters, config: TwoLayerConfig, task: SingleIndexTruth
+) -> Float[Tensor, "*model"]:
     """E (f - f*)² over x ~ N(0, I), exact, (...,).
 
     Σ_{pq} a_p a_q κ(θ_p, θ_q) - 2 Σ_{ip} n_i² a_p κ(v_i, θ_p) + Σ_{ij} n_i² n_j² κ(v_i, v_j), where
@@ -190,7 +196,7 @@ def population_loss(p: Parameters, config: TwoLayerConfig, task: SingleIndexTrut
     )
 
 
-def alignment(p: Parameters, task: SingleIndexTruth) -> Tensor:
+def alignment(p: Parameters, task: SingleIndexTruth) -> Float[Tensor, "*model direction"]:
     """Σ_i n_i² ⟨v_i, θ_p⟩^k / a_p, (..., direction), k the information exponent: 0 at the start, 1
     when p is learned.
     """
@@ -201,7 +207,7 @@ def alignment(p: Parameters, task: SingleIndexTruth) -> Tensor:
     ) / task.amplitudes.to(unit)
 
 
-def measures(p: Parameters, task: SingleIndexTruth) -> dict[str, Tensor]:
+def measures(p: Parameters, task: SingleIndexTruth) -> dict[str, Float[Tensor, "*model"]]:
     """Alignment with every direction, "alignment.P", each (...,)."""
     aligned = alignment(p, task)
     return {f"alignment.{i}": aligned[..., i] for i in range(aligned.shape[-1])}

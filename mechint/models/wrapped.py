@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
@@ -131,37 +131,37 @@ class WrappedModule(HookedRootModule):
         return ModelDescription(**{**known, **self.sizes})
 
     @property
-    def W_E(self) -> Tensor | None:
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"] | None:
         """Token embedding (d_vocab, d_model), None where `wrap` was told of none."""
         return self._weight("W_E")
 
     @property
-    def W_pos(self) -> Tensor | None:
+    def W_pos(self) -> Float[Tensor, "n_ctx d_model"] | None:
         """Position embedding (n_ctx, d_model), None where `wrap` was told of none."""
         return self._weight("W_pos")
 
     @property
-    def W_U(self) -> Tensor | None:
+    def W_U(self) -> Float[Tensor, "d_model d_vocab_out"] | None:
         """Unembedding (d_model, d_vocab_out), None where `wrap` was told of none."""
         return self._weight("W_U")
 
     @property
-    def W_Q(self) -> Tensor | None:
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"] | None:
         """Queries (layer, head, d_model, d_head), None where `wrap` was told of none."""
         return self._weight("W_Q")
 
     @property
-    def W_K(self) -> Tensor | None:
+    def W_K(self) -> Float[Tensor, "layer head d_model d_head"] | None:
         """Keys, as `W_Q`."""
         return self._weight("W_K")
 
     @property
-    def W_V(self) -> Tensor | None:
+    def W_V(self) -> Float[Tensor, "layer head d_model d_head"] | None:
         """Values, as `W_Q`."""
         return self._weight("W_V")
 
     @property
-    def W_O(self) -> Tensor | None:
+    def W_O(self) -> Float[Tensor, "layer head d_head d_model"] | None:
         """What heads write (layer, head, d_head, d_model), None where `wrap` was told of none."""
         return self._weight("W_O")
 
@@ -175,7 +175,9 @@ class WrappedModule(HookedRootModule):
             module, self.places, self.sources, self.call, self.make, self.sizes
         ).eval()
 
-    def forward(self, tokens: Tensor) -> Float[Tensor, "batch pos d_vocab_out"]:
+    def forward(
+        self, tokens: Shaped[Tensor, "batch ..."]
+    ) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits; those of a module that answers once per example stand at the last position."""
         with self._routed(tokens):
             logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -95,7 +96,7 @@ class Slots:
     def __getitem__(self, name: str) -> slice:
         return self._slices[name]
 
-    def basis(self, name: str) -> Tensor:
+    def basis(self, name: str) -> Float[Tensor, "width k"]:
         """(width, k) the unit vectors of a slot."""
         return torch.eye(self.width, dtype=torch.float64)[:, self[name]]
 
@@ -151,7 +152,7 @@ def assemble(
     )
 
 
-def random_rotation(n: int, seed: int) -> Tensor:
+def random_rotation(n: int, seed: int) -> Float[Tensor, "n n"]:
     """(n, n) float64 orthogonal, Haar-distributed."""
     q, r = np.linalg.qr(rng("planted rotation", seed).standard_normal((n, n)))
     return torch.from_numpy(q * np.sign(np.diag(r)))
@@ -164,7 +165,9 @@ def _turned(name: str, weight: Tensor, turn: Tensor) -> Tensor:
     return turn.T @ weight if kind in _READS else weight
 
 
-def noised(weight: Tensor, noise: float, generator: np.random.Generator) -> Tensor:
+def noised(
+    weight: Float[Tensor, "*shape"], noise: float, generator: np.random.Generator
+) -> Float[Tensor, "*shape"]:
     """`weight` with Gaussian noise of `noise` times its root mean square."""
     return weight + noise * weight.square().mean().sqrt() * torch.from_numpy(
         generator.standard_normal(tuple(weight.shape))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
@@ -169,7 +170,7 @@ def misses(
     return lambda result, plant: float(len(set(estimate(result)) ^ set(truth(plant))))
 
 
-def angle_between(a: np.ndarray, b: np.ndarray) -> float:
+def angle_between(a: Float[np.ndarray, "d k"], b: Float[np.ndarray, "d m"]) -> float:
     """Largest principal angle, in degrees, between the columns of a (d, k) and b (d, m ≥ k).
 
     >>> round(angle_between(np.array([[1.0], [1.0]]), np.array([[1.0], [0.0]])))

@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -32,7 +33,7 @@ MARGIN = 20.0
 """By how much the right logit exceeds all others where the products are exact."""
 
 
-def waves(p: int, frequencies: Sequence[int]) -> Tensor:
+def waves(p: int, frequencies: Sequence[int]) -> Float[Tensor, "p column"]:
     """(p, 2F) cos and sin of 2πkx/p for every frequency k, interleaved, float64."""
     angle = (
         2

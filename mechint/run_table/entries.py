@@ -34,6 +34,7 @@ class Entry:
 
     @property
     def is_run(self) -> bool:
+        """Whether it is a run directory and not a single checkpoint."""
         return (self.path / CONFIG).is_file()
 
     @property

@@ -47,6 +47,7 @@ class Group:
 
     @property
     def id(self) -> str:
+        """The group's name where it has one, else a digest of what it trains."""
         return self.name or _digest([self.task, self.settings, self.runs])
 
     @property

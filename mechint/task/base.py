@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.config import Settings
@@ -38,15 +39,18 @@ class Task(Settings, abc.ABC):
     # --- what every task says ---------------------------------------------------------------------
     @property
     @abc.abstractmethod
-    def vocabulary(self) -> Vocabulary: ...
+    def vocabulary(self) -> Vocabulary:
+        """Tokens and their text; of no tokens where inputs are real vectors."""
 
     @property
     @abc.abstractmethod
-    def n_ctx(self) -> int: ...
+    def n_ctx(self) -> int:
+        """Most positions of an example."""
 
     @property
     @abc.abstractmethod
-    def outputs(self) -> tuple[Output, ...]: ...
+    def outputs(self) -> tuple[Output, ...]:
+        """The groups of classes that are answered, in the order of their columns in the logits."""
 
     @property
     @abc.abstractmethod
@@ -98,10 +102,12 @@ class Task(Settings, abc.ABC):
 
     @property
     def symmetry(self) -> Symmetry | None:
+        """The group that acts on the value tokens; None where there is none."""
         return None
 
     @property
     def controls(self) -> tuple[Control, ...]:
+        """Variants on which the mechanism must be absent."""
         return (
             Control("untrained", "the same architecture with its initial weights", untrained=True),
         )
@@ -112,16 +118,17 @@ class Task(Settings, abc.ABC):
         """
         return {}
 
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Shaped[Tensor, " pos"]) -> str:
         """One example in a form that a person reads; `tokens_of` is its inverse."""
         return self.vocabulary.decode(tokens)
 
     def tokens_of(self, text: str) -> list[int]:
+        """The tokens of one example from its text; DataError where it is not one."""
         return self.vocabulary.encode(text)
 
     def score(
         self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, Float[np.ndarray, " model"]]:
         """Accuracies beyond the teacher-forced ones, e.g. by greedy continuation.
 
         predict(tokens (model, batch, pos), positions (model, batch)) -> logits (model, batch,
@@ -132,10 +139,12 @@ class Task(Settings, abc.ABC):
     # --- what follows -----------------------------------------------------------------------------
     @property
     def d_vocab(self) -> int:
+        """How many tokens there are."""
         return len(self.vocabulary)
 
     @property
     def d_vocab_out(self) -> int:
+        """Classes of all outputs together: the width of the logits."""
         return sum(output.n_classes for output in self.outputs)
 
     @property
@@ -161,7 +170,7 @@ class Task(Settings, abc.ABC):
                 return dataclasses.replace(self, **control.parameters)  # type: ignore[type-var]
         raise UnknownNameError.of("control", name, [control.name for control in self.controls])
 
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """The examples with these tokens (batch, pos), labeled; one at a time by `brute_force`
         where a family has nothing faster.
         """

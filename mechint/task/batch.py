@@ -46,9 +46,11 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> dict[str, int]:
+        """Token → its number."""
         return {token: index for index, token in enumerate(self.tokens)}
 
-    def decode(self, tokens: Sequence[int] | Tensor) -> str:
+    def decode(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
+        """The text of `tokens`."""
         return self.separator.join(self.tokens[int(token)] for token in tokens)
 
     def encode(self, text: str) -> list[int]:
@@ -164,6 +166,7 @@ class Batch:
         return self._map(lambda tensor: tensor[index])
 
     def to(self, device: torch.device | str) -> Batch:
+        """The batch on another device."""
         return self._map(lambda tensor: tensor.to(device))
 
     @classmethod

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import torch
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -25,16 +26,16 @@ class FiniteTask(Task):
     """
 
     @abc.abstractmethod
-    def inputs(self) -> Tensor:
+    def inputs(self) -> Int[Tensor, "n pos"]:
         """Every input once, (n, pos) int64, ordered so that reshaping to `grid` puts operand k on
         axis k.
         """
 
     @abc.abstractmethod
-    def label_inputs(self, tokens: Tensor) -> Tensor:
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
         """Targets (batch, pos, output) of tokens (batch, pos)."""
 
-    def target_kinds(self, tokens: Tensor) -> Tensor | None:
+    def target_kinds(self, tokens: Int[Tensor, "batch pos"]) -> Int8[Tensor, "batch pos"] | None:
         """(batch, pos) int8, the `TargetKind` of each target; None where every one is an answer."""
         return None
 
@@ -54,14 +55,14 @@ class FiniteTask(Task):
         check_fits(self.name, n, self.n_ctx, len(self.outputs))
         return self.batch_of(self.inputs())
 
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         return Batch(tokens, self.label_inputs(tokens), kinds=self.target_kinds(tokens))
 
     def examples(self) -> Batch:
         """All inputs with their labels, in grid order."""
         return self._all
 
-    def split(self, seed: int) -> dict[str, Tensor]:
+    def split(self, seed: int) -> dict[str, Int[Tensor, " _index"]]:
         """A random partition of the inputs: split → indices into `examples()`, ascending."""
         n = len(self._all)
         order = torch.as_tensor(rng("split", seed).permutation(n))

@@ -45,6 +45,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 @contextlib.contextmanager
 def unchanged(subject: Subject) -> Iterator[None]:
+    """Assert that what runs inside leaves the model and the program as they were."""
     before = _state(subject)
     yield
     after = _state(subject)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
-def dropout(tensor: Tensor, rate: float, generators: Sequence[torch.Generator]) -> Tensor:
+def dropout(
+    tensor: Float[Tensor, "model ..."], rate: float, generators: Sequence[torch.Generator]
+) -> Float[Tensor, "model ..."]:
     """`tensor` (model, …) with a share `rate` of its entries set to zero, the others scaled up.
 
     The mask of a model is the one that it would draw alone.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 WARM_UP = 3
@@ -48,7 +49,7 @@ class Captured:
         with torch.cuda.graph(self.graph):
             self.result = body()
 
-    def replay(self) -> Tensor:
+    def replay(self) -> Float[Tensor, " ..."]:
         """One step; a copy of what the body returned."""
         self.graph.replay()
         return self.result.clone()

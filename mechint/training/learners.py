@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, Settings, TrainConfig
@@ -59,6 +60,7 @@ class TokenLearner:
         self._static, self._evaluation = None, {}
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
+        """Initial weights of one model of the ensemble, by name."""
         from mechint.models.transformer import initialize
 
         return initialize(self.configs[model], seed)
@@ -77,7 +79,7 @@ class TokenLearner:
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
-    ) -> Tensor:
+    ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
         config = self.configs[0]
         logits = Forward(weights, config, drop=drop).logits(prepared.layout)
@@ -182,7 +184,12 @@ class TokenLearner:
                 ] = float(values[model])
 
     @torch.no_grad()
-    def predict(self, weights: Mapping[str, Tensor], tokens: Tensor, positions: Tensor) -> Tensor:
+    def predict(
+        self,
+        weights: Mapping[str, Tensor],
+        tokens: Int[Tensor, "#model batch pos"],
+        positions: Int[Tensor, "#model batch"],
+    ) -> Float[Tensor, "... batch d_vocab_out"]:
         """Logits (model, batch, classes) at `positions` (model | 1, batch) of tokens (model | 1,
         batch, pos); later tokens are not seen.
         """
@@ -224,9 +231,11 @@ class RegressionLearner:
             )
 
     def keep(self, index: Sequence[int]) -> None:
+        """Drop all models but those at `index`."""
         self.configs, self.tasks = [self.configs[i] for i in index], [self.tasks[i] for i in index]
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
+        """Initial weights of one model of the ensemble, by name."""
         return self.student.initialize(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Batch | None:
@@ -240,7 +249,7 @@ class RegressionLearner:
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook
-    ) -> Tensor:
+    ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
         if prepared is None:
             return self.student.population_loss(weights, self.configs[0], self.tasks[0])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.task import IGNORE
@@ -25,7 +26,7 @@ def groups(sizes: Sequence[int]) -> list[slice]:
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
-def stablemax(logits: Tensor) -> Tensor:
+def stablemax(logits: Float[Tensor, "*rows d_vocab_out"]) -> Float[Tensor, "*rows d_vocab_out"]:
     """Log-probabilities over the last axis by StableMax: s(x) / Σ s(x), with s(x) = x + 1 from 0 on
     and 1 / (1 - x) below (Prieto et al. 2025, "Grokking at the Edge of Numerical Stability").
 
@@ -38,7 +39,9 @@ def stablemax(logits: Tensor) -> Tensor:
     return log_s - log_s.logsumexp(-1, keepdim=True)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, kind: str) -> Tensor:
+def cross_entropy(
+    logits: Float[Tensor, "n d_vocab_out"], targets: Int[Tensor, " n"], kind: str
+) -> Float[Tensor, " n"]:
     """Cross-entropies in nats (n,) of logits (n, class), zero where the target is IGNORE."""
     if kind == "softmax":
         return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
@@ -46,12 +49,12 @@ def cross_entropy(logits: Tensor, targets: Tensor, kind: str) -> Tensor:
 
 
 def cross_entropies(
-    logits: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
+    logits: Float[Tensor, "model read d_vocab_out"],
+    targets: Int[Tensor, "model read output"],
+    weights: Float[Tensor, "model read output"] | None,
     sizes: Sequence[int],
     kind: str = "softmax",
-) -> Tensor:
+) -> Float[Tensor, "model output"]:
     """Mean cross-entropy (model, output) in nats over the reads that have a target.
 
     Args:
@@ -73,7 +76,9 @@ def cross_entropies(
     return (losses * mass).sum(1) / mass.sum(1).clamp_min(1e-9)
 
 
-def combined(each: Tensor, sizes: Sequence[int], how: str) -> Tensor:
+def combined(
+    each: Float[Tensor, "model output"], sizes: Sequence[int], how: str
+) -> Float[Tensor, " model"]:
     """One loss a model (model,) from those of its outputs (model, output): their mean, or Σ CE_q /
     ln q for "log".
     """
@@ -88,12 +93,14 @@ def combined(each: Tensor, sizes: Sequence[int], how: str) -> Tensor:
 
 
 def counts(
-    logits: Tensor,
-    targets: Tensor,
-    weights: Tensor | None,
+    logits: Float[Tensor, "model read d_vocab_out"],
+    targets: Int[Tensor, "model read output"],
+    weights: Float[Tensor, "model read output"] | None,
     sizes: Sequence[int],
     kind: str = "softmax",
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[
+    Float[Tensor, "model output"], Float[Tensor, "model output"], Float[Tensor, "model output"]
+]:
     """Sums over reads, each (model, output) float64: cross-entropy, correct answers, and weight.
 
     Chunks of a data set add up; the arithmetic is float64, since the loss of a model that has

@@ -52,7 +52,7 @@ def is_hidden(name: str, shape: tuple[int, ...]) -> bool:
     return kind.startswith("W") and kind not in NOT_HIDDEN and len(shape) >= 2
 
 
-def as_matrices(name: str, value: Tensor) -> Tensor:
+def as_matrices(name: str, value: Float[Tensor, "model ..."]) -> Float[Tensor, "... row column"]:
     """A stacked parameter (model, *shape) as matrices (..., rows, cols); the heads of an attention
     layer are parts of one matrix.
     """
@@ -64,7 +64,9 @@ def as_matrices(name: str, value: Tensor) -> Tensor:
     return value
 
 
-def from_matrices(name: str, matrices: Tensor, shape: tuple[int, ...]) -> Tensor:
+def from_matrices(
+    name: str, matrices: Float[Tensor, "... row column"], shape: tuple[int, ...]
+) -> Float[Tensor, "model ..."]:
     """The inverse of `as_matrices`, for a parameter of `shape`."""
     kind = name.rpartition(".")[2]
     if kind in ("W_Q", "W_K", "W_V") and len(shape) == 3:
@@ -74,8 +76,8 @@ def from_matrices(name: str, matrices: Tensor, shape: tuple[int, ...]) -> Tensor
 
 
 def updates(
-    moments: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Tensor]:
+    moments: Mapping[str, Float[Tensor, "model _parameter"]], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Float[Tensor, "model _parameter"]]:
     """What each hidden parameter moves by at a learning rate of 1: the orthogonalized momentum,
     times √max(1, rows / cols), as (model, parameter) rows.
     """

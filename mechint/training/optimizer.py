@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import TrainConfig
@@ -59,7 +60,9 @@ def _for_muon(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, lr=config.muon_lr, min_lr=share * config.muon_lr)
 
 
-def orthogonal_to(grad: Tensor, weights: Tensor) -> None:
+def orthogonal_to(
+    grad: Float[Tensor, "model parameter"], weights: Float[Tensor, "model parameter"]
+) -> None:
     """Take from each row of `grad` (model, parameter) its part along that row of `weights`.
 
     ∇⊥L = ∇L - (θᵀ∇L / θᵀθ) θ; the weights' scale, along which a model whose logits grow without
@@ -125,7 +128,7 @@ class Optimizer:
         self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
         self.blend = torch.zeros_like(self.decay)
 
-    def keep(self, index: Tensor) -> None:
+    def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`, after the parameters did."""
         self.configs = [self.configs[i] for i in index.tolist()]
         self.state = {name: value[index].clone() for name, value in self.state.items()}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.task import IGNORE, Batch
@@ -78,7 +79,7 @@ class Grid:
     reads: Tensor
 
 
-def lay_out(batch: Batch, reads: Tensor) -> Grid:
+def lay_out(batch: Batch, reads: Int[Tensor, "model read"]) -> Grid:
     """The grid of a stacked batch of which the flat tokens `reads` (model, read) are read."""
     tokens = batch.tokens
     positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -43,7 +44,7 @@ class FlatParameters:
     def __len__(self) -> int:
         return self.values.shape[0]
 
-    def differentiate(self, loss: Tensor) -> None:
+    def differentiate(self, loss: Float[Tensor, ""]) -> None:
         """Fill `grad` with the gradient of `loss`, a number; zero for parameters it does not
         read.
         """
@@ -52,7 +53,7 @@ class FlatParameters:
         )
         torch.cat([grad.flatten(1) for grad in grads], 1, out=self.grad)
 
-    def keep(self, index: Tensor) -> None:
+    def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`."""
         self._lay_out(self.values[index].clone())
 
@@ -64,7 +65,7 @@ class FlatParameters:
             for name, span in self.spans.items()
         }
 
-    def matrices(self) -> Tensor:
+    def matrices(self) -> Float[Tensor, " parameter"]:
         """(parameter,) 1 for entries of weight matrices, 0 for biases and norm weights."""
         marks = torch.zeros(
             self.values.shape[1], dtype=self.values.dtype, device=self.values.device

@@ -70,6 +70,7 @@ class Run:
 
     @property
     def path(self) -> Path | None:
+        """The run directory; None for a run that is not kept."""
         return self.spec.out
 
     @property

@@ -102,6 +102,7 @@ class RunDirectory:
 
     @property
     def has_committed(self) -> bool:
+        """Whether a state to resume from is there."""
         return os.path.lexists(self.state_file)
 
     def prepare(self, state: State) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import RunError
@@ -166,7 +167,7 @@ class Ensemble:
         self.optimizer.apply()
         return losses.detach()
 
-    def advance(self) -> Tensor:
+    def advance(self) -> Float[Tensor, " model"]:
         """One optimizer step; the losses (model,)."""
         prepared = self.learner.prepare(self._batches())
         self.optimizer.advance()
@@ -286,6 +287,7 @@ class Ensemble:
         self.left.append((run, self._state(model)))
 
     def drop_models(self, gone: Sequence[int]) -> None:
+        """Take models, numbered as they stand now, out of the ensemble."""
         if not gone:
             return
         stay = [model for model in range(len(self.runs)) if model not in set(gone)]

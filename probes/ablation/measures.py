@@ -50,7 +50,7 @@ class Ablated:
             return str(self.site)
         return f"direction {self.site.layer}.{self.number}"
 
-    def intervention(self, toward: Tensor | None) -> Intervention:
+    def intervention(self, toward: Float[Tensor, " ..."] | None) -> Intervention:
         """Removes it: to zero where `toward` is None, else to that value of the site's part."""
         if self.basis is not None:
             return ProjectOut(self.site, self.basis, toward)
@@ -163,7 +163,7 @@ def ablations(
 
 def scores(
     subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Float[Tensor, "example output 2"], Float[Tensor, "component example output 2"]]:
     """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
     each component alone ablated.
     """
@@ -177,6 +177,7 @@ def scores(
 
 
 def chunks(subject: Subject, data: Batch) -> Iterator[Batch]:
+    """The examples in pieces of the subject's chunk."""
     for start in range(0, len(data), subject.chunk):
         yield data[slice(start, start + subject.chunk)]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.interventions import (
@@ -25,7 +26,9 @@ STRONGEST = 4
 """Of how many components, those with the largest effect, changes are rotated."""
 
 
-def no_effect(increases: np.ndarray, n: int, seed: int) -> np.ndarray:
+def no_effect(
+    increases: Float[np.ndarray, "component example"], n: int, seed: int
+) -> Float[np.ndarray, " sample"]:
     """(n,) the largest mean increase of the loss over all components if none had an effect.
 
     increases (component, example): the sign of every example's change, the same for all components,
@@ -40,7 +43,7 @@ def rotated(
     subject: Subject,
     data: Batch,
     ablated: Sequence[Ablated],
-    total: Tensor,
+    total: Float[Tensor, " component"],
     *,
     mode: str,
     n: int,

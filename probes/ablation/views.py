@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
@@ -56,10 +57,11 @@ def say(report: Report, least: float) -> None:
 def effects_table(
     ablated: Sequence[Ablated],
     outputs: Sequence[str],
-    base: Tensor,
-    effect: Tensor,
-    p_values: np.ndarray,
+    base: Float[Tensor, "output 2"],
+    effect: Float[Tensor, "component output 2"],
+    p_values: Float[np.ndarray, " component"],
 ) -> Table:
+    """A row per component and output: change of accuracy and loss (nats), and the p-value."""
     rows = [(one, i) for one in range(len(ablated)) for i in range(len(outputs))]
     columns: dict[str, Sequence[Any]] = {
         "component": [str(ablated[one]) for one, _ in rows],
@@ -80,8 +82,12 @@ def effects_table(
 
 
 def effects_figures(
-    ablated: Sequence[Ablated], outputs: Sequence[str], effect: Tensor, mode: str
+    ablated: Sequence[Ablated],
+    outputs: Sequence[str],
+    effect: Float[Tensor, "component output 2"],
+    mode: str,
 ) -> dict[str, Any]:
+    """Loss and accuracy by component; a matrix per number where there are several outputs."""
     names = [str(component) for component in ablated]
     neurons = [i for i, name in enumerate(names) if name.startswith("neuron")]
     others = [i for i in range(len(names)) if i not in neurons]

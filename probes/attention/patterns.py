@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -47,7 +48,7 @@ class _Layer:
     sample: list[Tensor] = field(default_factory=list)
 
 
-def kept_rows(subject: Subject, examples: int, seed: int) -> NDArray[np.int64]:
+def kept_rows(subject: Subject, examples: int, seed: int) -> Int[np.ndarray, " row"]:
     """The examples kept whole, ascending: drawn at random from all inputs of a finite task, which
     stand in order; the first of a generated one, which are random as they come.
     """
@@ -57,7 +58,7 @@ def kept_rows(subject: Subject, examples: int, seed: int) -> NDArray[np.int64]:
     return np.sort(rng("attention examples", seed).permutation(n)[:examples])
 
 
-def collect(subject: Subject, operands: list[int], rows: NDArray[np.int64]) -> Patterns:
+def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]) -> Patterns:
     """The patterns of all heads over the subject's data; those of the examples `rows` are kept
     whole.
 

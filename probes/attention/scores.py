@@ -8,16 +8,17 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 
 from mechint.task import rng
 from probes.attention.patterns import Patterns
-from probes.fourier.spectra import Array
 
 SCORES = ("previous_token", "same_token", "induction")
 
 
-def targets(tokens: NDArray, lengths: NDArray, score: str) -> NDArray[np.bool_]:
+def targets(
+    tokens: Int[np.ndarray, "example pos"], lengths: Int[np.ndarray, " example"], score: str
+) -> Bool[np.ndarray, "example query key"]:
     """(example, query, key) whether the key is what a head of that kind looks at; no key beyond an
     example's length.
 
@@ -42,7 +43,9 @@ def targets(tokens: NDArray, lengths: NDArray, score: str) -> NDArray[np.bool_]:
     return hit & inside[:, :, None] & inside[:, None, :]
 
 
-def mass(pattern: NDArray, hit: NDArray[np.bool_]) -> Array:
+def mass(
+    pattern: Float[np.ndarray, "example head query key"], hit: Bool[np.ndarray, "example query key"]
+) -> Float[np.ndarray, " head"]:
     """(heads,) mean attention on the keys that are hit, over the queries that have one; zeros where
     none has.
     """
@@ -50,7 +53,9 @@ def mass(pattern: NDArray, hit: NDArray[np.bool_]) -> Array:
     return np.einsum("nhqk,nqk->h", pattern, hit.astype(pattern.dtype)) / max(int(asked), 1)
 
 
-def shuffled_keys(ctx: int, causal: bool, seed: int, samples: int) -> Iterator[NDArray[np.int64]]:
+def shuffled_keys(
+    ctx: int, causal: bool, seed: int, samples: int
+) -> Iterator[Int[np.ndarray, "query key"]]:
     """(query, key) an order of the keys each query may look at, anew for every query and sample."""
     generator = rng("attention null", seed)
     for _ in range(samples):
@@ -62,7 +67,9 @@ def shuffled_keys(ctx: int, causal: bool, seed: int, samples: int) -> Iterator[N
         yield noise.argsort(1)
 
 
-def arrangements(hit: NDArray[np.bool_], causal: bool, lengths: NDArray[np.int64]) -> float:
+def arrangements(
+    hit: Bool[np.ndarray, "example query key"], causal: bool, lengths: Int[np.ndarray, " example"]
+) -> float:
     """In how many ways the keys of the queries that are asked can stand, as far as it matters: the
     product over queries of the keys that each may look at (inf beyond a million).
 
@@ -77,7 +84,9 @@ def arrangements(hit: NDArray[np.bool_], causal: bool, lengths: NDArray[np.int64
     return total
 
 
-def score(patterns: Patterns, kind: str, seed: int, samples: int) -> tuple[Array, Array]:
+def score(
+    patterns: Patterns, kind: str, seed: int, samples: int
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
     """(heads,) mass of one of `SCORES`, and (samples,) the largest of any head with each query's
     keys in random order.
 
@@ -103,7 +112,7 @@ def score(patterns: Patterns, kind: str, seed: int, samples: int) -> tuple[Array
 
 def agreement(
     patterns: Patterns, target: list[int], seed: int, samples: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
     """Mean attention (heads,) on key ``target[query]``, share (heads,) of queries whose largest
     weight is there, and the null.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from mechint import figures
@@ -24,6 +25,7 @@ EXAMPLES, HEADS, LONGEST, STEPS = 8, 48, 64, 6
 
 
 def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
+    """A row per head with every score that was measured."""
     columns: dict[str, list[Any]] = {"head": patterns.names}
     for kind in (
         "previous_token.score",
@@ -51,7 +53,7 @@ def pattern_figures(
     patterns: Patterns,
     operands: list[int],
     example: int,
-    rows: NDArray[np.int64],
+    rows: Int[np.ndarray, " row"],
 ) -> dict[str, Figure]:
     """The attention view over the examples `rows`, and on a grid of two operands which of them the
     answer's position prefers.

@@ -32,11 +32,11 @@ class Triples:
     second: Tensor
 
     @property
-    def cosines(self) -> Array:
+    def cosines(self) -> Float[np.ndarray, " triple"]:
         """(triple,) cosine of the two gradients; 0 where one of them is zero."""
         return _cosines(self.first, self.second)
 
-    def mismatched(self, generator: np.random.Generator) -> Array:
+    def mismatched(self, generator: np.random.Generator) -> Float[np.ndarray, " triple"]:
         """(triple,) cosines of the first operand's gradient with the second's of another triple."""
         order = torch.from_numpy(generator.permutation(len(self.first))).to(self.first.device)
         return _cosines(self.first, self.second[order])
@@ -156,7 +156,7 @@ def circularity(rows: Float[Array, "n d_model"], waves: Float[Array, "n_waves n"
 
 def correct_and_wrong(
     subject: Subject, columns: Int[Array, " class"], exponents: Int[Array, " example"]
-) -> tuple[Array, Array, float]:
+) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"], float]:
     """(example,) the logit of the right class, the largest of the wrong ones, and the mean of all.
 
     columns: the logits of the classes, by exponent; exponents: of every example's answer.

@@ -34,7 +34,7 @@ def random_accuracies(
 
 
 def norm_matched_accuracies(
-    subject: Subject, site: SwapSite, subspace: Tensor, n: int, seed: int
+    subject: Subject, site: SwapSite, subspace: Float[Tensor, "width k"], n: int, seed: int
 ) -> list[float]:
     """Interchange accuracy of `n` random subspaces whose change of every activation is scaled to
     the norm of the found subspace's.
@@ -167,7 +167,9 @@ class ReaderSplit:
     null_accuracy: float
 
 
-def reader_split(subject: Subject, site: SwapSite, subspace: Tensor) -> ReaderSplit | None:
+def reader_split(
+    subject: Subject, site: SwapSite, subspace: Float[Tensor, "width k"]
+) -> ReaderSplit | None:
     """How much of the subspace no reader sees; None where the readers are not linear maps we know.
 
     Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,

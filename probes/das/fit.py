@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -23,7 +23,7 @@ def fit(
     batch_size: int,
     lr: float,
     seed: int,
-    labels: Tensor | None = None,
+    labels: Int[Tensor, "pair output"] | None = None,
 ) -> tuple[Float[Tensor, "width k"], list[float]]:
     """The subspace of this dimension whose interchange best gives the labels, and the loss of every
     step; see `fit_jointly`.
@@ -52,7 +52,7 @@ def fit_jointly(
     batch_size: int,
     lr: float,
     seed: int,
-    labels: Sequence[Tensor] | None = None,
+    labels: Sequence[Int[Tensor, "_pair output"]] | None = None,
 ) -> tuple[Float[Tensor, "width k"], list[float]]:
     """One basis for several variables: columns ``dimensions[i]`` wide, one after the other, for the
     pairs of ``sites[i]``, all at the same place of the model.
@@ -109,7 +109,9 @@ def orthonormal(free: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:
     return q * torch.where(r.diagonal() < 0, -1.0, 1.0).to(q)
 
 
-def answer_loss(task: Task, logits: Tensor, labels: Tensor) -> Tensor:
+def answer_loss(
+    task: Task, logits: Float[Tensor, "row d_vocab_out"], labels: Int[Tensor, "row output"]
+) -> Float[Tensor, ""]:
     """Mean over outputs of the cross-entropy (nats) of labels (row, output)."""
     losses = []
     for output, columns in enumerate(task.output_slices.values()):

@@ -33,6 +33,7 @@ class Fitting:
     seed: int
 
     def options(self) -> dict[str, Any]:
+        """The settings as keyword arguments of `fit`."""
         return {
             "steps": self.steps,
             "batch_size": self.batch_size,
@@ -61,14 +62,17 @@ class Cell:
 
     @property
     def iia(self) -> float:
+        """Interchange intervention accuracy on held-out pairs, 0–1."""
         return mean(self.correct)
 
     @property
     def hook(self) -> str:
+        """The hook whose activation the subspace is of."""
         return self.place[0]
 
     @property
     def where(self) -> str:
+        """Hook and position, as it is shown."""
         return f"{self.hook} @ {'answer' if self.place[1] is None else self.place[1]}"
 
     def verdict(self, threshold: float, most_input: float) -> str:

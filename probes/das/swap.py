@@ -183,7 +183,10 @@ def _check(subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
 
 
 def answers_under(
-    subject: Subject, site: SwapSite, replaced: Float[Tensor, "pair width"], labels: Tensor
+    subject: Subject,
+    site: SwapSite,
+    replaced: Float[Tensor, "pair width"],
+    labels: Int[Tensor, "pair output"],
 ) -> Float[Tensor, "pair output"]:
     """1 where the answer with the activations replaced is the label (pair, output), 0 where it is
     not, NaN where there is none.
@@ -239,5 +242,6 @@ def interchange(
         return site.logits(replaced, torch.arange(len(base), device=subject.device))
 
 
-def mean(correct: Tensor) -> float:
+def mean(correct: Float[Tensor, " ..."]) -> float:
+    """Mean of the entries that are not NaN."""
     return float(correct.double().nanmean())

@@ -81,6 +81,7 @@ def _otherwise(
 
 
 def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> Table:
+    """A row per site and dimension: interchange accuracies, share of the inputs, verdict."""
     columns: dict[str, Sequence[Any]] = {
         "hook": [one.hook for one in found],
         "pos": ["answer" if one.place[1] is None else one.place[1] for one in found],

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from mechint import figures
 from mechint.probe import Report
@@ -14,7 +15,8 @@ from probes.embedding.measures import RESIDUES
 from probes.fourier.spectra import Array
 
 
-def singular_table(singular: Array) -> Table:
+def singular_table(singular: Float[np.ndarray, " component"]) -> Table:
+    """A row per singular value, with the variance that it and those before it hold."""
     held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-24)
     columns = {
         "rank": list(range(1, len(singular) + 1)),
@@ -30,9 +32,9 @@ def singular_table(singular: Array) -> Table:
 
 def draw(
     report: Report,
-    similar: Array,
-    scores: Array,
-    singular: Array,
+    similar: Float[np.ndarray, "token token"],
+    scores: Float[np.ndarray, "token component"],
+    singular: Float[np.ndarray, " component"],
     rows: Array,
     tokens: Sequence[int],
     alpha: float,

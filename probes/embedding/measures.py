@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int, Num
 
 from mechint.errors import DataError
 from mechint.results import Null
@@ -29,7 +30,7 @@ def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
     )
 
 
-def rank(singular: Array, share: float) -> int:
+def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
     """Least number of singular values whose squares hold `share` of all.
 
     >>> rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5), rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.9)
@@ -39,7 +40,7 @@ def rank(singular: Array, share: float) -> int:
     return int(np.searchsorted(held, share - 1e-12) + 1)
 
 
-def fractional_rank(singular: Array, share: float) -> float:
+def fractional_rank(singular: Float[np.ndarray, " component"], share: float) -> float:
     """`rank`, between two whole numbers where the last singular value is needed in part; for nulls,
     which whole numbers would tie.
 
@@ -53,21 +54,21 @@ def fractional_rank(singular: Array, share: float) -> float:
     return whole - 1 + (share - before) / step if step > 0 else float(whole)
 
 
-def correlation(x: Array, y: Array) -> float:
+def correlation(x: Num[np.ndarray, " n"], y: Num[np.ndarray, " n"]) -> float:
     """Pearson's correlation; 0 where one of them does not vary."""
     x, y = x - x.mean(), y - y.mean()
     norm = math.sqrt(float((x**2).sum() * (y**2).sum()))
     return float((x * y).sum() / norm) if norm > 1e-24 else 0.0
 
 
-def similarity(rows: Array) -> Array:
+def similarity(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
     """(n, n) Pearson correlations of the rows (n, d) of an embedding."""
     centered = rows - rows.mean(1, keepdims=True)
     unit = centered / np.maximum(np.linalg.norm(centered, axis=1, keepdims=True), 1e-12)
     return unit @ unit.T
 
 
-def average_similarity(subjects: Iterable[Subject]) -> Array:
+def average_similarity(subjects: Iterable[Subject]) -> Float[np.ndarray, "n n"]:
     """(n, n) mean similarity matrix of the value tokens over models of any width (joint-training,
     embedding PCA).
 
@@ -86,7 +87,7 @@ def average_similarity(subjects: Iterable[Subject]) -> Array:
     return np.mean(matrices, axis=0)
 
 
-def components_of(similar: Array) -> Array:
+def components_of(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n component"]:
     """(n, n) principal component scores of a similarity matrix, strongest first: its rows,
     centered, in their principal axes.
     """
@@ -94,7 +95,9 @@ def components_of(similar: Array) -> Array:
     return left * singular
 
 
-def separation(scores: Array, classes: Array) -> Array:
+def separation(
+    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " component"]:
     """(components,) share of each component's variance that lies between the classes (η², 0–1).
 
     >>> separation(np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]),
@@ -109,7 +112,11 @@ def separation(scores: Array, classes: Array) -> Array:
 
 
 def layout(
-    similar: Array, *, components: int = 4, permutations: int = 999, seed: int = 0
+    similar: Float[np.ndarray, "n n"],
+    *,
+    components: int = 4,
+    permutations: int = 999,
+    seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Null]]:
     """Metrics and nulls of a similarity matrix (n, n): separation by parity and residue mod 4, and
     the cyclic comparison.
@@ -160,7 +167,7 @@ def layout(
     return metrics, nulls
 
 
-def whittaker_shannon(n: int, width: int, order: int = 1) -> Array:
+def whittaker_shannon(n: int, width: int, order: int = 1) -> Float[np.ndarray, "n n"]:
     """(n, n) cyclic Whittaker–Shannon similarity: overlaps of `width`-sample periodic sinc pulses
     at positions order·x·width/n.
 
@@ -197,7 +204,7 @@ def _cyclic(centered: Array, waves: Array, variance: float) -> tuple[Array, floa
     return waves @ profile * math.sqrt(n / variance), float(n * (profile**2).sum() / variance)
 
 
-def rank_nulls(rows: Array, samples: int, seed: int) -> dict[str, Null]:
+def rank_nulls(rows: Float[np.ndarray, "n d"], samples: int, seed: int) -> dict[str, Null]:
     """Ranks of rows (n, d) beside those of Gaussian rows of the same lengths; a low rank is
     surprising.
     """
@@ -222,7 +229,9 @@ def rank_nulls(rows: Array, samples: int, seed: int) -> dict[str, Null]:
     return found
 
 
-def circles(rows: Array, alpha: float, permutations: int, seed: int) -> list[int]:
+def circles(
+    rows: Float[np.ndarray, "n d"], alpha: float, permutations: int, seed: int
+) -> list[int]:
     """The frequencies at which rows (n, d), in the order of their values, stand on a circle each,
     by `KeyFrequencyRule`.
     """
@@ -231,7 +240,10 @@ def circles(rows: Array, alpha: float, permutations: int, seed: int) -> list[int
 
 
 def position_correlation(
-    weights: Array, positions: tuple[int, int], permutations: int, seed: int
+    weights: Float[np.ndarray, "pos d_model"],
+    positions: tuple[int, int],
+    permutations: int,
+    seed: int,
 ) -> Null:
     """Correlation of two rows of the position embedding (pos, d_model), two-sided."""
     first, second = (weights[position] for position in positions)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from mechint.subject import Subject
 from mechint.task import rng
@@ -44,7 +45,9 @@ class _Tally:
     best: dict[int, tuple[float, int, int, Array]] = field(default_factory=dict)
 
 
-def grid_energies(x: Array) -> tuple[Array, Array]:
+def grid_energies(
+    x: Float[np.ndarray, "n n neuron"],
+) -> tuple[Float[np.ndarray, "frequency neuron"], Float[np.ndarray, " neuron"]]:
     """Energy of x (n, n, m) in the block {1, cos, sin} ⊗ {1, cos, sin} of every frequency, (n//2,
     m), and in all, (m,); constant left out.
 
@@ -63,7 +66,9 @@ def grid_energies(x: Array) -> tuple[Array, Array]:
     return blocks + np.square(alone).sum(1), np.square(x).sum((0, 1))
 
 
-def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int, Array]]:
+def blocks_of(
+    subject: Subject, layer: int, order: Int[np.ndarray, " n"]
+) -> Iterator[tuple[int, Float[np.ndarray, "n n neuron"]]]:
     """First neuron, and ``mlp.hook_post`` of up to 64 neurons over the grid of elements, (n, n, m)
     float64; all neurons in turn.
 
@@ -86,7 +91,7 @@ def blocks_of(subject: Subject, layer: int, order: Array) -> Iterator[tuple[int,
 
 def measure(
     subject: Subject,
-    order: Array,
+    order: Int[np.ndarray, " n"],
     rule: KeyFrequencyRule,
     *,
     own: float,

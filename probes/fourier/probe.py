@@ -117,6 +117,7 @@ class Fourier(Probe):
 
     @property
     def rule(self) -> KeyFrequencyRule:
+        """When a frequency counts as key, from the probe's settings."""
         return KeyFrequencyRule(self.factor, self.cosine, self.alpha, self.permutations)
 
     @classmethod

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int, Num
 from numpy.typing import NDArray
 
 from mechint.groups.finite import FiniteGroup
@@ -62,6 +63,7 @@ class Spectrum:
 
     @property
     def by_frequency(self) -> dict[int, float]:
+        """Frequency, counted from 1 → its value."""
         return {k + 1: float(value) for k, value in enumerate(self.values)}
 
     def test(self, metric: str, how: str) -> Null:
@@ -71,7 +73,10 @@ class Spectrum:
 
 
 def step_down(
-    values: Array, level: float, alpha: float, null_without: Callable[[list[int]], Array]
+    values: Float[np.ndarray, " frequency"],
+    level: float,
+    alpha: float,
+    null_without: Callable[[list[int]], Array],
 ) -> Spectrum:
     """Call frequencies key round by round, each against a null from which the keys found before are
     taken out.
@@ -97,7 +102,7 @@ def step_down(
         keys = found
 
 
-def upper_quantile(null: Array, alpha: float) -> float:
+def upper_quantile(null: Float[np.ndarray, " sample"], alpha: float) -> float:
     """What a null of largest values exceeds with probability `alpha`.
 
     The empirical level where there are at least 1/alpha - 1 samples; with fewer the Gumbel
@@ -112,21 +117,25 @@ def upper_quantile(null: Array, alpha: float) -> float:
     )
 
 
-def without(x: Array, keys: Sequence[int], axis: int = 0) -> Array:
+def without(
+    x: Float[np.ndarray, "*shape"], keys: Sequence[int], axis: int = 0
+) -> Float[np.ndarray, "*shape"]:
     """x with the frequencies `keys` over an axis taken out."""
     transform = np.fft.rfft(x, axis=axis)
     np.moveaxis(transform, axis, 0)[list(keys)] = 0
     return np.fft.irfft(transform, n=x.shape[axis], axis=axis)
 
 
-def cyclic_order(group: FiniteGroup) -> NDArray[np.int64]:
+def cyclic_order(group: FiniteGroup) -> Int[np.ndarray, " n"]:
     """(n,) elements of a cyclic group in the order of their logarithms: 0 … n-1 for Z/n itself."""
     return np.argsort(group.logarithms)
 
 
 def offset_profile(
-    matrix: Array, rows: NDArray | None = None, columns: NDArray | None = None
-) -> Array:
+    matrix: Float[np.ndarray, "n n"],
+    rows: Int[np.ndarray, " n"] | None = None,
+    columns: Int[np.ndarray, " n"] | None = None,
+) -> Float[np.ndarray, " n"]:
     """(n,) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix; rows and columns as they
     stand when None.
 
@@ -142,13 +151,13 @@ def offset_profile(
     return matrix[rows[:, None], shifted].sum(0)
 
 
-def wave_sums(profile: Array) -> Array:
+def wave_sums(profile: Float[np.ndarray, " n"]) -> Float[np.ndarray, " frequency"]:
     """(n//2,) Σ_d D[d] cos(2πkd/n) for k = 1 … n//2."""
     return np.fft.rfft(profile).real[1:]
 
 
 @functools.lru_cache(maxsize=8)
-def waves(n: int) -> Array:
+def waves(n: int) -> Float[np.ndarray, "frequency 2 n"]:
     """(n//2, 2, n) cosine and sine of every frequency, orthonormal, not to be written to; the
     Nyquist frequency's sine is zero.
     """
@@ -159,7 +168,7 @@ def waves(n: int) -> Array:
     return found
 
 
-def energies(x: Array) -> Array:
+def energies(x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " frequency"]:
     """(n//2,) energy of x (n, …) at frequencies 1 … n//2 over its first axis, both signs of a
     frequency together.
 
@@ -181,7 +190,7 @@ def _signs(n: int) -> Array:
     return np.where(2 * np.arange(1, n // 2 + 1) == n, 1.0, 2.0)
 
 
-def share_spectrum(x: Array, rule: KeyFrequencyRule, seed: int) -> Spectrum:
+def share_spectrum(x: Float[np.ndarray, "n ..."], rule: KeyFrequencyRule, seed: int) -> Spectrum:
     """Share of the energy of the centered x (n, …) per frequency; the null permutes the n elements.
 
     A share is key above `factor` times the flat level, two of n - 1 dimensions a frequency (2/(n -
@@ -209,7 +218,11 @@ def share_spectrum(x: Array, rule: KeyFrequencyRule, seed: int) -> Spectrum:
 
 
 def cosine_spectrum(
-    sums: Array, counts: Array, squares: float, rule: KeyFrequencyRule, seed: int
+    sums: Float[np.ndarray, "n n"],
+    counts: Num[np.ndarray, " n"],
+    squares: float,
+    rule: KeyFrequencyRule,
+    seed: int,
 ) -> Spectrum:
     """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
 
@@ -242,7 +255,7 @@ def cosine_spectrum(
     )
 
 
-def flat_level(values: Array, alpha: float) -> float:
+def flat_level(values: Float[np.ndarray, " frequency"], alpha: float) -> float:
     """What the largest of the amplitudes `values` exceeds with probability `alpha` where they are
     the amplitudes of noise, (F,) -> one amplitude.
 
@@ -262,7 +275,7 @@ def flat_level(values: Array, alpha: float) -> float:
     )
 
 
-def active(values: Array, k: float) -> list[int]:
+def active(values: Float[np.ndarray, " frequency"], k: float) -> list[int]:
     """Frequencies with ω > μ + kσ, mean and standard deviation over the frequencies (Mechanistic
     Interpretability on Irreducible Integer Identifiers, Sec. 4).
 

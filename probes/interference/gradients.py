@@ -28,7 +28,7 @@ def weighted_loss(
     logits: Float[Tensor, "example pos d_vocab_out"],
     targets: Int[Tensor, "example pos output"],
     weights: Float[Tensor, "example pos output"],
-) -> Tensor:
+) -> Float[Tensor, ""]:
     """Σ weights · cross-entropy (nats), targets to IGNORE left out."""
     losses = [
         F.cross_entropy(
@@ -155,7 +155,9 @@ def _finite(gradients: Tensor) -> Tensor:
     return gradients
 
 
-def cosines(a: Tensor, b: Tensor) -> Tensor:
+def cosines(
+    a: Float[Tensor, "row_a parameter"], b: Float[Tensor, "row_b parameter"]
+) -> Float[Tensor, "row_a row_b"]:
     """(row of a, row of b) cosines in float64; NaN where a gradient is zero."""
     a, b = a.double(), b.double()
     return (a @ b.T) / (a.norm(dim=1)[:, None] * b.norm(dim=1)).where(
@@ -163,18 +165,23 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
     )
 
 
-def mean_weights(data: Batch) -> Tensor:
+def mean_weights(data: Batch) -> Float[Tensor, "example pos output"]:
+    """The weights under which the loss is the mean over all targets that are read."""
     read = (data.targets != IGNORE).float()
     return read / read.sum().clamp_min(1)
 
 
-def with_whole(task: Task, batch: Batch) -> tuple[list[str], Tensor]:
+def with_whole(
+    task: Task, batch: Batch
+) -> tuple[list[str], Float[Tensor, "group example pos output"]]:
     """Names and weights (group, example, pos, output) of the whole batch and of its groups."""
     groups = groups_of(task, batch)
     return ["batch", *groups], torch.stack([(batch.targets != IGNORE).float(), *groups.values()])
 
 
-def group_matrix(gradients: Gradients, task: Task, batches: Sequence[Batch]) -> Tensor:
+def group_matrix(
+    gradients: Gradients, task: Task, batches: Sequence[Batch]
+) -> Float[Tensor, "group group"]:
     """(group, group) cosines between the groups' gradients, summed over all batches."""
     total = sum(
         (gradients.of_groups(batch, with_whole(task, batch)[1]) for batch in batches[1:]),

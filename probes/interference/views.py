@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
 from mechint.results import Figure, Null, Table
 
 
-def batches_table(groups: Sequence[str], counts: Sequence[int], found: Tensor) -> Table:
+def batches_table(
+    groups: Sequence[str], counts: Sequence[int], found: Float[Tensor, "group batch"]
+) -> Table:
+    """A row per batch: the cosine of each group's gradient with the reference."""
     columns: dict[str, Sequence[Any]] = {
         "batch": list(range(len(counts))),
         "task_positions": list(counts),
@@ -29,12 +33,13 @@ def batches_table(groups: Sequence[str], counts: Sequence[int], found: Tensor) -
 
 def interference_figures(
     groups: Sequence[str],
-    found: Tensor,
-    matrix: Tensor,
+    found: Float[Tensor, "group batch"],
+    matrix: Float[Tensor, "group group"],
     null: Mapping[str, Null],
     steps: Sequence[int],
-    curve: np.ndarray,
+    curve: Float[np.ndarray, " step"],
 ) -> dict[str, Figure]:
+    """Cosines by batch, between the groups, and over checkpoints where there are several."""
     shown, axis, whole = (
         dict(enumerate(groups[:6])),
         "cosine with the reference (−1 to 1)",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
@@ -63,7 +64,11 @@ def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Sp
 
 
 def add_embedding(
-    report: Report, spectra: IrrepSpectra, found: Spectrum, left: Tensor, right: Tensor | None
+    report: Report,
+    spectra: IrrepSpectra,
+    found: Spectrum,
+    left: Float[Tensor, "element d"],
+    right: Float[Tensor, "element d"] | None,
 ) -> None:
     """Shares of the operands' embeddings in each representation."""
     how = "the largest share relative to a flat spectrum, with tokens in random order"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
@@ -38,10 +38,12 @@ class IrrepSpectra:
 
     @cached_property
     def known(self) -> Representations:
+        """The group's irreducible representations."""
         return representations(self.group)
 
     @property
     def names(self) -> list[str]:
+        """(n_irreps - 1,) name of each irrep but the trivial one."""
         return self.known.names[1:]
 
     def rows(self, keys: Sequence[int]) -> Float[Array, "row n"]:
@@ -58,12 +60,12 @@ class IrrepSpectra:
         return np.add.reduceat(of_rows, self._starts)[1:]
 
     @cached_property
-    def dimensions(self) -> Array:
+    def dimensions(self) -> Int[np.ndarray, " irrep"]:
         """(n_irreps - 1,) rows of each irrep."""
         return np.array([len(irrep.rows) for irrep in self.known.irreps[1:]])
 
     @property
-    def memorized(self) -> Array:
+    def memorized(self) -> Float[np.ndarray, " irrep"]:
         """(n_irreps - 1,) cosine of a lookup table's logits with each character."""
         return np.sqrt(self.dimensions / max(self.group.order - 1, 1))
 
@@ -101,7 +103,7 @@ class IrrepSpectra:
         )
         return Spectrum(values, found.keys, found.threshold, found.null)
 
-    def levels(self, found: Spectrum) -> Array:
+    def levels(self, found: Spectrum) -> Float[np.ndarray, " irrep"]:
         """(n_irreps - 1,) the cosine that each representation has to exceed to be key."""
         relative = np.maximum(found.values / self.memorized, 0)
         flat = float(np.quantile(relative, 0.25, method="lower")) if len(relative) else 0.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.activations import writer_hooks
@@ -40,7 +41,7 @@ class Sums:
         readout: Readout,
         points: dict[str, str],
         part: slice,
-        found: dict[str, Tensor],
+        found: dict[str, Float[Tensor, "row ..."]],
         others: OtherAnswers,
     ) -> None:
         """Add one chunk: `found` its activations, `others` the answers of the

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.results import Null
@@ -25,7 +25,9 @@ class OtherAnswers(Protocol):
 
     how: str
 
-    def sums(self, part: slice, logits: Float[Tensor, "example d_vocab_out"]) -> np.ndarray:
+    def sums(
+        self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
+    ) -> Float[np.ndarray, " sample"]:
         """(sample,) sums over the examples of the chunk and the outputs of the logits at the other
         answers.
         """
@@ -64,7 +66,10 @@ class Renamed:
             names = np.stack([generator.permutation(len(present)) for _ in range(samples)])
             self.outputs.append((columns.start, present, place, names))
 
-    def sums(self, part: slice, logits: Tensor) -> np.ndarray:
+    def sums(
+        self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
+    ) -> Float[np.ndarray, " sample"]:
+        """As `OtherAnswers.sums`: one sum of logits by right class serves all renamings."""
         total = 0.0
         for start, present, place, names in self.outputs:
             rows = place[part] >= 0
@@ -93,12 +98,15 @@ class Dealt:
         self.place = np.argsort(self.order)  # input -> place
         self.shifts = generator.integers(1, max(n, 2), samples)
 
-    def rows(self, part: slice) -> Tensor:
+    def rows(self, part: slice) -> Int[Tensor, "example sample"]:
         """(example, sample) the input whose answer each example of the chunk is given."""
         places = self.place[part][:, None] + self.shifts[None, :]
         return torch.from_numpy(self.order[places % len(self.order)])
 
-    def sums(self, part: slice, logits: Tensor) -> np.ndarray:
+    def sums(
+        self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
+    ) -> Float[np.ndarray, " sample"]:
+        """As `OtherAnswers.sums`, at the answers that the inputs of the chunk were dealt."""
         rows = self.rows(part).to(logits.device)
         total = logits.new_zeros(rows.shape[1])
         for i, start in enumerate(self.starts):

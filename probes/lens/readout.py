@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.activations import residual_hooks
@@ -32,7 +33,7 @@ class Readout:
             self.bias = self.bias + model.unembed.b_U.detach().double()
         self.matrix = weight - weight.mean(0) if self.centered else weight  # (d_model, d_vocab_out)
 
-    def scale(self, x: Tensor) -> Tensor:
+    def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
         """What the final norm divides x (example, d_model) by: (example, 1)."""
         if not self.normed:
             return x.new_ones(len(x), 1)
@@ -48,6 +49,6 @@ class Readout:
         mine = self.logits(few.activation(last, "answer").double())
         return float((mine - own).abs().max() / own.abs().max().clamp_min(1e-12))
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example d_vocab_out"]:
         """The logit lens of x (example, d_model)."""
         return x @ self.matrix / self.scale(x) + self.bias

@@ -12,6 +12,7 @@ from probes.lens.attribution import Sums
 
 
 def lens_tables(sums: Sums) -> dict[str, Table]:
+    """Accuracy and loss (nats) by depth; attribution (nats) by component."""
     depths = {
         "after": list(sums.right),
         "accuracy": list(sums.right.values()),
@@ -30,6 +31,7 @@ def lens_tables(sums: Sums) -> dict[str, Table]:
 
 
 def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Figure]:
+    """Accuracy by depth, attribution by component, and where the heads read it from."""
     lens = figures.lines(
         list(sums.right),
         {"accuracy": list(sums.right.values())},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Num
 
 PENALTIES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Penalties tried, relative to the mean variance of the coordinates."""
@@ -19,7 +20,12 @@ class Discriminant:
         self.gram = self.x.T @ self.x / len(x)
         self.penalty = _penalty(self.gram, penalty)
 
-    def score(self, labels: np.ndarray, x: np.ndarray, held_out: np.ndarray) -> float:
+    def score(
+        self,
+        labels: Num[np.ndarray, " fitted"],
+        x: Float[np.ndarray, "example feature"],
+        held_out: Num[np.ndarray, " example"],
+    ) -> float:
         """Share of `held_out`, labels of new inputs x, that is predicted from the inputs' own
         `labels`.
         """
@@ -48,11 +54,16 @@ class Ridge:
         gram = centered.T @ centered
         self.solve = _solve(gram + _penalty(gram, penalty), centered.T)
 
-    def weights(self, labels: np.ndarray) -> np.ndarray:
+    def weights(self, labels: Num[np.ndarray, " fitted"]) -> Float[np.ndarray, " feature"]:
         """(features,) of the targets `labels`."""
         return self.solve @ (labels - labels.mean())
 
-    def score(self, labels: np.ndarray, x: np.ndarray, held_out: np.ndarray) -> float:
+    def score(
+        self,
+        labels: Num[np.ndarray, " fitted"],
+        x: Float[np.ndarray, "example feature"],
+        held_out: Num[np.ndarray, " example"],
+    ) -> float:
         """R² of the prediction of `held_out` at new inputs x, about the mean of `labels`; below 0
         when worse than that mean.
         """
@@ -76,9 +87,9 @@ def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def choose_penalty(
     kind: type[Discriminant] | type[Ridge],
-    x: np.ndarray,
-    labels: np.ndarray,
-    fit: np.ndarray,
+    x: Float[np.ndarray, "example feature"],
+    labels: Num[np.ndarray, " example"],
+    fit: Bool[np.ndarray, " example"],
     penalties: Sequence[float] = PENALTIES,
 ) -> float:
     """The penalty with the best score on the inputs that `fit` (example,) bool leaves out; the

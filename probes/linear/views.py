@@ -11,6 +11,7 @@ from mechint.results import Figure
 def score_figures(
     kind: str, score: str, columns: dict[str, list[Any]], points: list[str]
 ) -> dict[str, Figure]:
+    """Every variable's score by depth, or as bars where there is one hook."""
     names = list(dict.fromkeys(columns["variable"]))
     of = {
         name: [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from jaxtyping import Float
 from torch import Tensor
 
 from mechint.groups.finite import FiniteGroup
 from mechint.subject import Subject
 from mechint.task import FiniteTask
-from probes.fourier.spectra import Array
 
 
 def group_of(subject: Subject) -> FiniteGroup | None:
@@ -26,7 +26,9 @@ def group_of(subject: Subject) -> FiniteGroup | None:
     )
 
 
-def output_weights(subject: Subject, group: FiniteGroup) -> Array | None:
+def output_weights(
+    subject: Subject, group: FiniteGroup
+) -> Float[np.ndarray, "neuron answer"] | None:
     """(neuron, class) what the last layer's neurons add to the logits, None where layer norm or the
     architecture stand between.
     """

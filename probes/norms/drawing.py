@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from mechint import figures
 from mechint.results import Figure, Table
 
 
-def layers_table(means: Mapping[str, float], found: Mapping[str, np.ndarray]) -> Table:
+def layers_table(
+    means: Mapping[str, float], found: Mapping[str, Float[np.ndarray, "_example _pos"]]
+) -> Table:
     """Mean and quantiles of every sublayer's (example, pos) ratios."""
     quantiles = {name: np.nanquantile(values, [0.05, 0.5, 0.95]) for name, values in found.items()}
     columns = {
@@ -32,7 +35,7 @@ def comparison_table(statistics: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def histograms(
-    models: Mapping[str, Mapping[str, np.ndarray]], names: Sequence[str]
+    models: Mapping[str, Mapping[str, Float[np.ndarray, "_example _pos"]]], names: Sequence[str]
 ) -> dict[str, Figure]:
     """Kind of sublayer → histogram of the ratios of `names`, every model in one figure."""
     shown = {}

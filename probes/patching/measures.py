@@ -28,7 +28,9 @@ KINDS = ("resid_pre", "attention", "head", "mlp")
 """What may be patched."""
 
 
-def patched(recorded: RecordedForward, source: RecordedForward, sites: Sequence[Site]) -> Tensor:
+def patched(
+    recorded: RecordedForward, source: RecordedForward, sites: Sequence[Site]
+) -> Float[Tensor, "site pair d_vocab_out"]:
     """Logits (site, pair, d_vocab_out) of the recorded base inputs with each site alone taken from
     the source.
     """
@@ -40,7 +42,9 @@ def patched(recorded: RecordedForward, source: RecordedForward, sites: Sequence[
     )
 
 
-def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
+def logit_difference(
+    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
+) -> Float[Tensor, "*site pair"]:
     """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the
     outputs that change.
     """
@@ -56,7 +60,9 @@ def logit_difference(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
     return sum(differences, torch.zeros_like(differences[0])) / pairs.changed.sum(-1).clamp_min(1)
 
 
-def flipped(task: Task, logits: Tensor, pairs: Pairs) -> Tensor:
+def flipped(
+    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
+) -> Float[Tensor, "*site pair"]:
     """(..., pair) share of the changed outputs that are answered with the counterfactual label."""
     answers = torch.stack(
         [logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1
@@ -105,13 +111,16 @@ class Effects:
     base: np.ndarray
     source: np.ndarray
 
-    def recovered(self, difference: np.ndarray) -> np.ndarray:
+    def recovered(
+        self, difference: Float[np.ndarray, "component pair"]
+    ) -> Float[np.ndarray, " component"]:
         """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
         span = self.source.mean() - self.base.mean()
         return (difference - self.base).mean(-1) / (span if abs(span) > 1e-12 else np.nan)
 
 
 def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Effects:
+    """What each component alone does when it is taken from the pair's source, pair by pair."""
     assert subject.task is not None
     names, parts = {component.hook for component in components}, []
     for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
@@ -138,7 +147,7 @@ def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Ef
 
 def largest_by_wrong_sources(
     effects: Effects, among: Sequence[int], n: int, seed: int
-) -> np.ndarray:
+) -> Float[np.ndarray, " sample"]:
     """(n,) the largest recovery over the components `among` under wrong sources, in `n` resamples
     of the pairs.
     """
@@ -150,7 +159,7 @@ def largest_by_wrong_sources(
     return (wrong @ draws).max(0) / (span if abs(span) > 1e-12 else np.nan)
 
 
-def spearman(a: np.ndarray, b: np.ndarray) -> float:
+def spearman(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
     """Rank correlation; NaN where either is constant."""
     from scipy.stats import spearmanr
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from mechint import figures
 from mechint.interventions import Site
@@ -14,11 +15,12 @@ from mechint.results import Table
 
 def components_table(
     components: Sequence[Site],
-    recovered: np.ndarray,
-    flips: np.ndarray,
-    estimated: np.ndarray,
-    wrong: np.ndarray,
+    recovered: Float[np.ndarray, " component"],
+    flips: Float[np.ndarray, " component"],
+    estimated: Float[np.ndarray, " component"],
+    wrong: Float[np.ndarray, " component"],
 ) -> Table:
+    """A row per component: recovery, flips, attribution, and recovery from a wrong source."""
     columns: dict[str, Sequence[Any]] = {
         "kind": [component.kind for component in components],
         "layer": [component.layer for component in components],
@@ -49,8 +51,8 @@ MOST_ROWS = 40
 
 def patching_figures(
     components: Sequence[Site],
-    recovered: np.ndarray,
-    estimated: np.ndarray,
+    recovered: Float[np.ndarray, " component"],
+    estimated: Float[np.ndarray, " component"],
     variable: str,
     names: Sequence[str],
 ) -> dict[str, Any]:

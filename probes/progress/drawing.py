@@ -12,6 +12,7 @@ from mechint.results import Table
 
 
 def loss_table(measures: Mapping[str, Any]) -> Table:
+    """A row per loss that was measured (nats)."""
     rows = [name for name in measures if "loss" in name and not isinstance(measures[name], dict)]
     return Table(
         {"loss": rows, "value": [measures[name] for name in rows]},
@@ -21,6 +22,7 @@ def loss_table(measures: Mapping[str, Any]) -> Table:
 
 
 def excluded_losses(measures: Mapping[str, Any], keys: Sequence[int]) -> Any:
+    """The loss (nats) without each key frequency, without all of them, and of them alone."""
     each = measures["excluded_loss.each.all"]
     names = ["none", *(f"frequency {k}" for k in keys), "all keys", "all but keys"]
     values = [
@@ -44,6 +46,7 @@ def excluded_losses(measures: Mapping[str, Any], keys: Sequence[int]) -> Any:
 
 
 def over_steps(table: Table) -> Any:
+    """The losses (nats) over the checkpoints of the run."""
     shown = [
         name
         for name in ("loss.train", "loss.test", "restricted_loss.all", "excluded_loss.train")

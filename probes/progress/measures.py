@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from mechint.subject import Subject
@@ -64,7 +65,9 @@ def measure_progress(
     return found
 
 
-def cycle_logits(subject: Subject, cycle: Cycle) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def cycle_logits(
+    subject: Subject, cycle: Cycle
+) -> tuple[Float[Tensor, "example n"], Int[Tensor, " example"], dict[str, Int[Tensor, " _row"]]]:
     """Logits (example, n) float64 in the order of the cycle and exponents of the answers, where
     they lie on it; split → rows.
     """
@@ -85,7 +88,12 @@ def cycle_logits(subject: Subject, cycle: Cycle) -> tuple[Tensor, Tensor, dict[s
     return logits, where[on], {**chosen, "all": torch.arange(len(logits), device=on.device)}
 
 
-def projected(logits: Tensor, exponents: Tensor, n: int, keys: Sequence[int]) -> Tensor:
+def projected(
+    logits: Float[Tensor, "example n"],
+    exponents: Int[Tensor, " example"],
+    n: int,
+    keys: Sequence[int],
+) -> Float[Tensor, "example n"]:
     """The centered logits projected, over the inputs, on the waves of `keys` in the answer."""
     if not len(keys):
         return torch.zeros_like(logits)
@@ -104,11 +112,12 @@ def projected(logits: Tensor, exponents: Tensor, n: int, keys: Sequence[int]) ->
     return basis @ (basis.T @ (logits - logits.mean(0)))
 
 
-def loss(logits: Tensor, exponents: Tensor) -> float:
+def loss(logits: Float[Tensor, "example n"], exponents: Int[Tensor, " example"]) -> float:
+    """Mean cross-entropy (nats) of the answers' exponents."""
     return float(F.cross_entropy(logits, exponents))
 
 
-def gini(values: np.ndarray) -> float:
+def gini(values: Num[np.ndarray, " n"]) -> float:
     """Gini coefficient of non-negative values: 0 when all are equal, near 1 when one holds
     everything.
 
@@ -123,6 +132,7 @@ def gini(values: np.ndarray) -> float:
 
 
 def embedding_gini(subject: Subject) -> dict[str, float]:
+    """Gini coefficient of the embedding's amplitude over frequencies; {} without value tokens."""
     order = answers.value_tokens(subject)
     if order is None:
         return {}
@@ -131,6 +141,7 @@ def embedding_gini(subject: Subject) -> dict[str, float]:
 
 
 def sum_of_squares(model: Any) -> float:
+    """Sum of the squares of all weights."""
     return float(
         sum(parameter.detach().double().square().sum() for parameter in model.parameters())
     )

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
@@ -89,7 +90,7 @@ class CompositionInputs(GeneratedTask):
         return self.k * self.n
 
     @cached_property
-    def permutations(self) -> Tensor:
+    def permutations(self) -> Int[Tensor, "k n"]:
         """(k, n) the hidden permutations πᵢ."""
         drawn = rng("hidden permutations", self.n, self.k, self.perm_seed).permuted(
             np.tile(np.arange(self.n), (self.k, 1)), axis=1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from mechint.errors import DataError
@@ -84,10 +85,10 @@ class Composition(CompositionInputs):
         return {name: Chance.of(values[values != IGNORE]) for name, values in read.items()}
 
     # --- answers ----------------------------------------------------------------------------------
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         return Batch(tokens, self.label_inputs(tokens))
 
-    def label_inputs(self, tokens: Tensor) -> Tensor:
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
         """Targets (batch, pos, output) of tokens (batch, pos)."""
         targets = tokens.new_full((*tokens.shape, len(self.hops)), IGNORE)
         results = self._results(tokens, self.hops) if self.labels == "true" else {}
@@ -235,7 +236,7 @@ class Composition(CompositionInputs):
         multipliers = {"hash": self._coefficients.tolist()} if self.labels == "shuffled" else {}
         return {"permutations": self.permutations.tolist(), **multipliers}
 
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         """The permutations σ₁ … σₖ by their values: ``2 0 1 | 1 2 0``."""
         values = [int(token) % self.n for token in tokens]
         return " | ".join(

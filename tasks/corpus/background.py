@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from mechint.errors import DataError
 from tasks.corpus import language
@@ -34,7 +35,9 @@ class Background(Protocol):
     """Tokens by their words (the last one ends a document), and texts of them."""
 
     @property
-    def words(self) -> tuple[str, ...]: ...
+    def words(self) -> tuple[str, ...]:
+        """The text of every token."""
+        ...
 
     @property
     def separator(self) -> str:
@@ -43,7 +46,7 @@ class Background(Protocol):
 
     def draw(
         self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
         """`n` texts: tokens (n, length) int64, and masks (n, length) of the tokens that answer a
         reference task.
         """
@@ -62,7 +65,7 @@ class Synthetic:
 
     def draw(
         self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
         tokens, states = self.automaton.draw(n, length, generator)
         awaited = self.automaton.kinds[states]
         return tokens, {name: awaited == f"{name}_answer" for name in ("rises", "sums")}
@@ -106,7 +109,7 @@ class Tokens:
 
     def draw(
         self, n: int, length: int, split: str, generator: np.random.Generator
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    ) -> tuple[Int[np.ndarray, "n length"], Mapping[str, Bool[np.ndarray, "n length"]]]:
         low, high = self.part(split)
         starts = generator.integers(low, high - length + 1, n)
         tokens = self.data[starts[:, None] + np.arange(length)].astype(np.int64)
@@ -120,6 +123,7 @@ class Tokens:
 
 # --- sources --------------------------------------------------------------------------------------
 def synthetic(vocab_size: int | None, reference_rate: float, seed: int) -> Synthetic:
+    """Texts of the built-in grammar, as many words as `vocab_size`, 512 where it is None."""
     return Synthetic(*language.build(vocab_size or 512, reference_rate, seed))
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -85,12 +86,12 @@ class Injection:
         return torch.from_numpy(chosen)
 
     @property
-    def token_words(self) -> Tensor:
+    def token_words(self) -> Int[Tensor, " token"]:
         """(task token,) the language's token for each."""
         return self._drawn[: self.task.d_vocab]
 
     @property
-    def class_words(self) -> Tensor:
+    def class_words(self) -> Int[Tensor, " answer"]:
         """(class,) the language's token for each class of the answer."""
         return (
             self._drawn[self.task.d_vocab :]
@@ -120,7 +121,7 @@ class Injection:
             )
         return self.task.examples()[part[torch.from_numpy(generator.integers(0, len(part), n))]]
 
-    def targets(self, targets: Tensor) -> Tensor:
+    def targets(self, targets: Int[Tensor, "batch pos output"]) -> Int[Tensor, "batch pos output"]:
         """Targets (batch, pos, 1) in classes as targets in words."""
         return torch.where(targets == IGNORE, IGNORE, self.class_words[targets.clamp_min(0)])
 
@@ -128,7 +129,7 @@ class Injection:
         """`n` examples alone, in words: what is asked, with the answers as the only targets."""
         return self._in_words(self.examples(n, split, generator))
 
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Prompts given in words (batch, pos), labeled."""
         return self._in_words(self.task.batch_of(self._back[tokens]))
 
@@ -149,7 +150,7 @@ class Injection:
 
     def texts(
         self, n: int, split: str, generator: np.random.Generator
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"], Bool[Tensor, "n pos"]]:
         """`n` examples as text: words (n, pos), each with its answers written in and an end of
         document; lengths (n,) without it; (n, pos) bool where an answer is the next word.
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.sparse import csc_matrix, identity
 from scipy.sparse.linalg import spsolve
 
@@ -70,7 +71,7 @@ class Automaton:
 
     def draw(
         self, n: int, length: int, generator: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Int[np.ndarray, "n length"], Int[np.ndarray, "n length"]]:
         """`n` texts from a document's start on: tokens (n, length), and the state before each token
         (n, length).
         """
@@ -91,7 +92,7 @@ class Automaton:
         total = np.concatenate([[0.0], np.cumsum(self.probability)])
         return self.source + total[1:] - total[self.first[self.source]]
 
-    def log_likelihood(self, tokens: np.ndarray) -> np.ndarray:
+    def log_likelihood(self, tokens: Int[np.ndarray, "n length"]) -> Float[np.ndarray, "n length"]:
         """log P(token | all before) of texts from a document's start, (n, length), in nats; -inf
         where impossible.
         """
@@ -108,7 +109,7 @@ class Automaton:
         return result
 
     @cached_property
-    def entropies(self) -> np.ndarray:
+    def entropies(self) -> Float[np.ndarray, " state"]:
         """H(token | state) of every state, nats."""
         return np.bincount(
             self.source, -self.probability * np.log(self.probability), len(self.kinds)
@@ -120,7 +121,7 @@ class Automaton:
         size = len(self.kinds)
         return csc_matrix((self.probability, (self.target, self.source)), (size, size))
 
-    def occupancy(self, length: int) -> np.ndarray:
+    def occupancy(self, length: int) -> Float[np.ndarray, "length state"]:
         """(length, state) distribution of the state before each token of a text from a document's
         start.
         """
@@ -130,7 +131,7 @@ class Automaton:
         return np.stack(rows)
 
     @cached_property
-    def stationary(self) -> np.ndarray:
+    def stationary(self) -> Float[np.ndarray, " state"]:
         """π: expected visits of each state between two beginnings of a document, over their sum."""
         again = self._step.tolil()
         again[0] = 0  # a document's end closes the cycle
@@ -182,6 +183,7 @@ class Grammar:
 
     @property
     def words(self) -> list[str]:
+        """Function words, verbs and nouns, in this order."""
         return [*FUNCTION_WORDS, *(word for group in (*self.verbs, *self.nouns) for word in group)]
 
     def edges(self, state: State) -> Iterator[Edge]:

@@ -90,6 +90,7 @@ class CorpusSettings(GeneratedTask):
 
     @cached_property
     def injected_task(self) -> Any:
+        """The task whose instances stand in the texts."""
         return TASKS[self.inject or ""].from_dict(dict(self.inject_parameters or {}))
 
     @cached_property

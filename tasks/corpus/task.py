@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.task import (
@@ -211,7 +212,7 @@ class Corpus(CorpusSettings):
         inner = self.injected_task.variables.items()
         return {name: self.injection.variable(own) for name, own in inner}
 
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Prompts of the injected task; texts where none is injected."""
         return self.injection.batch_of(tokens) if self.inject else super().batch_of(tokens)
 
@@ -235,7 +236,7 @@ class Corpus(CorpusSettings):
 
     def score(
         self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, Float[np.ndarray, " model"]]:
         """Accuracy and loss (nats), (model,) each, of what is answered inside the stream.
 
         accuracy.task, loss.task: the answers of `n` prompts of the injected task, held-out ones

@@ -57,6 +57,7 @@ class Algebra:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the operations, by the order of their numbers."""
         return tuple(self.operations)
 
     def apply(self, operation: Ints, operands: Ints, count: Ints) -> Ints:

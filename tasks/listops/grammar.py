@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from tasks.listops.algebra import Ints, Mask
@@ -99,6 +100,7 @@ class Grammar:
 
     @property
     def writer(self) -> Writer:
+        """What writes solved expressions as tokens."""
         return Writer(self.notation, self.chain_of_thought)
 
     @property
@@ -160,7 +162,7 @@ class Grammar:
 
     def draw(
         self, n: int, generator: np.random.Generator, patterns: Patterns, held_out: bool
-    ) -> tuple[NDArray[np.int16], Ints]:
+    ) -> tuple[Int[np.ndarray, "n n_ctx"], Int[np.ndarray, " n"]]:
         """Tokens (n, n_ctx), padded with the end, and lengths (n,) of `n` expressions.
 
         held_out: each shows at least one of `patterns` as all operands of a bracket; otherwise none

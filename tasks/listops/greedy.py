@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 ROWS = 1024
@@ -15,12 +16,12 @@ ROWS = 1024
 
 def answers(
     predict: Callable[[Tensor, Tensor], Tensor],
-    tokens: Tensor,
-    prompts: Tensor,
+    tokens: Int[Tensor, "batch pos"],
+    prompts: Int[Tensor, " batch"],
     equals: int,
     end: int,
     width: int,
-) -> Tensor:
+) -> Int[Tensor, "model batch width"]:
     """The first `width` tokens after the first `equals` of each continuation, filled with `end`
     where it ends before.
 
@@ -78,7 +79,9 @@ def _answers(
     return after(written, equals, end, width)
 
 
-def after(tokens: Tensor, equals: int, end: int, width: int) -> Tensor:
+def after(
+    tokens: Int[Tensor, "*batch pos"], equals: int, end: int, width: int
+) -> Int[Tensor, "*batch width"]:
     """(..., width) the tokens after the first `equals` of tokens (..., pos), filled with `end`; -1
     where there is no `equals`.
     """

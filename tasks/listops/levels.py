@@ -24,6 +24,7 @@ class Level:
 
     @property
     def valid(self) -> Mask:
+        """(slot, bracket) whether an operand stands in the slot."""
         return np.arange(len(self.operands))[:, None] < self.count
 
 

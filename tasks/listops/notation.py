@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Bool, Int
 
 from mechint.errors import DataError
 from mechint.task import Vocabulary
@@ -57,6 +57,7 @@ class Notation:
 
     @property
     def symbolic(self) -> bool:
+        """Whether operations are single characters."""
         return self.spelling == "symbolic"
 
     @cached_property
@@ -77,18 +78,22 @@ class Notation:
 
     @property
     def start(self) -> str:
+        """What begins a text."""
         return "s" if self.symbolic else ""
 
     @property
     def end(self) -> str:
+        """What ends a text."""
         return "e" if self.symbolic else "\n"
 
     @property
     def end_token(self) -> int:
+        """The token of `end`."""
         return self.vocabulary.ids[self.end]
 
     @property
     def comma(self) -> str:
+        """What stands between two operands."""
         return "" if self.symbolic else ","
 
     @cached_property
@@ -112,7 +117,7 @@ class Notation:
 
     # --- items: what the vectorized writer puts side by side --------------------------------------
     @cached_property
-    def spelled(self) -> NDArray[np.int16]:
+    def spelled(self) -> Int[np.ndarray, "item character"]:
         """(item, character) token + 1 of every character of an item, 0 where there is none."""
         later = (
             [self.comma + text for text in self.values],
@@ -135,11 +140,15 @@ class Notation:
             row[: len(text)] = np.array(self.vocabulary.encode(text), np.int16) + 1 if text else 0
         return table
 
-    def value_item(self, value: NDArray, first: NDArray | bool) -> NDArray:
+    def value_item(
+        self, value: Int[np.ndarray, "*shape"], first: Bool[np.ndarray, "*shape"] | bool
+    ) -> Int[np.ndarray, "*shape"]:
         """Item of `value`; `first`: nothing stands before it in its bracket."""
         return FIRST_VALUE + value + np.where(first, 0, self.algebra.size)
 
-    def opening_item(self, operation: NDArray, first: NDArray | bool) -> NDArray:
+    def opening_item(
+        self, operation: Int[np.ndarray, "*shape"], first: Bool[np.ndarray, "*shape"] | bool
+    ) -> Int[np.ndarray, "*shape"]:
         """Item that opens a bracket of `operation`."""
         return (
             FIRST_VALUE + 2 * self.algebra.size + operation + np.where(first, 0, len(self.openings))

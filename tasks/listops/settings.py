@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from mechint.config import setting
 from mechint.errors import UnknownNameError
@@ -163,10 +164,12 @@ class ListOpsSettings(GeneratedTask):
 
     @cached_property
     def notation(self) -> Notation:
+        """How expressions are spelled."""
         return Notation(self.values, self.spelling)
 
     @cached_property
     def grammar(self) -> Grammar:
+        """How expressions are drawn."""
         shares = self.shares() + (self.shares(self.ramp_operation) if self.ramp_operation else 0)
         grammar = Grammar(
             self.notation,
@@ -209,7 +212,7 @@ class ListOpsSettings(GeneratedTask):
             np.stack([codes // size**place % size for place in reversed(range(length))], 1), size
         )
 
-    def shares(self, operation: str | None = None) -> np.ndarray:
+    def shares(self, operation: str | None = None) -> Float[np.ndarray, " operation"]:
         """How often each operation of the algebra is drawn: the mixture's weights, or `operation`
         alone.
         """

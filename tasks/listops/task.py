@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -129,13 +130,13 @@ class ListOps(ListOpsSettings):
         """
         return self._labels.labeled(np.asarray(tokens), np.asarray(lengths))
 
-    def batch_of(self, tokens: Tensor) -> Batch:
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         """Whole texts, labeled; what does not end is taken to fill the context."""
         ends = tokens == self.notation.end_token
         lengths = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.shape[1])
         return self.labeled(tokens, lengths)
 
-    def prompts(self, tokens: ArrayLike, until: str = "output") -> Tensor:
+    def prompts(self, tokens: ArrayLike, until: str = "output") -> Int[Tensor, " batch"]:
         """(batch,) tokens before the answer, before the output (the first > or =), or 1 for all."""
         return self._labels.prompts(np.asarray(tokens), until)
 
@@ -181,7 +182,7 @@ class ListOps(ListOpsSettings):
         )
 
     # --- the plain reading: text, truth by hand, variables ----------------------------------------
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         """The expression as written, without what pads it."""
         before, end, _ = super().text(tokens).partition(self.notation.end)
         return before + end.strip("\n")
@@ -199,7 +200,7 @@ class ListOps(ListOpsSettings):
             )
         return super().tokens_of(text.ljust(self.n_ctx, end) if text.endswith(end) else text)
 
-    def solution(self, tokens: Sequence[int] | Tensor) -> list[str]:
+    def solution(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> list[str]:
         """The expression that `tokens` ask for, after 0, 1, 2, … steps, solved by plain rewriting
         of its text.
         """
@@ -223,7 +224,9 @@ class ListOps(ListOpsSettings):
         return variables(self)
 
     # --- how well it is done ----------------------------------------------------------------------
-    def score(self, predict: Predict, split: str, seed: int, n: int) -> dict[str, np.ndarray]:
+    def score(
+        self, predict: Predict, split: str, seed: int, n: int
+    ) -> dict[str, Float[np.ndarray, " model"]]:
         """Accuracies (model,) of greedy continuation from the prompt: what follows the first =
         against the value.
 
@@ -242,7 +245,7 @@ class ListOps(ListOpsSettings):
             scores[f"accuracy.{name}"] = self.accuracy(predict, some)
         return scores
 
-    def accuracy(self, predict: Predict, batch: Batch) -> np.ndarray:
+    def accuracy(self, predict: Predict, batch: Batch) -> Float[np.ndarray, " model"]:
         """(model,) share of `batch` whose value is found by greedy continuation from the prompt."""
         ids, right = self.vocabulary.ids, self.answers_of(batch.tokens)
         given = greedy.answers(
@@ -267,7 +270,7 @@ class ListOps(ListOpsSettings):
         """Of the best constant value, as `score` counts, from the same test expressions."""
         return Chance.of(self.answers_of(self.sample(1 << 13, seed=0).tokens))
 
-    def answers_of(self, tokens: Tensor) -> Tensor:
+    def answers_of(self, tokens: Int[Tensor, "*batch n_ctx"]) -> Int[Tensor, "*batch width"]:
         """(..., width) characters of the value in whole texts, tokens (..., n_ctx), filled with the
         end; -1 where there is no =.
         """

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 from mechint.config import setting
@@ -133,6 +134,7 @@ class Triplets(FiniteTask):
     # --- inputs and split -------------------------------------------------------------------------
     @property
     def held_out(self) -> int:
+        """How many triplets are kept out of training."""
         return self.excluded or 0
 
     @property
@@ -149,7 +151,7 @@ class Triplets(FiniteTask):
         )
         return float(train), float(1 - train - self.held_out / np.prod(self.grid))
 
-    def inputs(self) -> Tensor:
+    def inputs(self) -> Int[Tensor, "n pos"]:
         algebra, notation = self.listops.values, self.listops.notation
         operation, *operands = np.indices((len(self.operations), self.n, self.n, self.n)).reshape(
             4, -1
@@ -170,16 +172,16 @@ class Triplets(FiniteTask):
         ]  # value tokens come first: a value is its own token
         return torch.from_numpy(np.stack(np.broadcast_arrays(*columns), 1).astype(np.int64))
 
-    def label_inputs(self, tokens: Tensor) -> Tensor:
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
         return self._labeled(tokens).targets
 
-    def target_kinds(self, tokens: Tensor) -> Tensor | None:
+    def target_kinds(self, tokens: Int[Tensor, "batch pos"]) -> Int8[Tensor, "batch pos"] | None:
         return self._labeled(tokens).kinds
 
     def _labeled(self, tokens: Tensor) -> Batch:
         return self.listops.labeled(tokens, torch.full((len(tokens),), tokens.shape[1]))
 
-    def split(self, seed: int) -> dict[str, Tensor]:
+    def split(self, seed: int) -> dict[str, Int[Tensor, " _index"]]:
         """Train, validation and test as the class says; the held-out triplets are drawn from
         `seed`.
         """
@@ -197,7 +199,7 @@ class Triplets(FiniteTask):
 
     def score(
         self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, Float[np.ndarray, " model"]]:
         """Accuracies (model,) of the character after the =: of `split`, and of the held-out
         triplets under each operation.
         """
@@ -269,7 +271,7 @@ class Triplets(FiniteTask):
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
         return self.listops.brute_force(tokens)
 
-    def text(self, tokens: Sequence[int] | Tensor) -> str:
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
         return self.listops.text(tokens)
 
     def tokens_of(self, text: str) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Int
 from numpy.typing import NDArray
 
 from tasks.listops.algebra import Ints, Mask
@@ -24,7 +25,9 @@ class Writer:
     notation: Notation
     chain_of_thought: bool
 
-    def write(self, levels: list[Level], n: int, n_ctx: int) -> tuple[NDArray[np.int16], Ints]:
+    def write(
+        self, levels: list[Level], n: int, n_ctx: int
+    ) -> tuple[Int[np.ndarray, "m n_ctx"], Int[np.ndarray, " m"]]:
         """Tokens (m, n_ctx) and lengths (m,) of those m of the `n` expressions whose text fits."""
         tokens, lengths = self.spell(levels, n)
         fits = lengths <= n_ctx
@@ -33,7 +36,9 @@ class Writer:
         padded[np.arange(n_ctx) < lengths[:, None]] = tokens
         return padded, lengths
 
-    def spell(self, levels: list[Level], n: int) -> tuple[NDArray[np.int16], Ints]:
+    def spell(
+        self, levels: list[Level], n: int
+    ) -> tuple[Int[np.ndarray, " token"], Int[np.ndarray, " n"]]:
         """All tokens of `n` solved expressions one after another, and the length (n,) of each."""
         if not n:
             return np.zeros(0, np.int16), np.zeros(0, np.int64)

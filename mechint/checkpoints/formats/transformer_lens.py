@@ -207,6 +207,7 @@ def _folded(state: StateDict) -> bool:
 
 
 def attn_scale(given: Mapping[str, Any]) -> float | None:
+    """What attention scores are divided by, where the configuration states it; else None."""
     if given.get("use_attn_scale") is False:
         return 1.0
     scale = given.get("attn_scale")

@@ -45,6 +45,7 @@ from mechint.studies.core.study import mean_and_spread
     ),
 )
 def rarer_tasks(study: Measures, criterion: Criterion) -> Finding:
+    """Differences of held-out accuracy between widths, paired by seed, at every frequency."""
     widths, frequencies = study.axis("width"), sorted(study.axis("frequency"))
     table = {
         frequency: [
@@ -107,6 +108,7 @@ def rarer_tasks(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def features(study: Measures, criterion: Criterion) -> Finding:
+    """Difference in R² of the ranks between the widest and the narrowest model, paired by seed."""
     widths, frequencies = study.axis("width"), sorted(study.axis("frequency"))
     table = {
         frequency: [
@@ -161,6 +163,7 @@ def features(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def interference(study: Measures, criterion: Criterion) -> Finding:
+    """Log ratio of cosine sizes between the widest and the narrowest model, over seeds."""
     widths = study.axis("width")
     sizes = [
         study.per_seed(lambda name: study.cosines(name)["background"], width=width)
@@ -207,6 +210,7 @@ def interference(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def alignment(study: Measures, criterion: Criterion) -> Finding:
+    """Interchange accuracy of the 1-D subspaces of the models that learned the task."""
     learned = study.learned()
     if not learned:
         raise TrainingError(f"no model reached an accuracy of {LEARNED} on held-out instances")

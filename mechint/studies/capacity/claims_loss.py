@@ -52,6 +52,7 @@ NIGHT = ("overnight", "full")
     ),
 )
 def equal_loss(study: Measures, criterion: Criterion) -> Finding:
+    """Differences of accuracy between widths where their losses are equal, paired by seed."""
     widths, frequencies = study.axis("width"), sorted(study.axis("frequency"))
     at = {}
     for frequency in (frequencies[-1], frequencies[0]):
@@ -104,6 +105,7 @@ def equal_loss(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def less_compute(study: Measures, criterion: Criterion) -> Finding:
+    """Log ratio of the compute to a fixed accuracy, widest over narrowest width, by seed."""
     frequency, spent = min(study.axis("frequency")), {}
     for width in study.axis("width"):
         spent[width] = study.per_seed(

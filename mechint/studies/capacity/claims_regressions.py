@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 
@@ -19,9 +20,7 @@ from mechint.studies.core.evidence import every, mean_within
 from mechint.studies.core.study import mean_and_spread
 
 MASS = 0.75
-"""The frequent tasks are the smallest set of most frequent ones with this much of the prior, as in
-the source.
-"""
+"""Prior that the most frequent tasks, taken as "the frequent ones", have together, at least."""
 
 GAP = 16
 """The gap at which widths are compared, in steps between showings of the rare task."""
@@ -59,6 +58,7 @@ POOLED = "One share over all seeds, without n or an interval."
     ),
 )
 def order_of_utility(study: Measures, criterion: Criterion) -> Finding:
+    """Share of cells (width, task) as predicted, by each of three orders, over seeds."""
     groups = by_seed(study.runs, arm="phase")
     shares = {
         order: [share_as_predicted(group, order) for group in groups]
@@ -100,6 +100,7 @@ def order_of_utility(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def critical_width(study: Measures, criterion: Criterion) -> Finding:
+    """Share of tasks that are first held at the width predicted, over seeds."""
     shares = {
         arm: [critical_share(group) for group in by_seed(study.runs, arm=arm)]
         for arm in ("phase", "staircase")
@@ -142,6 +143,7 @@ def critical_width(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
+    """Runs that hold a rare task while the frequent tasks' residual is above the threshold."""
     counts = [
         residual_counts(group, MASS, criterion["slack"])
         for group in by_seed(study.runs, arm="phase")
@@ -191,6 +193,7 @@ def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def retained(study: Measures, criterion: Criterion) -> Finding:
+    """Rare features held at the end, between widths and between gaps, paired by seed."""
     runs = study.runs
     gaps, widths = (runs.values_of(label, arm="retention") for label in ("gap", "width"))
     middle = GAP if GAP in gaps else gaps[-1]
@@ -248,15 +251,11 @@ def retained(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def more_data(study: Measures, criterion: Criterion) -> Finding:
+    """Losses of every width at ten times the steps against the next width's, seed by seed."""
     runs, widths = study.runs, study.runs.values_of("width", arm="data")
+    of = partial(runs.select, arm="data")
     losses = {
-        factor: [
-            [
-                float(run.final["test.loss"])
-                for run in runs.select(arm="data", factor=factor, width=width)
-            ]
-            for width in widths
-        ]
+        factor: [[float(r.final["test.loss"]) for r in of(factor=factor, width=w)] for w in widths]
         for factor in (1, criterion["factor"])
     }
     parts, words = [], []
@@ -293,6 +292,7 @@ def more_data(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def complexity(study: Measures, criterion: Criterion) -> Finding:
+    """Share of cells (width, task) as predicted where tasks differ in complexity."""
     shares = [share_as_predicted(group) for group in by_seed(study.runs, arm="complexity")]
     part = mean_within("cells as predicted", shares, low=criterion["cells"])
     return Finding([part], f"{np.mean(shares):.1%} of the cells as predicted.", {"shares": shares})

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from mechint.errors import TrainingError
 from mechint.probe import run as run_probe
@@ -155,7 +156,7 @@ def order_r2(run: Run, hook: str, pos: int) -> float:
     return left_out_r2(components.numpy(), task.injected_task.ranks.double().numpy())
 
 
-def left_out_r2(x: np.ndarray, y: np.ndarray) -> float:
+def left_out_r2(x: Float[np.ndarray, "n k"], y: Float[np.ndarray, " n"]) -> float:
     """R² of least squares of y (n,) on x (n, k) with every example predicted from the others
     (hat-matrix shortcut).
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Num
 
 from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
@@ -17,12 +18,14 @@ counts are whole numbers.
 """
 
 
-def held(run: Run) -> np.ndarray:
+def held(run: Run) -> Num[np.ndarray, " task"]:
     """(task,) features of every task in the encoder at the end."""
     return np.array([run.final[f"test.features.{t}"] for t in range(task_of(run).n_tasks)])
 
 
-def kept(task: Any, width: int, scores: np.ndarray) -> np.ndarray:
+def kept(
+    task: Any, width: int, scores: Float[np.ndarray, "task feature"]
+) -> Num[np.ndarray, " task"]:
     """(task,) features kept by a width that fills up in the order of `scores` (task, feature); ties
     go to the first task.
 

@@ -56,6 +56,7 @@ def _steps(study: Measures, arm: str) -> list[list[float]]:
     ),
 )
 def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
+    """Last accuracy of every direct run, and Fisher's exact test against the mixture."""
     direct, mixed = _steps(study, "direct"), _steps(study, "mixture-last")
     last = study.last("direct")
     chance = 1 / task_of(study.group("direct")[0]).n
@@ -112,6 +113,7 @@ def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
+    """Order in which every run learns its hops, and the share of runs that learn all."""
     parts, words, values = [], [], {}
     for arm, readout in (("mixture", "staged"), ("mixture-last", "last")):
         steps = _steps(study, arm)
@@ -152,6 +154,7 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
+    """Share of curriculum runs that end above the bar, with its exact interval."""
     parts, words, values = [], [], {}
     for arm, readout in (("curriculum", "staged"), ("curriculum-last", "last")):
         _steps(study, arm)
@@ -203,6 +206,7 @@ def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def attention_patterns(study: Measures, criterion: Criterion) -> Finding:
+    """Where the largest weight of every query lies, run by run and layer by layer."""
     parts, words, values = [], [], {}
     for arm in ("attention-only", "attention-only-copy", "mixture"):
         names = study.that_learned(arm)

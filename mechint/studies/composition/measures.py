@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import TrainingError
@@ -29,13 +29,13 @@ def hops_of(k: int) -> tuple[int, ...]:
     return tuple(2**level for level in range(int(math.log2(k)) + 1))
 
 
-def accuracies(run: Run, hop: int) -> np.ndarray:
+def accuracies(run: Run, hop: int) -> Float[np.ndarray, " evaluation"]:
     """Test accuracy of one hop at every evaluation; a task of one output logs it without a name."""
     name = "test.accuracy" if len(task_of(run).outputs) == 1 else f"test.accuracy.{hop}-hop"
     return np.array([row[name] for row in run.metrics])
 
 
-def steps_of(run: Run) -> np.ndarray:
+def steps_of(run: Run) -> Float[np.ndarray, " evaluation"]:
     """The steps of the evaluations."""
     return np.array([row["step"] for row in run.metrics], dtype=float)
 

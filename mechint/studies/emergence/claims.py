@@ -58,6 +58,7 @@ def _per_beta(values: Mapping[float, Sequence[float]]) -> str:
     ),
 )
 def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
+    """Exponent of the emergence times over p for each β, and how sharp the median rise is."""
     arms, margin = measured.mixtures(runs), criterion["margin"]
     fits = {beta: [measured.time_exponent(run) for run in group] for beta, group in arms.items()}
     bounds = {
@@ -113,6 +114,7 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
     ),
 )
 def loss_slope(runs: Runs, criterion: Criterion) -> Finding:
+    """Exponent of the loss over time for each β, over seeds."""
     arms = measured.mixtures(runs)
     fits = {beta: [measured.loss_exponent(run) for run in group] for beta, group in arms.items()}
     wanted = {beta: (1 - 2 * beta) / beta for beta in fits}
@@ -154,6 +156,7 @@ def loss_slope(runs: Runs, criterion: Criterion) -> Finding:
     ),
 )
 def width_floor(runs: Runs, criterion: Criterion) -> Finding:
+    """Exponent of the last loss over the width for each β, over seeds."""
     parts, fits, falls = [], {}, []
     for beta in runs.values_of("beta", arm="floor"):
         fits[beta] = measured.floor_exponents(measured.floor_losses(runs, beta))
@@ -201,6 +204,7 @@ def width_floor(runs: Runs, criterion: Criterion) -> Finding:
     ),
 )
 def additive(runs: Runs, criterion: Criterion) -> Finding:
+    """Median factor between the loss and the sum of steps, with measured and predicted times."""
     parts, values = [], {}
     for beta, group in measured.mixtures(runs).items():
         times = {"measured": measured.emergence, "predicted": measured.predicted}
@@ -253,6 +257,7 @@ def additive(runs: Runs, criterion: Criterion) -> Finding:
     ),
 )
 def search_time(runs: Runs, criterion: Criterion) -> Finding:
+    """Exponent of the median search time over d for each k, by bootstrap."""
     parts, fits, never, least = [], {}, {}, np.inf
     for k in (2, *SEARCH):
         times = measured.search_times(runs, k)

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
 
 from mechint.errors import TrainingError
 from mechint.studies.core.study import Runs, model_of, task_of
@@ -31,17 +32,21 @@ to start.
 """
 
 
-def curve(run: Run, name: str) -> np.ndarray:
+def curve(run: Run, name: str) -> Float[np.ndarray, " evaluation"]:
     """A metric of the test log at every evaluation."""
     return np.array([row[f"test.{name}"] for row in run.metrics])
 
 
-def steps_of(run: Run) -> np.ndarray:
+def steps_of(run: Run) -> Float[np.ndarray, " evaluation"]:
     """The steps of the evaluations."""
     return np.array([row["step"] for row in run.metrics], dtype=float)
 
 
-def passing(steps: np.ndarray, curve: np.ndarray, threshold: float) -> float:
+def passing(
+    steps: Float[np.ndarray, " evaluation"],
+    curve: Float[np.ndarray, " evaluation"],
+    threshold: float,
+) -> float:
     """The step at which `curve` first reaches `threshold`, between evaluations by interpolation;
     NaN when it never does.
 
@@ -58,7 +63,7 @@ def passing(steps: np.ndarray, curve: np.ndarray, threshold: float) -> float:
     return float(steps[at - 1] + share * (steps[at] - steps[at - 1]))
 
 
-def emergence(run: Run, threshold: float = THRESHOLD) -> np.ndarray:
+def emergence(run: Run, threshold: float = THRESHOLD) -> Float[np.ndarray, " direction"]:
     """(direction,) the step at which each direction is learned."""
     steps = steps_of(run)
     return np.array(
@@ -69,7 +74,7 @@ def emergence(run: Run, threshold: float = THRESHOLD) -> np.ndarray:
     )
 
 
-def predicted(run: Run) -> np.ndarray:
+def predicted(run: Run) -> Float[np.ndarray, " direction"]:
     """(direction,) the emergence times that the theory gives in the dimension the neurons were
     drawn in.
     """
@@ -78,7 +83,7 @@ def predicted(run: Run) -> np.ndarray:
     return task.emergence_times(lr, norm, width, model.ambient).numpy()
 
 
-def fitted(run: Run, share: float = 1.0) -> np.ndarray:
+def fitted(run: Run, share: float = 1.0) -> Int[np.ndarray, " fitted"]:
     """Indices of the directions that are fitted, fixed by the prediction; `share`: only the first
     ones, up to so much of all.
     """
@@ -86,7 +91,7 @@ def fitted(run: Run, share: float = 1.0) -> np.ndarray:
     return np.arange(FIRST - 1, min(inside, round(share * task_of(run).n_directions)))
 
 
-def exponent(x: np.ndarray, y: np.ndarray) -> float:
+def exponent(x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]) -> float:
     """Slope of log y over log x; TrainingError where a value is missing or not positive.
 
     >>> round(exponent(np.array([1.0, 2.0, 4.0]), np.array([3.0, 12.0, 48.0])), 6)
@@ -130,7 +135,7 @@ def rise(run: Run) -> float:
     return float(np.nanmedian((end - start) / start))
 
 
-def window(run: Run, share: float = 1.0) -> np.ndarray:
+def window(run: Run, share: float = 1.0) -> Bool[np.ndarray, " evaluation"]:
     """Which evaluations lie between the predicted times of the first and the last fitted
     direction.
     """
@@ -142,7 +147,7 @@ def window(run: Run, share: float = 1.0) -> np.ndarray:
     return (steps >= times[0]) & (steps <= times[-1])
 
 
-def full_loss(run: Run) -> np.ndarray:
+def full_loss(run: Run) -> Float[np.ndarray, " evaluation"]:
     """The loss with the directions beyond the last one of the power law."""
     return curve(run, "loss") + task_of(run).tail
 
@@ -197,7 +202,7 @@ def last_fall(run: Run) -> float:
     return float(1 - losses[-1] / losses[int(0.8 * (len(losses) - 1))])
 
 
-def additive_factor(run: Run, times: np.ndarray) -> float:
+def additive_factor(run: Run, times: Float[np.ndarray, " direction"]) -> float:
     """Median over the window of the factor between the loss and Σ a_p² of the directions whose
     `times` (direction,) lie ahead, the tail of the power law added to both.
     """
@@ -235,7 +240,9 @@ def search_medians(runs: Runs, k: int) -> dict[int, float]:
     return {d: float(np.median(each)) for d, each in search_times(runs, k).items()}
 
 
-def search_exponents(times: dict[int, list[float]], draws: int = 1000) -> tuple[float, np.ndarray]:
+def search_exponents(
+    times: dict[int, list[float]], draws: int = 1000
+) -> tuple[float, Float[np.ndarray, " draw"]]:
     """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d.
 
     Raises:

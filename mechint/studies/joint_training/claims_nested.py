@@ -47,6 +47,7 @@ ORDER_ARM = "ADD in ADD+PROD"
     ),
 )
 def shuffled_table(study: Measures, criterion: Criterion) -> Finding:
+    """Mean accuracy on the shuffled and on the true table in the mixture, over runs."""
     arm = "ADD in MAX+MED+ADD, n = 26"
     true = {width: study.accuracies(arm, width) for width in study.runs.values_of("width", arm=arm)}
     true = {width: each for width, each in true.items() if each}
@@ -97,6 +98,7 @@ def shuffled_table(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def embeddings(study: Measures, criterion: Criterion) -> Finding:
+    """Permutation tests of parity and residues mod 4 in the averaged similarity matrices."""
     parts, values, words = [], {}, []
     counts = {arm: len(study.learned(arm)) for arm in (*MIXTURES, "ADD")}
     for arm, n in counts.items():
@@ -157,6 +159,7 @@ def embeddings(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def norm_ratios_differ(study: Measures, criterion: Criterion) -> Finding:
+    """Cohen's d of the norm ratios, mixture against ADD alone, over pairs of runs."""
     pairs = study.pairs()
     if not pairs:
         raise DataError(f"no pair of runs of one width is at {CONVERGED} on nested sums")
@@ -205,6 +208,7 @@ def norm_ratios_differ(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def curriculum(study: Measures, criterion: Criterion) -> Finding:
+    """Fisher's exact test of runs that learn ADD, after MAX+MED against from the start."""
     found: dict[str, dict[int, list[float]]] = {}
     for arm in ("curriculum", "ADD beside the curriculum"):
         widths = study.runs.values_of("width", arm=arm)

@@ -51,6 +51,7 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD")
     ),
 )
 def order(study: Measures, criterion: Criterion) -> Finding:
+    """Mann–Whitney tests between operations of the steps at which runs solve held-out triplets."""
     width = study.widest("MAX")
     first = {
         name: [reached(run) for run in study.triplets(name, width)]
@@ -104,6 +105,7 @@ def order(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def mixture_solves_sums(study: Measures, criterion: Criterion) -> Finding:
+    """Fisher's exact test of runs that solve sums, and mean accuracies at the widest."""
     widths = study.widths("ADD")
     table = {
         arm: {width: [last(run) for run in study.triplets(arm, width)] for width in widths}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from mechint.errors import DataError
 from mechint.registry import PROBES
@@ -140,7 +141,7 @@ def residue_accuracies(run: Run, moduli: Sequence[int] = (2, 5)) -> dict[int, fl
     return {m: float(((found % m == right % m) & digit).float().mean()) for m in moduli}
 
 
-def norm_ratios(subject: Subject, data: Batch) -> dict[str, np.ndarray]:
+def norm_ratios(subject: Subject, data: Batch) -> dict[str, Float[np.ndarray, " _position"]]:
     """Sublayer → (position,) ‖output‖ / ‖input‖ in the last pass, where a step or the answer
     begins: at every ``=`` and ``>``.
     """
@@ -167,7 +168,9 @@ def norm_ratios(subject: Subject, data: Batch) -> dict[str, np.ndarray]:
     }
 
 
-def ratio_difference(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+def ratio_difference(
+    a: Float[np.ndarray, " first"], b: Float[np.ndarray, " second"]
+) -> dict[str, float]:
     """How two samples differ, a minus b: Cohen's d with the pooled variance, Kolmogorov and
     Smirnov's distance, Wasserstein's.
 

@@ -50,6 +50,7 @@ LEAD = (11, 13, 17, 19)
     ),
 )
 def all_primes(study: Measures, criterion: Criterion) -> Finding:
+    """The least held-out accuracy of any prime in every main run."""
     finals = {name: study.final(name) for name in study.names("main")}
     least = [min(final.values()) for final in finals.values()]
     shown = f"least held-out accuracy {mean_and_spread(least)}"
@@ -93,6 +94,7 @@ def all_primes(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def order_of_primes(study: Measures, criterion: Criterion) -> Finding:
+    """Order and spread of the primes' onsets in every main run, and their rank correlation."""
     ordered, together, ranks, words, values = [], [], [], [], {}
     for name in study.names("main"):
         first, late = study.onsets(name), study.late_onsets(name)
@@ -144,6 +146,7 @@ def order_of_primes(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def ablations(study: Measures, criterion: Criterion) -> Finding:
+    """Mann–Whitney test of primes learned without Grokfast; accuracies without dropout."""
     counts = {
         arm: [len(study.generalized(name)) for name in study.names(arm)]
         for arm in ("main", "no grokfast")
@@ -203,6 +206,7 @@ def ablations(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def masked(study: Measures, criterion: Criterion) -> Finding:
+    """Share of pairs of primes in the expected order, and the ratio of onsets to the main runs'."""
     ends = {
         name: float(study.runs[name].step)
         for arm in ("masked", "main")

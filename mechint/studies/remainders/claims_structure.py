@@ -39,6 +39,7 @@ TWO_RUNS = "Two main runs and one addition run at p = 47; now at least three of 
     ),
 )
 def positions(study: Measures, criterion: Criterion) -> Finding:
+    """Mean correlation of position embeddings over runs of each task."""
     found = {
         arm: [study.embedding(name).metrics["position.correlation"] for name in study.names(arm)]
         for arm in ("main", "addition")
@@ -77,6 +78,7 @@ def positions(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def singular_values(study: Measures, criterion: Criterion) -> Finding:
+    """Mann–Whitney tests of the embedding's ranks, remainders against addition."""
     found = {
         arm: {
             share: [study.embedding(name).metrics[f"svd.rank_{share}"] for name in study.names(arm)]
@@ -127,6 +129,7 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def active_frequencies(study: Measures, criterion: Criterion) -> Finding:
+    """Counts of active frequencies over the checkpoints of every main run."""
     spiked, words, values = [], [], {}
     for name in study.names("main"):
         steps, power = study.power(name)
@@ -167,6 +170,7 @@ def active_frequencies(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def shuffled_labels(study: Measures, criterion: Criterion) -> Finding:
+    """Permutation tests of the spectra of every shuffled and every main run."""
     sites = ("embedding", "neurons")
     p_values = {
         arm: {
@@ -213,6 +217,7 @@ def shuffled_labels(study: Measures, criterion: Criterion) -> Finding:
     ),
 )
 def heads(study: Measures, criterion: Criterion) -> Finding:
+    """How many heads look at one digit, the same in all, in every main run."""
     found = {}
     for name in study.names("main"):
         pattern = study.digits(name)
