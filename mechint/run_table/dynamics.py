@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mechint import figures
-from mechint.errors import DataError, ParameterError, UnknownNameError
+from mechint.errors import DataError, ParameterError
 from mechint.figures import Figure
+from mechint.run_table.numbers import Row, check_column, is_number
 from mechint.transitions import Transition, fit_transition
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def emergence_times(
     >>> emergence_times(rows, "x", 0.6)[0].step
     6.0
     """
-    _check(rows, column)
+    check_column(rows, column)
     found = []
     for path, steps, values in _by_run(rows, column):
         height = np.array(values) - level
@@ -125,9 +124,9 @@ def transition(
     Raises:
         UnknownNameError: no such column. DataError: fewer than two sizes.
     """
-    _check(rows, size)
-    _check(rows, accuracy)
-    held = [row for row in rows if _number(row.get(size)) and _number(row.get(accuracy))]
+    check_column(rows, size)
+    check_column(rows, accuracy)
+    held = [row for row in rows if is_number(row.get(size)) and is_number(row.get(accuracy))]
     if any(row[size] <= 0 for row in held):
         raise ParameterError(f"column {size}: expected sizes above 0")
     return fit_transition([row[size] for row in held], [row[accuracy] for row in held], seed=seed)
@@ -140,10 +139,10 @@ def phase_diagram(rows: Sequence[Row], x: str, y: str, value: str) -> Figure:
         UnknownNameError: no such column. DataError: no row with a number.
     """
     for name in (x, y, value):
-        _check(rows, name)
+        check_column(rows, name)
     cells: dict[tuple[Any, Any], list[float]] = defaultdict(list)
     for row in rows:
-        if _number(row.get(value)) and row.get(x) is not None and row.get(y) is not None:
+        if is_number(row.get(value)) and row.get(x) is not None and row.get(y) is not None:
             cells[row[x], row[y]].append(float(row[value]))
     if not cells:
         raise DataError(f"column {value}: no row holds a number")
@@ -165,21 +164,11 @@ def _by_run(rows: Sequence[Row], column: str) -> Iterator[tuple[str, list[float]
     """(path, steps, values) of every run, by ascending step, rows without a number left out."""
     runs: dict[str, dict[float, float]] = defaultdict(dict)
     for row in rows:
-        if _number(row.get(column)) and _number(row.get("step")):
+        if is_number(row.get(column)) and is_number(row.get("step")):
             runs[str(row.get("path"))][row["step"]] = float(row[column])
     for path, curve in runs.items():
         steps = sorted(curve)
         yield path, steps, [curve[step] for step in steps]
-
-
-def _check(rows: Sequence[Row], column: str) -> None:
-    names = {name for row in rows for name in row}
-    if column not in names:
-        raise UnknownNameError.of("column", column, names)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _mean(values: list[float] | None) -> float:

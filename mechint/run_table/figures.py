@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint import figures
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import ParameterError
 from mechint.results import Figure
+from mechint.run_table.numbers import check_column, is_number
 
 
 def figure_of(
@@ -19,14 +20,12 @@ def figure_of(
     Raises:
         UnknownNameError: no such column. ParameterError: it holds no numbers.
     """
-    columns = {name for row in rows for name in row}
     for name in (x, *y, *([color] if color else [])):
-        if name not in columns:
-            raise UnknownNameError.of("column", name, columns)
+        check_column(rows, name)
     curves: dict[str, dict[float, list[float]]] = {}
     for column in y:
         for row in rows:
-            if not _number(row.get(x)) or not _number(row.get(column)):
+            if not is_number(row.get(x)) or not is_number(row.get(column)):
                 continue
             parts = [column] if len(y) > 1 or not color else []
             parts += [f"{color} = {row.get(color)}"] if color else []
@@ -55,7 +54,3 @@ def figure_of(
         bands=bands,
         markers=True,
     )
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

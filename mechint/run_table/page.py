@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mechint.figures import training_curve
 from mechint.report.page import Page, Section
@@ -11,11 +10,10 @@ from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
 from mechint.run_table.entries import is_setting
 from mechint.run_table.figures import figure_of
+from mechint.run_table.numbers import Row, all_numbers, is_number
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
-
-Row = Mapping[str, Any]
 
 
 def page_of_table(
@@ -73,7 +71,7 @@ def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
     for name in dict.fromkeys(name for row in rows for name in row):
         if not name.startswith(f"{probe}.") or name.endswith(".p"):
             continue
-        values = [row[name] for row in rows if _is_number(row.get(name))]
+        values = [row[name] for row in rows if is_number(row.get(name))]
         if 2 * len(values) > len(rows):
             low, high = min(values), max(values)
             size = max(abs(low), abs(high))
@@ -89,7 +87,7 @@ def _probes_of(row: Row) -> list[str]:
 
 def _scores(rows: Sequence[Row]) -> dict[str, str]:
     """The range of test accuracies."""
-    held = [row["test.accuracy"] for row in rows if _is_number(row.get("test.accuracy"))]
+    held = [row["test.accuracy"] for row in rows if is_number(row.get("test.accuracy"))]
     if not held:
         return {}
     low, high = min(held), max(held)
@@ -117,7 +115,7 @@ def _measured(rows: Sequence[Row], probe: str) -> Section:
     counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
     lead = ", ".join(f"{count} of {len(rows)} {name}" for name, count in counts.items())
     names = main_columns(rows, probe)
-    axis = next((name for name in settings_of(rows) if _numeric(rows, name)), None)
+    axis = next((name for name in settings_of(rows) if all_numbers(rows, name)), None)
     figures: dict[str, Figure] = {}
     if axis is not None:
         color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
@@ -133,11 +131,3 @@ def _measured(rows: Sequence[Row], probe: str) -> Section:
         figures=figures,
         tables={f"{probe} per model": Table(columns, "the numbers that vary most")},
     )
-
-
-def _numeric(rows: Sequence[Row], name: str) -> bool:
-    return all(_is_number(row.get(name)) for row in rows)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

@@ -1,0 +1,32 @@
+"""Which cells of a table of models count as numbers, asked in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mechint.errors import UnknownNameError
+
+Row = Mapping[str, Any]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell holds a finite number; a truth value, a text, NaN and ∞ are none.
+
+    >>> [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)]
+    [True, True, False, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def all_numbers(rows: Sequence[Row], column: str) -> bool:
+    """Whether every row holds a number in `column`."""
+    return all(is_number(row.get(column)) for row in rows)
+
+
+def check_column(rows: Sequence[Row], column: str) -> None:
+    """Raise UnknownNameError where no row has `column`."""
+    names = {name for row in rows for name in row}
+    if column not in names:
+        raise UnknownNameError.of("column", column, names)
