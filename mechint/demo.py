@@ -4,19 +4,38 @@ reported.
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mechint import figures
+from mechint.figures import Figure, Panel
+from mechint.files import read_json_lines, write_text
 from mechint.registry import PROBES, TASKS
+
+if TYPE_CHECKING:
+    from mechint.report import Section
+    from mechint.results import ProbeResult
 
 TASK, PARAMETERS = (
     "modular-arithmetic",
     {"p": 113, "train_fraction": 0.4},
 )  # at 0.3 it generalizes too, in nearly twice the steps
-TRAIN = {"steps": 4000, "lr": 2e-3, "grokfast": "ema", "stop_accuracy": 0.999}
-PROBED = ("fourier", "attention", "embedding")
+TRAIN = {
+    "steps": 4000,
+    "lr": 2e-3,
+    "grokfast": "ema",
+    "stop_accuracy": 0.999,
+    "checkpoints": "linear",
+    "n_checkpoints": 40,
+}
+PROBED = ("progress", "fourier", "attention", "embedding")
+STEPS = 40
+"""Checkpoints that the probes over steps look at."""
+LEARNED = 0.99
+"""Accuracy from which a set counts as learned."""
 
 
 def run_demo(
@@ -27,7 +46,6 @@ def run_demo(
     A finished run in `out` is analyzed again, not trained again.
     """
     from mechint.checkpoints import load_checkpoint
-    from mechint.files import write_text
     from mechint.report import PAGE, head_of, page_of, write_page
     from mechint.training import train
 
@@ -35,9 +53,150 @@ def run_demo(
     train(task, None, TRAIN, seeds=(0,), out=out, resume=out.exists(), progress=progress)
     opened = load_checkpoint(out)
     subject = opened.subject()
-    results = {name: PROBES[name]().run(subject, seed=0) for name in PROBED}
+    results = {}
+    for name in PROBED:
+        over_steps = {"steps": STEPS} if name in ("progress", "fourier") else {}
+        results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
     head = head_of(opened, subject, results, "mechint demo")
     page = page_of(results, "Addition mod 113", **head)
+    grokking = grokking_section(read_json_lines(out / "metrics.jsonl"), results)
+    if grokking is not None:
+        page = dataclasses.replace(page, figures={}, sections=[grokking, *page.sections])
     write_page(page, report)
     write_text(out / PAGE, json.dumps(page.to_dict()))
     return {name: result.finding for name, result in results.items()}
+
+
+def grokking_section(
+    evaluations: Sequence[Mapping[str, Any]], results: Mapping[str, ProbeResult]
+) -> Section | None:
+    """Grokking as it happens: accuracy, loss, restricted and excluded loss, and the frequencies of
+    the embedding on one axis of steps, with a slider; None where no checkpoints were kept.
+
+    Args:
+        evaluations: of the run; results: of the probes `progress` and `fourier` over its steps.
+    """
+    from mechint.report import Section
+
+    tables = [results["progress"].tables.get("steps")]
+    tables.append(results["fourier"].tables.get("embedding over steps"))
+    if any(table is None for table in tables):
+        return None
+    measures, shares = (dict(table.columns) for table in tables if table is not None)
+    rows = [{**row, "path": "demo"} for row in evaluations]
+    first = {name: _first(rows, f"{name}.accuracy", LEARNED) for name in ("train", "test")}
+    return Section(
+        "Grokking as it happens",
+        question="What happens between learning the training set and generalizing?",
+        lead=_lead(rows, measures, first),
+        figures={
+            "dynamics": _dynamics(rows, measures, shares, first),
+            "embedding": _frequencies(shares, results["fourier"]),
+        },
+    )
+
+
+def _first(rows: Sequence[Mapping[str, Any]], column: str, level: float) -> float | None:
+    """The step at which `column` passes `level`; None where it does not."""
+    from mechint.run_table import emergence_times
+
+    (time,) = emergence_times(rows, column, level)
+    return None if time.censored else time.step
+
+
+def _lead(
+    rows: Sequence[Mapping[str, Any]],
+    measures: Mapping[str, Sequence[Any]],
+    first: Mapping[str, float | None],
+) -> str:
+    """When the two sets are learned, and when the waves of the key frequencies are there."""
+    texts = [
+        f"The {words} set is learned ({LEARNED:.0%}) at step {first[name]:.0f}"
+        for name, words in (("train", "training"), ("test", "test"))
+        if first[name] is not None
+    ]
+    if len(texts) < 2:
+        return "; ".join([*texts, "the test set is not learned"]) + "."
+    final = measures["trigonometric_share"][-1]
+    waves = [
+        {"path": "demo", "step": step, "share": share}
+        for step, share in zip(measures["step"], measures["trigonometric_share"], strict=True)
+    ]
+    half = _first(waves, "share", final / 2)
+    if half is None or not final > 0:
+        return ", ".join(texts) + "."
+    before = [row["test.accuracy"] for row in rows if row["step"] <= half]
+    return (
+        f"{', '.join(texts)}. The waves of the key frequencies explain half of what they explain "
+        f"at the end ({final:.0%} of the logits' variance) from step {half:.0f} on, when the test "
+        f"accuracy is {before[-1]:.0%}."
+    )
+
+
+def _dynamics(
+    rows: Sequence[Mapping[str, Any]],
+    measures: Mapping[str, Sequence[Any]],
+    shares: Mapping[str, Sequence[Any]],
+    first: Mapping[str, float | None],
+) -> Figure:
+    at = [row["step"] for row in rows]
+    steps = measures["step"]
+
+    def both(quantity: str) -> dict[str, Any]:
+        return {name: (at, [row[f"{name}.{quantity}"] for row in rows]) for name in first}
+
+    image = [values for name, values in shares.items() if name != "step"]
+    losses = {
+        "restricted loss": (steps, measures["restricted_loss.all"]),
+        "excluded loss": (steps, measures["excluded_loss.train"]),
+    }
+    forming = {
+        "waves of the keys": (steps, measures["trigonometric_share"]),
+        "Gini of the embedding": (steps, measures["embedding.gini"]),
+    }
+    panels = [
+        Panel("accuracy (0–1)", both("accuracy"), y_range=(-0.03, 1.03)),
+        Panel("loss (nats)", both("loss"), log=True),
+        Panel(
+            "restricted loss (all inputs) and excluded loss (training inputs), nats",
+            losses,
+            log=True,
+        ),
+        Panel(
+            "share of the embedding's energy, by frequency (rows: cycles per p)",
+            image=(shares["step"], list(range(1, len(image) + 1)), image),
+        ),
+        Panel("share of the logits' variance; Gini coefficient of the spectrum (0–1)", forming),
+    ]
+    names = {"train": "training set learned", "test": "test set learned"}
+    made = figures.stacked(
+        panels,
+        x_title="step (optimizer steps)",
+        title="Two plateaus, and what happens between them",
+        caption="The restricted loss is that of the key frequencies' waves alone: it falls before "
+        "the test loss does. The excluded loss is that of the logits without them: it rises as the "
+        "model comes to need them. Bright rows: frequencies that the embedding keeps. Key "
+        "frequencies are those of the last checkpoint.",
+        marks={names[name]: step for name, step in first.items() if step is not None},
+    )
+    return figures.with_cursor(made, list(steps))
+
+
+def _frequencies(shares: Mapping[str, Sequence[Any]], fourier: ProbeResult) -> Figure:
+    """The spectrum of the embedding at each checkpoint, behind the slider."""
+    frequencies = [int(name) for name in shares if name != "step"]
+    keys = fourier.metrics.get("embedding.key_frequencies") or []
+    return figures.stepped(
+        {
+            step: figures.bars(
+                frequencies,
+                {"share": [shares[str(k)][place] for k in frequencies]},
+                title="Frequencies of the embedding",
+                x_title="frequency (cycles per p)",
+                y_title="share of energy (0–1)",
+                caption="Orange: key at the last checkpoint. The slider goes through the run.",
+                highlight=keys,
+            )
+            for place, step in enumerate(shares["step"])
+        }
+    )

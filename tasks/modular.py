@@ -56,10 +56,12 @@ class ModularArithmetic(TwoOperandTask):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "fast": {
             "task.p": 29,
-            "task.train_fraction": 0.6,
+            "task.train_fraction": 0.7,
+            "model.d_model": 64,
             "train.steps": 2000,
-            "train.lr": 2e-3,
+            "train.lr": 1e-2,
             "train.grokfast": "ema",
+            "train.stop_accuracy": 0.999,
         },
         "grokking": {
             "task.train_fraction": 0.4,

@@ -208,6 +208,13 @@ task_option = click.option(
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."
 )
+log_option = click.option(
+    "--log",
+    "loggers",
+    multiple=True,
+    type=click.Choice(["tensorboard", "wandb"]),
+    help="Send the metrics there as they come; may be repeated.",
+)
 force_option = click.option(
     "--force", is_flag=True, help="Replace a file that mechint did not write."
 )

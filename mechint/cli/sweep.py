@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.common import device_option, json_option, print_error, print_json, set_option
-from mechint.cli.progress import announce, headlines, progress_bar
+from mechint.cli.common import (
+    device_option,
+    json_option,
+    log_option,
+    set_option,
+)
+from mechint.cli.described import read_file
+from mechint.cli.search import (
+    described_search,
+    is_search,
+    run_search_command,
+    search_options,
+    show_search,
+)
+from mechint.cli.sweep_run import (
+    SweepRequest,
+    finish,
+    groups_in,
+    run_some,
+    run_sweep_command,
+    show_sweep,
+)
 from mechint.cli.train import preset_option, preset_settings
+from mechint.config import assign
 from mechint.errors import ParameterError
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
-
-Rows = list[dict[str, Any]]
 
 
 @click.command()
@@ -63,7 +80,11 @@ Rows = list[dict[str, Any]]
 )
 @click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
 @click.option("--only", metavar="I|A:B", help="Run only these groups of runs, here.")
-@click.option("--probe", "probes", multiple=True, help="Measure the finished runs; repeatable.")
+@click.option(
+    "--probe", "probes", multiple=True, help="Measure every run as it finishes; may be repeated."
+)
+@search_options
+@log_option
 @device_option
 @json_option
 def sweep(
@@ -79,46 +100,66 @@ def sweep(
     resume: bool,
     only: str | None,
     probes: tuple[str, ...],
+    loggers: tuple[str, ...],
+    trials: int | None,
     device: str,
     as_json: bool,
+    **search: Any,
 ) -> int:
     """Train TASK over all combinations of values; or the sweep that a FILE (JSON or TOML: task,
-    set, over) describes. For the directory DIR of a sweep: how it stands; with --resume it goes on.
+    set, over) describes; or, with --search, look for the settings that do best. For the directory
+    DIR of a sweep or a search: how it stands; with --resume it goes on.
     """
-    from mechint.sweeps import read_plan, run_sweep, status
     from mechint.sweeps.executors.slurm import parse_options
-    from mechint.sweeps.table import PLAN, keep_plan
 
     options = parse_options(slurm)
-    for name in probes:
-        PROBES[name]  # an unknown one is said so first
+    settings, asked = probe_settings(settings, probes)
+    at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
+    if search["spaces"] or is_search(what):
+        if executor != "local" or only is not None or dry_run:
+            raise ParameterError("--search: runs on this machine; expected --executor local")
+        there = Path(what) if is_search(what) else None
+        if there is not None and not resume and trials is None:
+            return show_search(there, as_json)
+        chosen = None
+        if there is None:
+            TASKS[what]  # an unknown task is said so first
+            texts = [*preset_settings(what, preset), *settings]
+            chosen = described_search(what, texts, over, search)
+        place = there or out or Path("runs") / f"search-{what}"
+        return run_search_command(chosen, place, trials, asked, device, at_once, loggers, as_json)
+    if loggers and executor == "slurm":
+        raise ParameterError(
+            "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
+            "the runs in DIR have written"
+        )
+    stands = Path(what).is_dir() and not resume and only is None and not dry_run
     if Path(what).is_dir():
-        out = Path(what)
-        groups = read_plan(out)
-        if not resume and only is None and not dry_run and executor == "local":
-            return _finish(status(groups, out), out, probes, as_json, stands=True)
+        groups, out = groups_in(Path(what)), Path(what)
     else:
         groups, out = _planned(what, over, settings, preset, out, device)
-    count = sum(len(group.runs) for group in groups)
+    if stands and executor == "local":
+        return show_sweep(groups, out, asked, loggers, at_once, as_json)
     if dry_run:
         _say(groups, out, executor, device, options)
         return 0
     if only is not None:
-        return _finish(_run_some(groups, only, out, device), out, probes, as_json)
-    if (out / PLAN).exists():
-        keep_plan(groups, out)
-    if executor == "local":
-        announce([spec for group in groups for spec in group.specs(out)], device)
-    rows: Rows = []
-    with progress_bar(f"sweep of {count} runs") as report:
-        at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-        for done in run_sweep(
-            groups, out, executor, device, report, workers=at_once, options=options
-        ):
-            rows += done
-            if not as_json:
-                _print(done)
-    return _finish(rows, out, probes, as_json, printed=True)
+        return finish(run_some(groups, only, out, device), out, 0, as_json)
+    request = SweepRequest(executor, device, options, at_once, asked, loggers, as_json)
+    return run_sweep_command(groups, out, request)
+
+
+def probe_settings(
+    settings: Sequence[str], probes: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
+    """The ``--set`` texts that are not of a named probe, and the settings of each probe.
+
+    Raises:
+        UnknownNameError, ParameterError: no such probe, or no such setting.
+    """
+    kinds = {name: PROBES[name] for name in dict.fromkeys(probes)}  # an unknown one is said first
+    mine = [text for text in settings if text.partition("=")[0].partition(".")[0].strip() in kinds]
+    return tuple(text for text in settings if text not in mine), assign(mine, kinds)
 
 
 def _planned(
@@ -151,26 +192,6 @@ def _planned(
     return groups, out or Path("runs") / f"sweep-{task}"
 
 
-def _run_some(groups: list[Group], only: str, out: Path, device: str) -> Rows:
-    """Run the groups ``I`` or ``A:B``, as a task of a batch system does."""
-    from mechint.sweeps import run_group
-    from mechint.training.interrupt import interruptible
-
-    if not re.fullmatch(r"\d{1,9}(:\d{1,9})?", only):
-        raise ParameterError(f"--only {only[:40]}: expected a group, such as 3, or several, 0:4")
-    first, colon, last = only.partition(":")
-    chosen = range(int(first), int(last) if colon else int(first) + 1)
-    if not chosen or chosen.start >= len(groups):
-        raise ParameterError(f"--only {only}: expected groups from 0 to {len(groups) - 1}")
-    rows: Rows = []
-    with progress_bar(f"groups {only}") as report, interruptible() as interrupted:
-        for group in groups[chosen.start : chosen.stop]:
-            rows += run_group(group, out, device, report)
-            if interrupted.is_set():
-                raise KeyboardInterrupt
-    return rows
-
-
 def _say(
     groups: list[Group], out: Path, executor: str, device: str, options: Mapping[str, str]
 ) -> None:
@@ -182,80 +203,3 @@ def _say(
         return
     for group in groups:
         click.echo(f"group {group.id}: {', '.join(group.run_ids)}")
-
-
-def _finish(
-    rows: Rows,
-    out: Path,
-    probes: tuple[str, ...],
-    as_json: bool,
-    printed: bool = False,
-    stands: bool = False,
-) -> int:
-    """Print the table, measure what was asked for; the exit status."""
-    if as_json:
-        print_json(rows)
-    elif not printed:
-        _print(rows)
-    failed = [row for row in rows if row["status"] == "failed"]
-    for row in failed:
-        print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
-    counts = {row["status"]: 0 for row in rows}
-    for row in rows:
-        counts[row["status"]] += 1
-    left = sum(counts.get(name, 0) for name in ("waiting", "interrupted", "submitted"))
-    if stands:
-        text = ", ".join(f"{count} {name}" for name, count in counts.items())
-        print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
-    elif counts.get("running"):
-        print_error(f"{counts['running']} runs are trained by another process")
-    if probes and not left:
-        _measure(out, probes)
-    if not stands and counts.get("interrupted"):
-        raise KeyboardInterrupt
-    return 2 if failed and not stands else 0
-
-
-def _measure(out: Path, probes: tuple[str, ...]) -> None:
-    """Run probes over the finished runs; the table goes to DIR/sweep.csv."""
-    import mechint
-
-    table = mechint.runs(out)
-    for name in probes:
-        table = table.probe(name)
-    place = table.csv(out / "sweep.csv")
-    print_error(f"{', '.join(probes)} of {len(table)} runs: {place}")
-
-
-def _print(rows: Rows) -> None:
-    width = max((len(row["id"]) for row in rows), default=0)
-    for row in rows:
-        click.echo(
-            f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
-        )
-
-
-def read_file(path: Path) -> Mapping[str, Any]:
-    """The description of a sweep: {"task": …, "set": {name: value}, "over": {name: [values]}}."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{path}: cannot be read: {error}") from error
-    try:
-        described = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ParameterError(f"{path}: {error}") from error
-    known = {"task": str, "set": dict, "over": dict}
-    if (
-        not isinstance(described, dict)
-        or "task" not in described
-        or not all(isinstance(value, known.get(name, ())) for name, value in described.items())
-    ):
-        raise ParameterError(
-            f"{path}: expected the names task, set (name = value) and over (name = list of values)"
-        )
-    if not all(
-        isinstance(values, list) and values for values in described.get("over", {}).values()
-    ):
-        raise ParameterError(f"{path}: over: expected a list of values for every name")
-    return described

@@ -64,6 +64,11 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         table = table.over_steps()
     for name, settings in request.probes.items():
         table = table.probe(name, seed=request.seed, answer=request.answer, **settings)
+    if not request.probes:
+        table = table.kept()
+    one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
+    if one_run and request.out is not None:
+        table = table.with_figures()
     with counting("measuring") as report:
         rows = table.rows(report)
     comparison = _comparison(table) if len(table) == 2 and not request.over_steps else None
@@ -76,7 +81,10 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
 
         names = " ".join(str(path) for path in paths)
         title = paths[0].name if len(paths) == 1 else f"{len(rows)} models"
-        page = page_of_table(rows, title, comparison=comparison, command=_command(names, request))
+        measured = [measurement.probe.name for measurement in table.measurements]
+        figures = {name: table.figures_of(name) for name in measured} if one_run else {}
+        command = _command(names, request)
+        page = page_of_table(rows, title, comparison=comparison, figures=figures, command=command)
         write_page(page, request.out)
         print_error(f"report written to {request.out}")
     if request.as_json:
@@ -85,7 +93,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         compared = {"comparison": comparison.to_dict()} if comparison else {}
         print_json(to_jsonable({"rows": rows, **compared}))
     else:
-        _print(rows, request.probes)
+        _print(rows, [measurement.probe.name for measurement in table.measurements])
         if comparison is not None:
             console().print(f"\n{comparison.sentence()}", markup=False)
     failed = [name for row in rows for name in row if name.endswith(".error")]
@@ -120,7 +128,7 @@ def _command(names: str, request: TableRequest) -> str:
     return f"mechint analyze {names}{options}{' --over-steps' if request.over_steps else ''}"
 
 
-def _print(rows: Sequence[Mapping[str, Any]], probes: Mapping[str, Any]) -> None:
+def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     """The table on the terminal: name, what differs, accuracy, and each probe's main numbers."""
     from rich.table import Table
 

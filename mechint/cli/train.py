@@ -14,6 +14,7 @@ import click
 from mechint.cli.common import (
     device_option,
     json_option,
+    log_option,
     print_error,
     print_json,
     seeds_of,
@@ -45,6 +46,7 @@ preset_option = click.option(
 @click.option("--seeds", metavar="A:B", help="Train one model per seed, together: 0:8, or 0,3,5.")
 @preset_option
 @click.option("--resume", is_flag=True, help="Go on where a run in --out stopped.")
+@log_option
 @device_option
 @json_option
 def train(
@@ -54,6 +56,7 @@ def train(
     seeds: str | None,
     preset: str | None,
     resume: bool,
+    loggers: tuple[str, ...],
     device: str,
     as_json: bool,
 ) -> int:
@@ -68,6 +71,7 @@ def train(
 
     from mechint.models import config_class
     from mechint.training import seed_specs, train_many
+    from mechint.training.loggers import forwarding
     from mechint.training.run_directory import RunDirectory
 
     values = assign(
@@ -83,7 +87,8 @@ def train(
         if one.out is not None:
             RunDirectory(one.out).check(one.to_dict(), resume)
     announce(specs, device)
-    with progress_bar(f"training {task}") as report:
+    paths = [one.out for one in specs if one.out is not None]
+    with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
         runs = train_many(specs, resume=resume, device=device, progress=report)
     if as_json:
         print_json([_row(run) for run in runs])

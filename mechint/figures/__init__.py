@@ -9,9 +9,9 @@ caption) out.
     )
 
 `lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
-`image_grid`, `arcs`, `attention` show matrices. Every builder takes tensors, arrays or lists,
-wants a title, a caption that says what to see, and axis titles with units in brackets. Equal input
-gives equal JSON.
+`image_grid`, `arcs`, `attention` show matrices; `stacked` puts panels on one axis, `stepped` goes
+through steps. Every builder takes tensors, arrays or lists, wants a title, a caption that says what
+to see, and axis titles with units in brackets. Equal input gives equal JSON.
 """
 
 from mechint.figures.attention import attention
@@ -20,12 +20,14 @@ from mechint.figures.figure import Figure
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.points import histogram, scatter
+from mechint.figures.stacked import Panel, stacked, stepped, with_cursor
 from mechint.figures.theme import COLORS, figure
 from mechint.figures.training import training_curve
 
 __all__ = [
     "COLORS",
     "Figure",
+    "Panel",
     "arcs",
     "attention",
     "bars",
@@ -36,5 +38,8 @@ __all__ = [
     "image_grid",
     "lines",
     "scatter",
+    "stacked",
+    "stepped",
     "training_curve",
+    "with_cursor",
 ]

@@ -110,15 +110,14 @@ def _check_section(data: Any, where: str) -> None:
 def check_figure(data: Any, where: str = "figure") -> None:
     """Raise DataError where `data` is not a figure ("spec", "caption") that may be drawn."""
     figure = _fields(data, where, {"spec": dict, "caption": str}, {})
-    spec = _fields(figure["spec"], f"{where}.spec", {}, {"data": list, "layout": dict}, open_=True)
-    for index, trace in enumerate(spec.get("data", [])):
-        _is(trace, dict, f"{where}.spec.data[{index}]")
-        kind = trace.get("type", "scatter")
-        if not isinstance(kind, str) or kind not in TRACES:
-            raise DataError(
-                f"{where}.spec.data[{index}].type: got {str(kind)[:40]!r}, "
-                f"expected one of {', '.join(sorted(TRACES))}"
-            )
+    kinds: dict[str, type] = {"data": list, "layout": dict, "frames": list}
+    spec = _fields(figure["spec"], f"{where}.spec", {}, kinds, open_=True)
+    _check_traces(spec.get("data", []), f"{where}.spec.data")
+    for index, frame in enumerate(spec.get("frames", [])):
+        place = f"{where}.spec.frames[{index}]"
+        _fields(frame, place, {"name": str}, {"data": list, "layout": dict})
+        _check_traces(frame.get("data", []), f"{place}.data")
+        _refuse_pictures(frame.get("layout", {}), f"{place}.layout")
     if "view" in spec:
         check_view(spec["view"], f"{where}.spec.view")
     layout = spec.get("layout", {})
@@ -127,8 +126,23 @@ def check_figure(data: Any, where: str = "figure") -> None:
         raise DataError(f"{where}.spec.layout.height: expected a number of pixels")
     if not HEIGHTS[0] <= height <= HEIGHTS[1]:
         raise DataError(f"{where}.spec.layout.height: got {height:g}, expected 60 to 6000")
+    _refuse_pictures(layout, f"{where}.spec.layout")
+
+
+def _check_traces(traces: Any, where: str) -> None:
+    for index, trace in enumerate(traces):
+        _is(trace, dict, f"{where}[{index}]")
+        kind = trace.get("type", "scatter")
+        if not isinstance(kind, str) or kind not in TRACES:
+            raise DataError(
+                f"{where}[{index}].type: got {str(kind)[:40]!r}, "
+                f"expected one of {', '.join(sorted(TRACES))}"
+            )
+
+
+def _refuse_pictures(layout: Mapping[str, Any], where: str) -> None:
     if layout.get("images"):
-        raise DataError(f"{where}.spec.layout.images: pictures from elsewhere are not drawn")
+        raise DataError(f"{where}.images: pictures from elsewhere are not drawn")
 
 
 def check_view(data: Any, where: str) -> None:

@@ -10,7 +10,7 @@ from mechint.run_table.dynamics import (
     which_first,
 )
 from mechint.run_table.entries import Entry, find_entries
-from mechint.run_table.table import Measurement, Runs, columns_of, runs
+from mechint.run_table.table import Measurement, Runs, columns_of, measure, runs
 
 __all__ = [
     "Comparison",
@@ -23,6 +23,7 @@ __all__ = [
     "compare",
     "emergence_times",
     "find_entries",
+    "measure",
     "phase_diagram",
     "runs",
     "transition",

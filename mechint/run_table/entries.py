@@ -4,6 +4,7 @@ kept beside it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, RunError
+from mechint.figures import Figure
 from mechint.files import read_json_lines, write_text
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
 CACHE = "probes/table"
 """Where a run keeps the columns that probes gave."""
+FIGURES = "figures"
+"""The folder in it of the figures of checkpoints, where a page asked for them."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +99,46 @@ class Entry:
         """The columns kept under `key`; None where there are none, or they cannot be read."""
         try:
             file = self._file(key)
-            return json.loads(file.read_text(encoding="utf-8")) if file else None
-        except (OSError, ValueError):
+            return json.loads(file.read_text(encoding="utf-8"))["columns"] if file else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep(self, key: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-        """Keep `columns` beside the run; a directory that cannot be written keeps nothing."""
+    def kept_keys(self) -> list[dict[str, Any]]:
+        """What the run was measured by, whatever its weights were then."""
+        found = []
+        for file in sorted((self.path / CACHE).glob("*.json")) if self.is_run else []:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                found.append(dict(json.loads(file.read_text(encoding="utf-8"))["key"]))
+        return found
+
+    def keep(
+        self,
+        key: Mapping[str, Any],
+        columns: Mapping[str, Any],
+        figures: Mapping[str, Figure] | None = None,
+    ) -> None:
+        """Keep `columns` beside the run, and `figures` where there are any to keep; a directory
+        that cannot be written keeps nothing.
+        """
+        with contextlib.suppress(OSError, RunError):
+            file = self._file(key)
+            if file is None:
+                return
+            if figures is not None:
+                texts = {name: figure.to_dict() for name, figure in figures.items()}
+                write_text(file.parent / FIGURES / file.name, json.dumps(texts))
+            write_text(file, json.dumps({"key": dict(key), "columns": dict(columns)}))
+
+    def kept_figures(self, key: Mapping[str, Any]) -> dict[str, Figure] | None:
+        """The figures kept under `key`; None where there are none, or they cannot be read."""
         try:
-            if file := self._file(key):
-                write_text(file, json.dumps(dict(columns)))
-        except (OSError, RunError):
-            return
+            file = self._file(key)
+            if file is None:
+                return None
+            texts = json.loads((file.parent / FIGURES / file.name).read_text(encoding="utf-8"))
+            return {name: Figure(**text) for name, text in texts.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
 
 
 @cache

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from mechint.figures import training_curve
 from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
 from mechint.run_table.entries import is_setting
 from mechint.run_table.figures import figure_of
 from mechint.run_table.numbers import Row, all_numbers, is_number
+from mechint.run_table.over_steps import dynamics_figure, through_steps, transition_table
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
 
 
 def page_of_table(
-    rows: Sequence[Row], title: str, *, comparison: Comparison | None = None, command: str = ""
+    rows: Sequence[Row],
+    title: str,
+    *,
+    comparison: Comparison | None = None,
+    figures: Mapping[str, Sequence[Mapping[str, Figure]]] | None = None,
+    command: str = "",
 ) -> Page:
     """The page of a table of models.
 
     Args:
         rows: as `Runs.rows` gives them.
         comparison: of the two models, where there are two.
+        figures: of a table over the steps of one run, probe → its figures at each row; they stand
+            behind a slider.
         command: the command that makes the page again.
     """
     probes = list(dict.fromkeys(name for row in rows for name in _probes_of(row)))
+    stepped = {name: through_steps(rows, shown) for name, shown in (figures or {}).items()}
     sections = [_models(rows)]
-    sections += [_measured(rows, probe) for probe in probes]
+    sections += [_measured(rows, probe, stepped.get(probe)) for probe in probes]
+    columns = [name for probe in probes for name in main_columns(rows, probe, MAX_FIGURES)]
+    if over_steps(rows) and (table := transition_table(rows, columns)) is not None:
+        sections.insert(0, _transitions(table))
     if comparison is not None:
         sections.insert(1, _compared(comparison))
     return Page(
@@ -37,7 +48,7 @@ def page_of_table(
         kicker="mechint table",
         scores=_scores(rows),
         facts={"models": str(len(rows)), "what differs": ", ".join(settings_of(rows)) or "nothing"},
-        figures=_training(rows),
+        figures={"dynamics": dynamics_figure(rows, columns)} if over_steps(rows) else {},
         command=command,
     )
 
@@ -66,7 +77,9 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
 
 
 def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
-    """The probe's columns that hold numbers in most rows, those that vary most first."""
+    """The probe's columns that hold numbers in most rows: those that have a null first, then those
+    that vary most.
+    """
     held: dict[str, float] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         if not name.startswith(f"{probe}.") or name.endswith(".p"):
@@ -76,7 +89,8 @@ def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
             low, high = min(values), max(values)
             size = max(abs(low), abs(high))
             held[name] = (high - low) / size if size > 0 else 0.0
-    return sorted(held, key=lambda name: -held[name])[:limit]
+    with_null = {name for row in rows for name in row if name.endswith(".p")}
+    return sorted(held, key=lambda name: (f"{name}.p" not in with_null, -held[name]))[:limit]
 
 
 def _probes_of(row: Row) -> list[str]:
@@ -95,12 +109,24 @@ def _scores(rows: Sequence[Row]) -> dict[str, str]:
     return {"test accuracy": text}
 
 
-def _training(rows: Sequence[Row]) -> dict[str, Figure]:
-    """The training curve, where all rows are steps of one run."""
-    if len({row.get("path") for row in rows}) != 1:
-        return {}
-    curve = training_curve(rows)
-    return {"training": curve} if curve is not None else {}
+def over_steps(rows: Sequence[Row]) -> bool:
+    """Whether there are several rows per run, at different steps."""
+    runs = {row.get("path") for row in rows}
+    return len({(row.get("path"), row.get("step")) for row in rows}) > len(runs)
+
+
+def _transitions(table: Table) -> Section:
+    columns = table.columns
+    texts = [
+        f"{name} at step {step:g}"
+        for name, step in zip(columns["number"], columns["half way"], strict=True)
+    ]
+    return Section(
+        "Transitions",
+        question="When does each number change?",
+        lead=f"Half way from first to last value: {', '.join(texts)}.",
+        tables={"transitions": table},
+    )
 
 
 def _models(rows: Sequence[Row]) -> Section:
@@ -110,14 +136,16 @@ def _models(rows: Sequence[Row]) -> Section:
     return Section("Models", tables={"models": Table(columns, "one row per model")})
 
 
-def _measured(rows: Sequence[Row], probe: str) -> Section:
+def _measured(
+    rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
+) -> Section:
     statuses = [row.get(f"{probe}.status") or "failed" for row in rows]
     counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
     lead = ", ".join(f"{count} of {len(rows)} {name}" for name, count in counts.items())
     names = main_columns(rows, probe)
     axis = next((name for name in settings_of(rows) if all_numbers(rows, name)), None)
-    figures: dict[str, Figure] = {}
-    if axis is not None:
+    figures = dict(stepped or {})
+    if axis is not None and not over_steps(rows):  # over steps, they are panels of the dynamics
         color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
         for name in names[:MAX_FIGURES]:
             figures[name] = figure_of(rows, axis, [name], color)
@@ -129,5 +157,7 @@ def _measured(rows: Sequence[Row], probe: str) -> Section:
         lead=f"{lead}.",
         paragraphs=errors[:3],
         figures=figures,
-        tables={f"{probe} per model": Table(columns, "the numbers that vary most")},
+        tables={
+            f"{probe} per model": Table(columns, "the numbers with a null, and that vary most")
+        },
     )

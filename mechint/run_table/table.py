@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,33 @@ Report = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """A probe with its settings and seed, as columns of the table."""
+    """A probe with its settings and seed, as columns of the table.
+
+    kept_only: show what is kept beside the runs, and measure nothing; figures: keep the probe's
+    figures beside the runs too.
+    """
 
     probe: Probe
     seed: int = 0
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kept_only: bool = False
+    figures: bool = False
+
+    @classmethod
+    def of(cls, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Measurement:
+        """The probe of that name with some of its settings.
+
+        Raises:
+            UnknownNameError, ParameterError: no such probe or setting.
+        """
+        arguments = {} if answer is None else {"answer": answer}
+        return cls(PROBES[name].from_dict(settings), seed, arguments)
+
+    @classmethod
+    def from_key(cls, key: Mapping[str, Any]) -> Measurement:
+        """The measurement that has this `key`."""
+        given = {"seed": key["seed"], "answer": key.get("answer")}
+        return cls.of(key["probe"], **given, **key["settings"])
 
     @property
     def key(self) -> dict[str, Any]:
@@ -81,9 +104,26 @@ class Runs:
         Raises:
             UnknownNameError, ParameterError: no such probe or setting.
         """
-        arguments = {} if answer is None else {"answer": answer}
-        added = Measurement(PROBES[name].from_dict(settings), seed, arguments)
+        added = Measurement.of(name, seed=seed, answer=answer, **settings)
         return dataclasses.replace(self, measurements=(*self.measurements, added))
+
+    def kept(self) -> Runs:
+        """The table with the probes that its runs were measured by before; nothing is measured.
+
+        Where a probe was run with several settings, those that most runs share.
+        """
+        counts: Counter[str] = Counter()
+        for path in {entry.path: entry for entry in self.entries}.values():
+            counts.update(json.dumps(key, sort_keys=True) for key in path.kept_keys())
+        chosen: dict[str, Measurement] = {}
+        for text, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+            try:
+                found = Measurement.from_key(json.loads(text))
+            except (MechintError, KeyError, TypeError):  # of another version
+                continue
+            chosen.setdefault(found.probe.name, dataclasses.replace(found, kept_only=True))
+        ordered = [chosen[name] for name in sorted(chosen)]
+        return dataclasses.replace(self, measurements=(*self.measurements, *ordered))
 
     def over_steps(self) -> Runs:
         """One row per kept checkpoint of every run, in place of one per run.
@@ -98,6 +138,18 @@ class Runs:
                 "train with --set checkpoints=log"
             )
         return dataclasses.replace(self, entries=entries)
+
+    def with_figures(self) -> Runs:
+        """The table that keeps the probes' figures beside the runs too, for `figures_of`."""
+        kept = [
+            dataclasses.replace(one, figures=True, kept_only=False) for one in self.measurements
+        ]
+        return dataclasses.replace(self, measurements=tuple(kept))
+
+    def figures_of(self, name: str) -> list[dict[str, Figure]]:
+        """Per model, the figures of the probe `name` that `with_figures` kept; {} where none is."""
+        (chosen,) = [one for one in self.measurements if one.probe.name == name][-1:]
+        return [entry.kept_figures(chosen.key) or {} for entry in self.entries]
 
     def with_workers(self, workers: int) -> Runs:
         """The table measured by `workers` processes."""
@@ -185,7 +237,10 @@ def _job(job: Job) -> tuple[int, dict[str, Any]]:
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     """The columns of one probe on one model; read from beside the run where they are kept."""
     cached = entry.cached(measurement.key)
-    if cached is not None:
+    if measurement.kept_only:
+        return cached or {}
+    lacks_figures = measurement.figures and entry.kept_figures(measurement.key) is None
+    if cached is not None and not lacks_figures:
         return cached
     name = measurement.probe.name
     try:
@@ -194,7 +249,7 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     except MechintError as error:
         return {f"{name}.error": " ".join(str(error).split())}
     columns = columns_of(name, result)
-    entry.keep(measurement.key, columns)
+    entry.keep(measurement.key, columns, result.figures if measurement.figures else None)
     return columns
 
 

@@ -134,11 +134,17 @@ def make_spec(
 
     kind = TASKS[task]
     targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
-    values = assign([*settings, *(_text(name, value) for name, value in swept.items())], targets)
+    texts = [setting_text(name, value) for name, value in swept.items()]
+    values = assign([*settings, *texts], targets)
     return spec(kind.from_dict(values["task"]), values["model"], values["train"], out=out)
 
 
-def _text(name: str, value: Any) -> str:
+def setting_text(name: str, value: Any) -> str:
+    """A swept value as ``--set`` takes it; "seed" is the training's.
+
+    >>> setting_text("seed", 3), setting_text("lr", 0.5)
+    ('train.seed=3', 'lr=0.5')
+    """
     text = value if isinstance(value, str) else json.dumps(value)
     return f"{'train.seed' if name == 'seed' else name}={text}"
 

@@ -2,6 +2,7 @@
 
     DIR/sweep.json              the plan; another plan is refused
     DIR/seed=3,d_model=16/      a run directory each
+    DIR/probes.json             the probes that measure its runs (`mechint.sweeps.measuring`)
     DIR/groups/0000/rows.jsonl  one row per run: id, parameters, status, path, metrics
 
 A group keeps its rows in a file of its own under a lock of its own, so that any number of workers
@@ -18,6 +19,7 @@ from typing import Any
 from mechint.errors import MechintError, RunError
 from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.locks import BusyError, locked
+from mechint.sweeps.measuring import measure_rows
 from mechint.sweeps.plan import Group, Row, from_json, to_json
 
 PLAN, ROWS = "sweep.json", "rows.jsonl"
@@ -107,8 +109,9 @@ def run_group(
     device: str = "cpu",
     progress: Callable[[Any], None] | None = None,
 ) -> list[Row]:
-    """Train one group, or return its rows where it is finished; a failure is a row, not an
-    exception. A group that another process trains is left to it.
+    """Train one group and measure it by the sweep's probes, or return its rows where it is
+    finished; a failure is a row, not an exception. A group that another process trains is left to
+    it.
     """
     if is_finished(group, out):
         return rows_of(group, out)
@@ -149,4 +152,5 @@ def _train_group(
                 "metrics": to_jsonable(run.final),
             } | ({"error": run.error} if run.error else {})
     write_text(group.books(out) / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
+    measure_rows(rows, out)
     return rows

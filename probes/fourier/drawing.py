@@ -98,3 +98,18 @@ def over_steps(table: Table, sigma: float) -> Figure:
             "key: above the null."
         ),
     )
+
+
+def shares_over_steps(table: Table) -> Figure:
+    """Which frequencies appear in the embedding, and when."""
+    frequencies = [name for name in table.columns if name != "step"]
+    return figures.heatmap(
+        [table.columns[name] for name in frequencies],
+        x=[str(step) for step in table.columns["step"]],
+        y=frequencies,
+        title="Frequencies appearing in the embedding",
+        x_title="step (optimizer steps)",
+        y_title="frequency (cycles per n)",
+        z_title="share of energy (0–1)",
+        caption="One column per checkpoint: a bright row is a frequency that the embedding keeps.",
+    )

@@ -177,9 +177,12 @@ class Fourier(Probe):
             if removed is not None:
                 reporting.add_removals(report, removed, self.least_rise)
         if self.steps and len(subject.series) > 1:
-            table = self._over_steps(subject, cycles, seed)
+            table, shares = self._over_steps(subject, cycles, seed)
             report.table("steps", table)
             report.figure("steps", drawing.over_steps(table, self.active_sigma))
+            if shares.columns:
+                report.table("embedding over steps", shares)
+                report.figure("embedding over steps", drawing.shares_over_steps(shares))
         return report.result()
 
     # --- the four spectra -------------------------------------------------------------------------
@@ -217,9 +220,9 @@ class Fourier(Probe):
             for hook in hooks
         }
 
-    def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> Table:
+    def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> tuple[Table, Table]:
         """Active and key frequencies at up to `steps` checkpoints of the run, first and last among
-        them.
+        them; and every frequency's share of the embedding's energy there.
         """
         rule = dataclasses.replace(self.rule, permutations=min(self.permutations, 99))
         quick = dataclasses.replace(self, operand_permutations=1)
@@ -230,6 +233,7 @@ class Fourier(Probe):
             "embedding keys": [],
             "logit keys": [],
         }
+        shares: dict[str, list[Any]] = {}
         for step, now in answers.checkpoints(subject, self.steps):
             columns["step"].append(step)
             embedding, grid = quick._embedding(now, rule, seed), quick._neurons(now, seed)
@@ -243,12 +247,15 @@ class Fourier(Probe):
                 len(spectra.active(np.sqrt(grid.spectrum.values), self.active_sigma)) if grid else 0
             )
             columns["embedding keys"].append(len(embedding.keys) if embedding else 0)
+            if embedding is not None:
+                shares.setdefault("step", []).append(step)
+                for k, share in enumerate(embedding.values.tolist(), start=1):
+                    shares.setdefault(str(k), []).append(share)
             columns["logit keys"].append(sum(len(spectrum.keys) for spectrum in logits))
-        return Table(
-            columns,
-            (
-                f"one row a checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
-                "outputs together"
-            ),
-            {"step": "optimizer steps"},
+        unit = {"step": "optimizer steps"}
+        active = (
+            f"one row a checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
+            "outputs together"
         )
+        each = "one row a checkpoint, one column a frequency: share of the embedding's energy (0–1)"
+        return Table(columns, active, unit), Table(shares, each, unit if shares else {})

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+import probes
+from mechint import load
 from tests.cli.conftest import Command, one_line
 from tests.sweeps.conftest import SMALL, TASK
 
@@ -82,3 +85,39 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
 def test_refused(mechint: Command, tmp_path: Path, arguments: list[str], text: str) -> None:
     assert text in one_line(mechint("sweep", TASK, *arguments, "--out", tmp_path / "s"))
     assert not (tmp_path / "s").exists()
+
+
+def test_measured_as_runs_finish_and_found_by_analyze(mechint: Command, tmp_path: Path) -> None:
+    """The workers measure; the table, and `analyze` without a probe's name, read what is kept."""
+    out = tmp_path / "sweep"
+    swept = ["--over", "seed=0:2", "--over", "d_mlp=8,16", "--workers", 2, "--out", out]
+    chosen = ["--probe", "progress", "--set", "progress.samples=3", "--probe", "embedding"]
+    done = mechint("sweep", TASK, *SETTINGS, *swept, *chosen)
+    assert done.exit_code == 0, done.output
+    kept = list(out.glob("*/probes/table/*.json"))
+    assert len(kept) == 8
+    written = {file: file.stat().st_mtime_ns for file in kept}
+    table = out / "table.csv"
+    shown = mechint("analyze", out, "--csv", table, "--out", tmp_path / "s.html")
+    assert shown.exit_code == 0, shown.output
+    assert {file: file.stat().st_mtime_ns for file in kept} == written, "nothing measured again"
+    rows, whole = pd.read_csv(table), pd.read_csv(out / "sweep.csv")
+    pd.testing.assert_frame_equal(rows, whole, check_like=True)
+    assert len(rows) == 4 and rows["progress.loss.all"].notna().all()
+    for row in rows.to_dict("records"):
+        subject = load(Path(row["path"]))
+        result = probes.run("progress", subject, samples=3)
+        assert row["progress.loss.all"] == pytest.approx(result.metrics["loss.all"])
+
+
+def test_what_a_kill_left_unmeasured_is_measured_at_the_end(
+    mechint: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "sweep"
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "embedding", "--out", out]
+    assert mechint(*swept).exit_code == 0
+    next(out.glob("seed=1/probes/table/*.json")).unlink()
+    assert mechint("sweep", out, "--resume").exit_code == 0
+    assert len(list(out.glob("*/probes/table/embedding-*.json"))) == 2
+    (out / "probes.json").write_text("[3]")
+    assert "probes.json: damaged" in one_line(mechint("sweep", out, "--resume"))

@@ -51,6 +51,11 @@ def page_data() -> dict[str, Any]:
             "points": {**_figure(figures.scatter([1, 2], [1, 2], **names))},
             "map": {**_figure(figures.heatmap([[1.0, 2.0]], z_title="z", **names))},
             "view": {**_figure(_view())},
+            "steps": {
+                **_figure(
+                    figures.stepped({k: figures.lines([1], {"s": [k]}, **names) for k in (0, 5)})
+                )
+            },
         },
         "findings": [["found", "It is there."], ["abstains", "It cannot tell."]],
         "code": "print(1)",

@@ -42,7 +42,7 @@
     if (layout.yaxis?.scaleanchor) layout.height = Math.min(layout.height, Math.max(240, width + 10));
     layout.margin = { ...layout.margin, t: noted ? 24 : 12, b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
     decades(layout, spec.data ?? [], width);
-    if (width < NARROW || layout.meta?.legend === "top") {
+    if (layout.meta?.legend !== "below" && (width < NARROW || layout.meta?.legend === "top")) {
       layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
       layout.margin.r = Math.min(layout.margin.r ?? 24, 90);
     }
@@ -89,12 +89,20 @@
     element: document.getElementById(source.dataset.plot),
     hoisted: source.dataset.hoisted ?? "",
     spec: JSON.parse(source.textContent),
+    slider: document.querySelector(`input[data-steps="${source.dataset.plot}"]`),
   }));
   for (const button of document.querySelectorAll("button[data-csv]")) {
-    const { spec } = plots.find(({ element }) => element.id === button.dataset.csv) ?? {};
-    button.addEventListener("click", () => save(`${button.dataset.name}.csv`, csv(spec ?? {})));
+    const plot = plots.find(({ element }) => element.id === button.dataset.csv);
+    button.addEventListener("click", () => save(`${button.dataset.name}.csv`, csv(plot ? current(plot) : {})));
   }
-  const drawOne = ({ element, spec, hoisted }) => {
+  // What a figure shows now: itself, or the step that its slider stands at.
+  const frameOf = ({ spec, slider }) => (slider ? spec.frames[Number(slider.value)] : undefined);
+  const current = (plot) => {
+    const frame = frameOf(plot);
+    return { data: frame?.data ?? plot.spec.data, layout: { ...plot.spec.layout, ...frame?.layout } };
+  };
+  const drawOne = (plot) => {
+    const { element, hoisted } = plot, spec = current(plot);
     if (element.hidden || element.closest("details:not([open])")) return Promise.resolve();
     const layout = themed(spec, hoisted, element.clientWidth);
     element.style.height = `${layout.height}px`;
@@ -110,6 +118,24 @@
   });
   let width = root.clientWidth;
   addEventListener("resize", () => { if ((width < 640) !== (root.clientWidth < 640)) draw(); width = root.clientWidth; });
+
+  // One slider moves every figure of the page that has its step.
+  const waiting = new Set();
+  const moveTo = (name) => {
+    for (const plot of plots.filter(({ slider }) => slider)) {
+      const place = plot.spec.frames.findIndex((frame) => frame.name === name);
+      if (place < 0) continue;
+      plot.slider.value = place;
+      plot.slider.setAttribute("aria-valuetext", `step ${name}`);
+      plot.slider.nextElementSibling.value = name;
+      if (!waiting.size) requestAnimationFrame(() => { waiting.forEach(drawOne); waiting.clear(); });
+      waiting.add(plot);
+    }
+  };
+  for (const plot of plots.filter(({ slider }) => slider)) {
+    plot.slider.addEventListener("input", () => moveTo(frameOf(plot).name));
+  }
+
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   addEventListener("beforeprint", () => plots.forEach(({ element }) => element.hidden || !element.classList.contains("js-plotly-plot") || Plotly.Plots.resize(element)));
   draw();

@@ -28,12 +28,15 @@ def local(job: Job) -> Iterator[list[Row]]:
     if job.workers > 1 and job.device == "cpu" and len(job.groups) > 1:
         yield from _by_workers(job)
         return
+    from mechint.training.interrupt import interruptible
+
     share = _Shares(job)
-    for number, group in job.groups:
-        rows = run_group(group, job.out, job.device, share.of_group(number))
-        yield rows
-        if any(row["status"] == "interrupted" for row in rows):
-            raise KeyboardInterrupt
+    with interruptible() as interrupted:
+        for number, group in job.groups:
+            rows = run_group(group, job.out, job.device, share.of_group(number))
+            yield rows
+            if interrupted.is_set() or any(row["status"] == "interrupted" for row in rows):
+                raise KeyboardInterrupt
 
 
 class _Shares:

@@ -1,0 +1,153 @@
+"""``mechint sweep TASK --search ...``: look for the settings that do best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mechint.cli.common import print_error, print_json
+from mechint.cli.progress import announce, progress_bar
+from mechint.errors import ParameterError
+
+if TYPE_CHECKING:
+    from mechint.sweeps.search import Search
+
+FILE = "search.json"
+TRIALS = 20
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a search."""
+    for option in (
+        click.option("--minimize", is_flag=True, help="The least objective is the best one."),
+        click.option(
+            "--sampler",
+            type=click.Choice(["tpe", "random"]),
+            default="tpe",
+            show_default=True,
+            help="Draw from what earlier trials gave (Bayesian), or at random.",
+        ),
+        click.option(
+            "--trials",
+            type=click.IntRange(1, 100_000),
+            metavar="N",
+            help=f"How many settings are tried.  [default: {TRIALS}]",
+        ),
+        click.option(
+            "--objective",
+            metavar="NAME",
+            default="test.accuracy",
+            show_default=True,
+            help="What is sought: a metric, or PROBE.METRIC. Losses are minimized.",
+        ),
+        click.option(
+            "--search",
+            "spaces",
+            multiple=True,
+            metavar="NAME=LOW..HIGH[:log]",
+            help="A setting to search in, by Optuna; or NAME=A,B,C. May be repeated.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def is_search(what: str) -> bool:
+    """Whether `what` is the directory of a search."""
+    return (Path(what) / FILE).is_file()
+
+
+def described_search(
+    task: str, settings: Sequence[str], over: Sequence[str], options: Mapping[str, Any]
+) -> Search:
+    """The search of a command line, every end of its spaces checked."""
+    from mechint.sweeps import parse_values
+    from mechint.sweeps.search import Search, Space
+
+    spaces = tuple(Space.parse(text) for text in options["spaces"])
+    names = [space.name for space in spaces]
+    values = dict(parse_values(text) for text in over)
+    twice = next((name for name in names if names.count(name) > 1 or name in values), None)
+    if twice is not None:
+        raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
+    objective = options["objective"]
+    least = options["minimize"] or "loss" in objective.split(".")
+    return Search(task, tuple(settings), spaces, values, objective, least, options["sampler"])
+
+
+def run_search_command(
+    search: Search | None,
+    out: Path,
+    trials: int | None,
+    probes: Mapping[str, Mapping[str, Any]],
+    device: str,
+    workers: int,
+    loggers: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Search, or go on where `search` is None; print every trial and the best one; the exit
+    status.
+    """
+    from mechint.sweeps.measuring import keep_probes
+    from mechint.sweeps.search import keep_search, read_search, run_search
+    from mechint.sweeps.search import trials as trials_of
+    from mechint.training.loggers import forwarding
+
+    if search is not None:
+        first = {one.name: (one.choices or (one.high,))[0] for one in search.spaces}
+        whole = {one.name: int(first[one.name]) for one in search.spaces if one.whole}
+        announce(search.specs(0, first | whole, out), device, workers)
+        keep_search(search, out)
+    else:
+        search = read_search(out)
+    keep_probes(out, probes)
+    wanted = trials or max(TRIALS, len(trials_of(out)))
+    with (
+        progress_bar(f"search of {wanted} trials") as bar,
+        forwarding(lambda: run_places(out), loggers, bar) as report,
+    ):
+        for rows in run_search(out, wanted, device, report, workers):
+            if not as_json:
+                print_trials(rows, search.objective)
+    return show_search(out, as_json, printed=True)
+
+
+def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
+    """The trials of the search in `out`, and the best one as settings to train with."""
+    from mechint.sweeps.plan import setting_text
+    from mechint.sweeps.search import read_search, trials
+
+    search, rows = read_search(out), trials(out)
+    if as_json:
+        print_json(rows)
+    elif not printed:
+        print_trials(rows, search.objective)
+    done = [row for row in rows if row["value"] is not None]
+    if done:
+        best = (min if search.minimize else max)(done, key=lambda row: row["value"])
+        texts = [*search.settings, *(setting_text(*one) for one in best["parameters"].items())]
+        settings = "".join(f" --set {text}" for text in texts)
+        print_error(
+            f"best of {len(rows)}: {best['id']}, {search.objective} {best['value']:.6g}; "
+            f"mechint train {search.task}{settings}"
+        )
+    return 0 if done or not rows else 2
+
+
+def run_places(out: Path) -> list[Path]:
+    """The run directories of the trials so far."""
+    return sorted(file.parent for file in out.glob("trial=*/**/config.json"))
+
+
+def print_trials(rows: Sequence[Mapping[str, Any]], objective: str) -> None:
+    """A line per trial: its settings, and what it gave."""
+    for row in rows:
+        values = "  ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in row["parameters"].items()
+        )
+        gave = row["status"] if row["value"] is None else f"{objective} {row['value']:.6g}"
+        click.echo(f"{row['id']}  {values}  {gave}")

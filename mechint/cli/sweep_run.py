@@ -1,0 +1,174 @@
+"""What ``mechint sweep`` does with a plan: run it, show how it stands, measure, print."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mechint.cli.common import counting, print_error, print_json
+from mechint.cli.progress import announce, headlines, progress_bar
+from mechint.errors import ParameterError
+
+if TYPE_CHECKING:
+    from mechint.sweeps import Group
+
+Rows = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepRequest:
+    """How a sweep is run, and what is made of it."""
+
+    executor: str
+    device: str
+    options: Mapping[str, str]
+    workers: int
+    probes: Mapping[str, Mapping[str, Any]]
+    loggers: tuple[str, ...]
+    as_json: bool
+
+
+def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> int:
+    """Run what is not finished; the exit status."""
+    from mechint.sweeps import run_sweep
+    from mechint.sweeps.measuring import keep_probes
+    from mechint.sweeps.table import PLAN, keep_plan
+    from mechint.training.loggers import forwarding
+
+    if (out / PLAN).exists():
+        keep_plan(groups, out)
+    specs = [spec for group in groups for spec in group.specs(out)]
+    if request.executor == "local":
+        announce(specs, request.device, request.workers)
+    keep_plan(groups, out)
+    keep_probes(out, request.probes)
+    rows: Rows = []
+    with (
+        progress_bar(f"sweep of {len(specs)} runs") as bar,
+        forwarding(_places(groups, out), request.loggers, bar) as report,
+    ):
+        for done in run_sweep(
+            groups,
+            out,
+            request.executor,
+            request.device,
+            report,
+            workers=request.workers,
+            options=request.options,
+        ):
+            rows += done
+            if not request.as_json:
+                print_rows(done)
+    return finish(rows, out, request.workers, request.as_json, printed=True)
+
+
+def groups_in(out: Path) -> list[Group]:
+    """The groups of the sweep in `out`, whose probes can be read."""
+    from mechint.sweeps import read_plan
+    from mechint.sweeps.measuring import probes_of
+
+    groups = read_plan(out)
+    probes_of(out)
+    return groups
+
+
+def show_sweep(
+    groups: list[Group],
+    out: Path,
+    probes: Mapping[str, Mapping[str, Any]],
+    loggers: tuple[str, ...],
+    workers: int,
+    as_json: bool,
+) -> int:
+    """How a sweep stands; what has come since is measured and sent where that was asked for."""
+    from mechint.sweeps import status
+    from mechint.sweeps.measuring import keep_probes
+    from mechint.training.loggers import Forwarder
+
+    keep_probes(out, probes)
+    Forwarder(_places(groups, out), loggers).close()
+    return finish(status(groups, out), out, workers, as_json, stands=True)
+
+
+def _places(groups: Sequence[Group], out: Path) -> list[Path]:
+    return [path for group in groups for path in group.paths(out)]
+
+
+def run_some(groups: list[Group], only: str, out: Path, device: str) -> Rows:
+    """Run the groups ``I`` or ``A:B``, as a task of a batch system does."""
+    from mechint.sweeps import run_group
+    from mechint.training.interrupt import interruptible
+
+    if not re.fullmatch(r"\d{1,9}(:\d{1,9})?", only):
+        raise ParameterError(f"--only {only[:40]}: expected a group, such as 3, or several, 0:4")
+    first, colon, last = only.partition(":")
+    chosen = range(int(first), int(last) if colon else int(first) + 1)
+    if not chosen or chosen.start >= len(groups):
+        raise ParameterError(f"--only {only}: expected groups from 0 to {len(groups) - 1}")
+    rows: Rows = []
+    with progress_bar(f"groups {only}") as report, interruptible() as interrupted:
+        for group in groups[chosen.start : chosen.stop]:
+            rows += run_group(group, out, device, report)
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+    return rows
+
+
+def finish(
+    rows: Rows,
+    out: Path,
+    workers: int,
+    as_json: bool,
+    printed: bool = False,
+    stands: bool = False,
+) -> int:
+    """Print the table, measure what is not measured yet (0 workers: leave it); the exit status."""
+    if as_json:
+        print_json(rows)
+    elif not printed:
+        print_rows(rows)
+    failed = [row for row in rows if row["status"] == "failed"]
+    for row in failed:
+        print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
+    counts = {row["status"]: 0 for row in rows}
+    for row in rows:
+        counts[row["status"]] += 1
+    left = sum(counts.get(name, 0) for name in ("waiting", "interrupted", "submitted"))
+    if stands:
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
+    elif counts.get("running"):
+        print_error(f"{counts['running']} runs are trained by another process")
+    if workers and not left and not counts.get("running"):
+        _measure(out, workers)
+    if not stands and counts.get("interrupted"):
+        raise KeyboardInterrupt
+    return 2 if failed and not stands else 0
+
+
+def _measure(out: Path, workers: int) -> None:
+    """The table of the sweep and its probes in DIR/sweep.csv; what a kill left out is measured."""
+    from mechint.run_table import runs
+    from mechint.sweeps.measuring import probes_of
+
+    chosen = probes_of(out)
+    if not chosen:
+        return
+    table = dataclasses.replace(runs(out, workers=workers), measurements=tuple(chosen))
+    with counting("measuring") as report:
+        place = table.csv(out / "sweep.csv", report)
+    names = ", ".join(measurement.probe.name for measurement in chosen)
+    print_error(f"{names} of {len(table)} runs: {place}; mechint analyze {out} --out FILE")
+
+
+def print_rows(rows: Rows) -> None:
+    width = max((len(row["id"]) for row in rows), default=0)
+    for row in rows:
+        click.echo(
+            f"{row['id']:<{width}}  {row['status']:<11}  {headlines(row['metrics'])}".rstrip()
+        )

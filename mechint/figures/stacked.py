@@ -1,0 +1,255 @@
+"""Panels above each other on one shared axis, and figures that go through steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mechint.figures.figure import Figure
+from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, faint, figure, numbers
+
+PANEL, GAP, FRAME = 110, 34, 170
+"""Pixels of a panel, between two, and of what stands around them."""
+ROOM = {"l": 56, "r": 20, "t": 80, "b": 90}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of `stacked`.
+
+    title: what is measured, with its unit in brackets; series: name → (x, y); bands: name → (x,
+    low, high) around that curve; image: (x (n,), y (m,), z (m, n)) in place of curves; log: the
+    axis is logarithmic; y_range: of a linear axis.
+    """
+
+    title: str
+    series: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    bands: Mapping[str, tuple[Any, Any, Any]] = field(default_factory=dict)
+    image: tuple[Any, Any, Any] | None = None
+    log: bool = False
+    y_range: tuple[float, float] | None = None
+
+
+def stacked(
+    panels: Sequence[Panel],
+    *,
+    x_title: str,
+    title: str,
+    caption: str,
+    marks: Mapping[str, float] | None = None,
+    x_log: bool = False,
+) -> Figure:
+    """Panels above each other whose x axis is one and the same.
+
+    Args:
+        marks: label → x of a dotted line through all panels.
+        x_log: the x axis is logarithmic; points at 0 are then not drawn.
+
+    >>> panels = [Panel("accuracy (0–1)", {"test": ([0, 9], [0.1, 1.0])}), Panel("loss (nats)")]
+    >>> made = stacked(panels, x_title="step", title="Dynamics", caption="It learns.")
+    >>> made.spec["layout"]["yaxis"]["domain"][0] > made.spec["layout"]["yaxis2"]["domain"][1]
+    True
+    """
+    whole = PANEL * len(panels) + GAP * (len(panels) - 1)
+    several = dict.fromkeys(name for one in panels if len(one.series) > 1 for name in one.series)
+    palette = dict(zip(several, colors(len(several)), strict=True))
+    lines, notes = _marks(marks or {}, x_log)
+    layout: dict[str, Any] = {}
+    data: list[dict[str, Any]] = []
+    for place, panel in enumerate(panels):
+        number = "" if place == 0 else str(place + 1)
+        top = 1 - place * (PANEL + GAP) / whole
+        domain = [max(0.0, top - PANEL / whole), top]
+        layout[f"yaxis{number}"] = _y_axis(panel, domain)
+        head = {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left"}
+        font = {"size": 11, "color": INK}
+        notes.append(
+            {**head, "yanchor": "bottom", "text": panel.title, "showarrow": False, "font": font}
+        )
+        traces = _traces(panel, f"y{number}", palette, x_log)
+        shown = {trace["name"] for trace in data if "name" in trace}
+        data += [
+            {**one, "showlegend": False}
+            if one.get("name") in shown or len(panel.series) < 2
+            else one
+            for one in traces
+        ]
+    bottom = "y" if len(panels) == 1 else f"y{len(panels)}"
+    layout["xaxis"] = axis(x_title, log=x_log, anchor=bottom) | _span(data, x_log)
+    layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / whole, "yanchor": "top"}
+    made = figure(
+        data,
+        title,
+        caption,
+        height=whole + FRAME,
+        hovermode="x",
+        margin=ROOM,
+        shapes=lines,
+        annotations=notes,
+        **layout,
+    )
+    meta = {"legend": "below"}
+    layout = {**made.spec["layout"], "showlegend": bool(several), "meta": meta}
+    return Figure({**made.spec, "layout": layout}, caption)
+
+
+def _span(data: Sequence[Mapping[str, Any]], x_log: bool) -> dict[str, Any]:
+    """The range of the x axis: that of the points, with a little room."""
+    at = [x for trace in data for x in _flat(trace["x"]) if x > 0 or not x_log]
+    if not at or min(at) == max(at):
+        return {}
+    low, high = (math.log10(end) if x_log else end for end in (min(at), max(at)))
+    room = 0.015 * (high - low)
+    return {"range": numbers([float(low - room), float(high + room)])}
+
+
+def _y_axis(panel: Panel, domain: list[float]) -> dict[str, Any]:
+    style = {**axis(panel.title, log=panel.log, domain=domain), "title": {"text": ""}}
+    style["tickfont"] = {"size": 10}
+    if panel.y_range is not None:
+        style["range"] = list(panel.y_range)
+    if panel.log:  # at most about four powers of ten
+        values = [y for _, ys in panel.series.values() for y in _flat(numbers(ys)) if y > 0]
+        decades = math.log10(max(values) / min(values)) if values else 1.0
+        style["dtick"] = max(1, math.ceil(decades / 4))
+    else:
+        style["nticks"] = 4
+    return style
+
+
+def _traces(
+    panel: Panel, y_axis: str, palette: Mapping[str, str], x_log: bool
+) -> list[dict[str, Any]]:
+    if panel.image is not None:
+        x, y, z = (numbers(values) for values in panel.image)
+        span = _flat(z) or [0.0, 1.0]
+        shade = {"zmin": min(span), "zmax": max(span), "colorscale": SEQUENTIAL}
+        shade |= {"showscale": False, "showlegend": False}
+        shade |= {"colorbar": {"title": {"text": panel.title}}}
+        return [{"type": "heatmap", "x": x, "y": y, "z": z, "yaxis": y_axis, **shade}]
+    data: list[dict[str, Any]] = []
+    for name, (x, low, high) in panel.bands.items():
+        at, down, up = _drawable(x_log, x, low, high)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "legendgroup": name,
+                "showlegend": False,
+                "hoverinfo": "skip",
+                "x": at + at[::-1],
+                "y": up + down[::-1],
+                "fill": "toself",
+                "fillcolor": faint(palette.get(name, COLORS[0]), 0.18),
+                "line": {"width": 0},
+                "yaxis": y_axis,
+            }
+        )
+    for name, (x, y) in panel.series.items():
+        at, height = _drawable(x_log, x, y)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "legendgroup": name,
+                "x": at,
+                "y": height,
+                "yaxis": y_axis,
+                "line": {"color": palette.get(name, COLORS[0]), "width": 2},
+            }
+        )
+    return data
+
+
+def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:
+    """x and values without the points that a logarithmic x axis has no place for."""
+    rows = zip(numbers(x), *map(numbers, values), strict=True)
+    kept = [row for row in rows if not x_log or row[0] > 0]
+    return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in (x, *values)]
+
+
+def _marks(marks: Mapping[str, float], x_log: bool) -> tuple[list[Any], list[Any]]:
+    """Dotted lines through all panels, each with its label at the top."""
+    shapes, notes = [], []
+    for text, x in marks.items():
+        shapes.append(_upright(x, "dot", 1.2))
+        at = math.log10(x) if x_log and x > 0 else x  # annotations are placed by the exponent
+        notes.append(
+            {"x": numbers(float(at)), "y": 1, "yref": "paper", "yanchor": "bottom", "text": text}
+            | {"showarrow": False, "font": {"size": 10, "color": INK}, "yshift": 14}
+        )
+    return shapes, notes
+
+
+def _upright(x: float, dash: str, width: float) -> dict[str, Any]:
+    line = {"color": INK, "width": width, "dash": dash}
+    return {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x, "line": line}
+
+
+# --- through steps --------------------------------------------------------------------------------
+def with_cursor(made: Figure, steps: Sequence[float]) -> Figure:
+    """`made` with a line at the step that the page's slider stands at, the last one at first."""
+    before = list(made.spec["layout"].get("shapes", []))
+    shapes = {step: [*before, _upright(step, "solid", 1.5)] for step in steps}
+    frames = [{"name": f"{step:g}", "layout": {"shapes": shapes[step]}} for step in steps]
+    layout = {**made.spec["layout"], "shapes": shapes[steps[-1]]}
+    return Figure({**made.spec, "layout": layout, "frames": frames}, made.caption)
+
+
+def stepped(steps: Mapping[float, Figure]) -> Figure:
+    """One figure that a slider takes through `steps`; it stands at the last one.
+
+    Its specification holds Plotly's "frames", one per step, whose axes span the same range. The
+    caption is the last one's.
+
+    >>> from mechint.figures import bars
+    >>> text = {"title": "t", "x_title": "x", "y_title": "y", "caption": "c"}
+    >>> made = stepped({s: bars([1, 2], {"a": [s, 1]}, **text) for s in (0, 5)})
+    >>> [frame["name"] for frame in made.spec["frames"]], made.spec["layout"]["yaxis"]["range"]
+    (['0', '5'], [0, 5.25])
+    """
+    last = list(steps.values())[-1]
+    shared = _shared_range(list(steps.values()))
+    frames = []
+    for step, shown in steps.items():
+        layout = {name: shown.spec["layout"].get(name) for name in ("shapes", "annotations")}
+        scale = shared.get("colors", {})
+        data = [{**trace, **(scale if "z" in trace else {})} for trace in shown.spec["data"]]
+        kept = {name: value for name, value in layout.items() if value}
+        frames.append({"name": f"{step:g}", "data": data, "layout": kept})
+    layout = {**last.spec["layout"]}
+    if "y" in shared:
+        layout["yaxis"] = {**layout.get("yaxis", {}), "range": shared["y"]}
+    return Figure(
+        {**last.spec, "data": frames[-1]["data"], "layout": layout, "frames": frames}, last.caption
+    )
+
+
+def _shared_range(figures: Sequence[Figure]) -> dict[str, Any]:
+    """The range of the y axis over all figures where there is one linear one, and of the colors."""
+    traces = [trace for one in figures for trace in one.spec["data"]]
+    found: dict[str, Any] = {}
+    heights = [value for trace in traces for value in _flat(trace.get("z"))]
+    if heights:
+        found["colors"] = {"zmin": min(heights), "zmax": max(heights)}
+    layouts = [one.spec["layout"] for one in figures]
+    single = all(layout.get("yaxis", {}).get("type") is None for layout in layouts)
+    if single and all(t.get("type") in ("bar", "scatter") and "yaxis" not in t for t in traces):
+        values = [value for trace in traces for value in _flat(trace.get("y"))]
+        stacks = any(layout.get("barmode") == "stack" for layout in layouts)
+        if values and not stacks:
+            low, high = min(values), max(values)
+            room = 0.05 * (high - low or 1)
+            down = 0 if low >= 0 and any(t["type"] == "bar" for t in traces) else low - room
+            found["y"] = [down, high + room]
+    return found
+
+
+def _flat(values: Any) -> list[float]:
+    if isinstance(values, list | tuple):
+        return [number for value in values for number in _flat(value)]
+    return [values] if isinstance(values, int | float) and not isinstance(values, bool) else []

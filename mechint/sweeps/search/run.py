@@ -1,0 +1,195 @@
+"""Running a search: trials are asked of Optuna, trained together, and told."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mechint.errors import ParameterError, RunError
+from mechint.locks import locked
+from mechint.registry import PROBES
+from mechint.sweeps.measuring import measure_rows
+from mechint.sweeps.plan import Row
+from mechint.sweeps.search.plan import Search, read_search
+
+if TYPE_CHECKING:
+    from mechint.training import Run
+
+STUDY = "search.db"
+MISSING = "search: Optuna is not installed; pip install 'mechint[search]'"
+
+
+def trials(out: Path) -> list[Row]:
+    """One row per trial of the search in `out`: id, parameters, status, value."""
+    with _study(read_search(out), out) as study:
+        return [_row(trial) for trial in study.trials]
+
+
+def run_search(
+    out: Path,
+    n_trials: int,
+    device: str = "cpu",
+    progress: Callable[[Any], None] | None = None,
+    workers: int = 1,
+) -> Iterator[list[Row]]:
+    """Go on with the search in `out` until it has `n_trials` trials; yields the rows of each batch.
+
+    Raises:
+        RunError: Optuna is not installed, or another process searches there.
+    """
+    search = read_search(out)
+    with locked(out), _study(search, out) as study:
+        while batch := _next_batch(search, study, n_trials):
+            offset = sum(trial.state.is_finished() for trial in study.trials)
+            report = _share(progress, offset, batch, n_trials)
+            yield _train(search, study, batch, out, device, report, workers)
+
+
+def _share(
+    progress: Callable[[Any], None] | None, before: int, batch: Mapping[int, Any], n_trials: int
+) -> Callable[[Any], None] | None:
+    """The progress of a batch as that of the whole search."""
+    if progress is None:
+        return None
+    part, whole = len(batch) / n_trials, before / n_trials
+    return lambda now: progress(dataclasses.replace(now, done=whole + part * now.done))
+
+
+def _next_batch(search: Search, study: Any, n_trials: int) -> dict[int, dict[str, Any]]:
+    """Number → values of the trials to train next: those that were cut off, filled up with new
+    ones.
+    """
+    import optuna
+
+    batch: dict[int, dict[str, Any]] = {}
+    names = {space.name for space in search.spaces}
+    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        if set(trial.params) == names:
+            batch[trial.number] = trial.params
+        else:  # cut off while it was asked for
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    first = min(batch, default=len(study.trials))
+    end = min(n_trials, (first // search.at_once + 1) * search.at_once)
+    spaces = {space.name: space.distribution() for space in search.spaces}
+    while len(study.trials) < end:
+        study.sampler = _sampler(search, len(study.trials))
+        trial = study.ask(spaces)
+        batch[trial.number] = trial.params
+    return batch
+
+
+def _train(
+    search: Search,
+    study: Any,
+    batch: Mapping[int, Mapping[str, Any]],
+    out: Path,
+    device: str,
+    progress: Callable[[Any], None] | None,
+    workers: int,
+) -> list[Row]:
+    """Train a batch, tell the study what came of it, and give its rows."""
+    import optuna
+
+    from mechint.training import train_many
+
+    specs = {number: search.specs(number, values, out) for number, values in batch.items()}
+    flat = [spec for some in specs.values() for spec in some]
+    runs = train_many(
+        flat, resume=True, device=device, progress=progress, workers=min(workers, len(flat))
+    )
+    if any(run.status == "interrupted" for run in runs):
+        raise KeyboardInterrupt
+    left = iter(runs)
+    for number, some in specs.items():
+        own = list(itertools.islice(left, len(some)))
+        measure_rows(
+            [{"id": str(number), "status": r.status, "path": str(r.path)} for r in own], out
+        )
+        value = objective_of(own, search.objective)
+        if value is None:
+            study.tell(number, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(number, value)
+    return [_row(trial) for trial in study.trials if trial.number in batch]
+
+
+def objective_of(runs: Sequence[Run], name: str) -> float | None:
+    """The mean of the metric `name` over runs; None where one failed or has no such number.
+
+    Raises:
+        ParameterError: the runs have no metric of that name.
+    """
+    found = []
+    for run in runs:
+        if run.status == "failed":
+            return None
+        held: Mapping[str, Any] = run.final
+        probe = name.partition(".")[0]
+        if name not in held and probe in PROBES:
+            from mechint.run_table import Entry, Measurement, measure
+
+            assert run.path is not None
+            held = measure(Entry(run.path, run.path.name), Measurement.of(probe))
+            if f"{probe}.error" in held:
+                return None
+        if name not in held:
+            known = ", ".join(key for key in held if key != "step")[:400]
+            raise ParameterError(f"--objective {name}: expected one of {known}")
+        found.append(held[name])
+    numbers = [value for value in found if isinstance(value, int | float) and math.isfinite(value)]
+    return statistics.fmean(numbers) if len(numbers) == len(found) else None
+
+
+def _row(trial: Any) -> Row:
+    states = {"COMPLETE": "finished", "FAIL": "failed", "RUNNING": "interrupted"}
+    return {
+        "id": f"trial={trial.number:04d}",
+        "parameters": dict(trial.params),
+        "status": states.get(trial.state.name, "waiting"),
+        "value": trial.value,
+    }
+
+
+def _sampler(search: Search, number: int) -> Any:
+    """What draws trial `number`, seeded by it."""
+    import optuna
+
+    seed = (1_000_003 * search.seed + number) % 2**32
+    if search.sampler == "random":
+        return optuna.samplers.RandomSampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # trials of one batch keep apart although none of them has a value yet
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+
+
+class _study:
+    """Optuna's study of the search in `out`, opened and closed."""
+
+    def __init__(self, search: Search, out: Path) -> None:
+        try:
+            import optuna
+        except ImportError as error:
+            raise RunError(MISSING) from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        place = f"sqlite:///{(out / STUDY).resolve()}"
+        self.storage = optuna.storages.RDBStorage(place)
+        self.study = optuna.create_study(
+            study_name="search",
+            storage=self.storage,
+            load_if_exists=True,
+            direction="minimize" if search.minimize else "maximize",
+        )
+
+    def __enter__(self) -> Any:
+        return self.study
+
+    def __exit__(self, *_: object) -> None:
+        self.storage.remove_session()
+        self.storage.engine.dispose()

@@ -1,0 +1,79 @@
+"""The page of a table over steps: transitions, one axis, and the figures behind a slider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mechint
+import tasks
+from mechint.report import render
+from mechint.run_table.over_steps import spaced_logarithmically, transition_table, transitions
+from mechint.run_table.page import page_of_table
+from mechint.run_table.table import Entry
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("over") / "run"
+    task = tasks.make("modular-arithmetic", p=7)
+    model = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
+    kept = {"steps": 40, "evaluate_every": 5, "checkpoints": "linear", "n_checkpoints": 4}
+    mechint.train(task, model, {**kept, "lr": 1e-2}, seeds=(0,), out=out)
+    return out
+
+
+def test_transitions_are_where_the_shares_are_passed() -> None:
+    """Two runs with straight lines of slopes 1 and 1/2, one falling number and a bump."""
+    rows = [
+        {
+            "path": p,
+            "step": s,
+            "x": min(s / (10 * k), 1.0),
+            "fall": -float(s),
+            "bump": b,
+            "text": "a",
+        }
+        for p, k in (("a", 1), ("b", 2))
+        for s, b in ((0, 0.0), (10, 5.0), (20, 0.1))
+    ]
+    found = {one["number"]: one for one in transitions(rows, ["x", "fall", "bump", "text"])}
+    assert list(found) == ["x", "fall"] or list(found) == ["fall", "x"]
+    assert found["x"]["half way"] == 7.5 and found["x"]["runs"] == 2
+    assert (found["x"]["earliest"], found["x"]["latest"]) == (5.0, 10.0)
+    assert found["fall"]["10%"] == 2.0 and found["fall"]["90%"] == 18.0
+    assert (found["fall"]["from"], found["fall"]["to"]) == (0.0, -20.0)
+
+
+def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mechint.runs(run).over_steps().probe("embedding", permutations=9).with_figures()
+    rows = table.rows()
+    shown = table.figures_of("embedding")
+    assert len(rows) == len(shown) == 5 and all(shown)
+    page = page_of_table(rows, "run", figures={"embedding": shown})
+    dynamics = page.figures["dynamics"]
+    assert [frame["name"] for frame in dynamics.spec["frames"]] == ["0", "10", "20", "30", "40"]
+    curves = [trace for trace in dynamics.spec["data"] if trace["name"] == "train"]
+    assert len(curves[0]["x"]) == 9, "every evaluation, between the checkpoints too"
+    section = next(section for section in page.sections if section.title == "embedding")
+    assert set(section.figures) == set(shown[0])
+    assert page.sections[0].title == "Transitions"
+    assert render(page).count('<input type="range"') == 1 + len(section.figures)
+    monkeypatch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
+    assert table.rows() == rows, "columns and figures are kept"
+
+
+def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path) -> None:
+    table = mechint.runs(run).over_steps().probe("norms")
+    rows = table.rows()
+    assert table.figures_of("norms") == [{}] * len(rows)
+    again = table.with_figures()
+    assert again.rows() == rows and all(again.figures_of("norms"))
+    assert table.kept().with_figures().rows()[0]["norms.status"]
+
+
+def test_rows_without_numbers_have_no_transitions(tmp_path: Path) -> None:
+    rows = [{"path": str(tmp_path), "step": s, "x": 1.0} for s in (0, 5)]
+    assert transition_table(rows, ["x"]) is None
+    assert spaced_logarithmically([0, 1, 2, 4, 9, 100]) and not spaced_logarithmically([5])
