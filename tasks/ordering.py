@@ -111,9 +111,19 @@ class HiddenAddition(HiddenOrder):
         "betas": (0.9, 0.98),
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"task.n": 29, "model.d_model": 64, "train.steps": 2000, "train.lr": 3e-3},
+        "fast": {
+            "task.n": 29,
+            "task.train_fraction": 0.7,
+            "model.d_model": 64,
+            "train.steps": 2000,
+            "train.lr": 1e-2,
+            "train.grokfast": "ema",
+            "train.stop_accuracy": 0.999,
+        },
         "grokking": {"task.n": 100, "train.steps": 15_000},
+        "paper": {"task.n": 100, "train.steps": 15_000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 600"}
 
     @property
     def symbol(self) -> str:

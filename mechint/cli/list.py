@@ -171,6 +171,8 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     for preset, values in task.presets.items():
         shown = ", ".join(f"{key}={value}" for key, value in values.items())
         out.print(f"  {preset}: {shown}", markup=False)
+        if preset in task.preset_results:
+            out.print(f"    reached {task.preset_results[preset]} (seed 0)", markup=False)
     out.print(f"\nsource  {task.source}", markup=False)
 
 

@@ -26,7 +26,8 @@ class Task(Settings, abc.ABC):
     registry), `source` (paper and section), `model_defaults` and `train_defaults` (fields of
     ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx, d_vocab_out follow from the
     task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
-    "task.p", "model.d_model", "train.lr").
+    "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what the model of
+    seed 0 that was trained with it reached).
     """
 
     name: ClassVar[str]
@@ -35,6 +36,7 @@ class Task(Settings, abc.ABC):
     model_defaults: ClassVar[Mapping[str, Any]] = {}
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    preset_results: ClassVar[Mapping[str, str]] = {}
 
     # --- what every task says ---------------------------------------------------------------------
     @property

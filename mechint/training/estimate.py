@@ -137,51 +137,55 @@ def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
     )
 
 
-def seconds_per_step(spec: Spec, device: torch.device) -> float:
-    """Seconds that one step of one model takes, from a few steps timed now."""
+def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
+    """Seconds that one step of these runs takes as one ensemble, the least of a few that are timed
+    now.
+    """
     from mechint.training.trainer import Ensemble
 
-    train = dataclasses.replace(
-        spec.train,
-        steps=1 + TIMED_STEPS,
-        evaluate_every=1 + TIMED_STEPS,
-        eval_examples=2,
-        checkpoints="none",
-    )
-    run = Run(dataclasses.replace(spec, train=train, out=None))
-    ensemble = Ensemble([run], [None], device)
+    short = {"steps": 1 + TIMED_STEPS, "evaluate_every": 1 + TIMED_STEPS, "eval_examples": 2}
+    runs = [
+        Run(
+            dataclasses.replace(
+                spec, train=dataclasses.replace(spec.train, checkpoints=None, **short), out=None
+            )
+        )
+        for spec in specs
+    ]
+    ensemble = Ensemble(runs, [None] * len(runs), device)
 
-    def timed(steps: int) -> float:
+    def timed() -> float:
         started = time.perf_counter()
-        for _ in range(steps):
-            losses = ensemble.advance()
-        losses.cpu()
+        ensemble.advance().cpu()
         return time.perf_counter() - started
 
-    first = timed(1)
-    return first if first > SLOW else timed(TIMED_STEPS) / TIMED_STEPS
+    first = timed()
+    return first if first > SLOW else min(timed() for _ in range(TIMED_STEPS))
 
 
 def estimate_seconds(specs: Sequence[Spec], device: torch.device) -> float:
-    """Seconds that the runs take one by one on this machine; together they take less.
+    """Seconds that the runs take on this machine at most, one ensemble after another.
 
-    One run of each kind is timed for a few steps, at most `KINDS` kinds of them; the others are
-    taken to cost in proportion to their memory.
+    An ensemble of each kind is timed for a few steps, with at most `TIMED_MODELS` of its models and
+    of at most `KINDS` kinds; the others are taken to cost in proportion to their memory.
     """
-    from mechint.training.plan import shape_of
+    from mechint.training.plan import partition, shape_of
 
     kinds: dict[str, list[Spec]] = {}
-    for spec in specs:
-        kinds.setdefault(shape_of(spec), []).append(spec)
-    chosen = sorted(kinds.values(), key=lambda some: -model_bytes(some[0]))
+    at_once: dict[str, list[Spec]] = {}
+    for part in partition(specs, device.type):
+        own = [specs[i] for i in part.members]
+        kinds.setdefault(shape_of(own[0]), []).extend(own)
+        at_once.setdefault(shape_of(own[0]), own[:TIMED_MODELS])
+    chosen = sorted(kinds, key=lambda kind: -model_bytes(kinds[kind][0]))
     timed = chosen if len(chosen) <= KINDS else chosen[:: math.ceil(len(chosen) / KINDS)]
-    seconds = {id(some): seconds_per_step(some[0], device) for some in timed}
-    per_byte = sum(seconds.values()) / max(1, sum(model_bytes(some[0]) for some in timed))
+    seconds = {kind: seconds_per_step(at_once[kind], device) / len(at_once[kind]) for kind in timed}
+    per_byte = sum(seconds.values()) / max(1, sum(model_bytes(kinds[k][0]) for k in timed))
     return sum(
-        seconds.get(id(some), per_byte * model_bytes(some[0]))
-        * sum(spec.train.steps for spec in some)
-        for some in kinds.values()
+        seconds.get(kind, per_byte * model_bytes(some[0])) * sum(spec.train.steps for spec in some)
+        for kind, some in kinds.items()
     )
 
 
 KINDS = 4
+TIMED_MODELS = 16

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mechint.cli import main
-from mechint.errors import ParameterError, RunError
+from mechint.errors import ParameterError, RunError, UnknownNameError
 from mechint.sweeps.search import Search, Space, keep_search, run_search, trials
 from tests.sweeps.conftest import SMALL, TASK
 
@@ -56,7 +56,7 @@ def test_what_is_no_space(text: str) -> None:
 
 
 def test_names_and_ends_are_checked_before_anything_trains() -> None:
-    with pytest.raises(ParameterError, match="unknown parameter 'lrr'"):
+    with pytest.raises(UnknownNameError, match="unknown parameter 'lrr'"):
         Search(TASK, SETTINGS, (Space.parse("lrr=1..2"),))
     with pytest.raises(ParameterError, match="n_heads"):
         Search(TASK, SETTINGS, (Space.parse("n_heads=0..2"),))

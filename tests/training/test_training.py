@@ -363,3 +363,14 @@ def test_kept_steps_span_the_run(steps: int, n: int, how: str) -> None:
     assert 0 in kept
     assert max(kept) <= steps
     assert steps in kept or n == 1
+
+
+def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:
+    """The estimate that is said before a long training starts, here of short ones."""
+    from mechint.training import spec
+    from mechint.training.estimate import estimate_seconds
+
+    model = {"d_model": 8, "n_heads": 1, "d_mlp": 8}
+    specs = [spec(TASK, {**model, "n_layers": n}, {"steps": 50}, seed=n) for n in (1, 2)]
+    one, both = (estimate_seconds(some, torch.device("cpu")) for some in (specs[:1], specs))
+    assert 0 < one < 600 and 0 < both < 600

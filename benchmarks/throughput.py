@@ -1,0 +1,67 @@
+"""Models trained and probed per minute: ours as one ensemble, against the same loop over
+HookedTransformer, one model after another.
+
+Both train addition modulo `P` on the same pairs, full batch, and then measure every model: ours by
+the probes `fourier` and `progress`, with all their nulls; the peer by what those come down to
+without nulls (the spectra of embedding and logits, and the loss without and of five frequencies
+alone), which is less work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.peers.process import NONE
+from benchmarks.timing import Bench, Row, missing, paired, seconds, versus
+from mechint.config import ModelConfig
+from mechint.registry import PROBES, TASKS
+from mechint.training import spec, train
+
+P, MODELS, STEPS, TARGET = 29, 16, 500, 2.0
+TRAIN = {"optimizer": "adamw", "lr": 1e-3, "checkpoints": None, "grokfast": None}
+MODEL = {"d_model": 64}
+PROBED = ("fourier", "progress")
+FRACTION = 0.7
+
+
+def rows(bench: Bench) -> Iterator[Row]:
+    """The one row."""
+    models, steps = (2, 5) if bench.quick else (MODELS, STEPS)
+    name = f"addition-{P}, {steps} steps and {' and '.join(PROBED)}, {models} models"
+
+    def ours() -> float:
+        return seconds(lambda: trained_and_probed(models, steps))
+
+    repeats = bench.repeats(3)
+    if bench.peer is None:
+        rate = 60 * models / paired(ours, lambda: 1.0, repeats)[0]
+        yield missing(name, rate, TARGET, NONE) | {"unit": "models/min"}
+        return
+    peer = bench.peer
+    request = {"shape": peer_shape(), "p": P, "fraction": FRACTION}
+    mine, theirs, ratio = paired(
+        ours,
+        lambda: peer.ask(session=request, models=models, steps=steps)["seconds"],
+        repeats,
+    )
+    rates = (60 * models / mine, 60 * models / theirs, ratio)
+    yield versus(name, rates, TARGET, unit="models/min", against="TransformerLens 3.9, one by one")
+
+
+def trained_and_probed(models: int, steps: int) -> list[dict[str, object]]:
+    """The metrics of every probe on every model."""
+    task = TASKS["modular-arithmetic"].from_dict({"p": P, "train_fraction": FRACTION})
+    runs = train(task, MODEL, {**TRAIN, "steps": steps}, seeds=range(models))
+    return [
+        dict(PROBES[name]().run(run.subject(), seed=0).metrics) for run in runs for name in PROBED
+    ]
+
+
+def peer_shape() -> dict[str, object]:
+    """The model as HookedTransformerConfig takes it."""
+    task = TASKS["modular-arithmetic"].from_dict({"p": P, "train_fraction": FRACTION})
+    config = spec(task, MODEL, TRAIN).model
+    assert isinstance(config, ModelConfig)
+    names = ("n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "d_vocab_out")
+    more = ("n_ctx", "act_fn", "normalization_type")
+    return {name: getattr(config, name) for name in (*names, *more)}
