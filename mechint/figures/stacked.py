@@ -90,7 +90,7 @@ def stacked(
         annotations=notes,
         **layout,
     )
-    meta = {"legend": "below"}
+    meta = {"legend": "below"} | ({"top": 40} if marks else {})
     layout = {**made.spec["layout"], "showlegend": bool(several), "meta": meta}
     return Figure({**made.spec, "layout": layout}, caption)
 

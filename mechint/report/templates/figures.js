@@ -40,7 +40,7 @@
     const height = restack(layout, width);
     layout.height = (height ?? 380) - 40;
     if (layout.yaxis?.scaleanchor) layout.height = Math.min(layout.height, Math.max(240, width + 10));
-    layout.margin = { ...layout.margin, t: noted ? 24 : 12, b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
+    layout.margin = { ...layout.margin, t: layout.meta?.top ?? (noted ? 24 : 12), b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
     decades(layout, spec.data ?? [], width);
     if (layout.meta?.legend !== "below" && (width < NARROW || layout.meta?.legend === "top")) {
       layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
