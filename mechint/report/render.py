@@ -109,6 +109,7 @@ def environment() -> jinja2.Environment:
         "spec": lambda figure: to_jsonable(figure.spec),
         "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)) - TITLE,
         "flat": flat,
+        "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
         "legend": legend_of,
         "end": lambda value: "" if value is None else f"{value:.3g}",
         "slug": slug,

@@ -263,3 +263,12 @@ def test_places_that_cannot_be_written_are_found_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written: a part of the path is a file"):
         check_writable(tmp_path / "file" / "report.html")
+
+
+@pytest.mark.parametrize("status", ["found", "not found", "abstains", ""])
+def test_a_plain_figure_is_drawn_whatever_was_found(status: str) -> None:
+    drawn = figures.bars(
+        [1, 2], {"a": [1, 2]}, title="T", x_title="x", y_title="y", caption="The two."
+    )
+    html = render(Page("p", [Section("s", status=status, figures={"a": drawn})]))
+    assert html.count('data-plot="plot-1"') == 1 and "The two." in html
