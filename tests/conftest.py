@@ -16,6 +16,7 @@ from tests import shapes
 
 SHAPED = [
     "mechint.activations",
+    "mechint.checkpoints",
     "mechint.counterfactuals",
     "mechint.finding",
     "mechint.groups",
@@ -26,9 +27,12 @@ SHAPED = [
     "mechint.null",
     "mechint.planted",
     "mechint.similarity",
+    "mechint.studies",
     "mechint.subject",
     "mechint.task",
+    "mechint.training",
     "mechint.transitions",
+    "probes",
     "tasks",
 ]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes

@@ -27,8 +27,8 @@ from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from mechint.config import Settings, setting
-from mechint.errors import CheckpointError, ParameterError
-from mechint.models.protocol import Capability, ModelDescription
+from mechint.errors import ParameterError
+from mechint.models.protocol import Capability, ModelDescription, copy_weights
 
 JOINS = ("concat", "add", "multiply", "each")
 """How the embeddings are joined; "each" passes both through the first layer and adds what comes."""
@@ -164,19 +164,7 @@ class PairNetwork(HookedRootModule):
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
         """Take parameters by name; CheckpointError where a name or a shape does not fit."""
-        own = self.weights()
-        if set(own) != set(state):
-            raise CheckpointError(
-                f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
-            )
-        for name, value in own.items():
-            if state[name].shape != value.shape:
-                raise CheckpointError(
-                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-                )
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(state[name])
+        copy_weights(self.weights(), state)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits of tokens x, y and, where n_ctx is 3, a last token that is not read.

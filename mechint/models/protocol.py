@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from mechint.errors import MechintError, ParameterError
+from mechint.errors import CheckpointError, MechintError, ParameterError
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
@@ -128,6 +128,26 @@ def reinitialized(model: Any, seed: int) -> Any:
 
         return bridge.reinitialized(model, seed)
     return model.reinitialized(seed)
+
+
+def copy_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Copy `state` into the weights `own` by name.
+
+    Raises:
+        CheckpointError: a name that only one of them has, or another shape.
+    """
+    if set(own) != set(state):
+        raise CheckpointError(
+            f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
+        )
+    for name, value in own.items():
+        if state[name].shape != value.shape:
+            raise CheckpointError(
+                f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+            )
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(state[name])
 
 
 def check_hooked(model: Any) -> None:

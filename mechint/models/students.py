@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
-from mechint.errors import CheckpointError
 from mechint.models import linear_bottleneck, two_layer
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
-from mechint.models.protocol import Capability
+from mechint.models.protocol import Capability, copy_weights
 from mechint.models.two_layer import TwoLayerConfig
 
 
@@ -56,19 +55,7 @@ class _Student(HookedRootModule):
 
     def load_weights(self, state: Mapping[str, Tensor]) -> None:
         """Take parameters by name; CheckpointError where a name or a shape does not fit."""
-        own = self.weights()
-        if set(own) != set(state):
-            raise CheckpointError(
-                f"state dict holds {', '.join(sorted(state))}; expected {', '.join(sorted(own))}"
-            )
-        for name, value in own.items():
-            if tuple(state[name].shape) != tuple(value.shape):
-                raise CheckpointError(
-                    f"{name}: got shape {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-                )
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(state[name])
+        copy_weights(self.weights(), state)
 
     def _through(self, name: str, tensor: Tensor) -> Tensor:
         return self.hook_dict[name](tensor)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -202,7 +203,12 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
         if site.start <= ResidSite.pre(layer):
-            found += [p[f"{block}.attn.W_{letter}"].movedim(0, 1).flatten(1) for letter in "QKV"]
+            found += [
+                rearrange(
+                    p[f"{block}.attn.W_{letter}"], "head d_model d_head -> d_model (head d_head)"
+                )
+                for letter in "QKV"
+            ]
         if site.start <= ResidSite.mid(layer) and not config.attn_only:
             found.append(p[f"{block}.mlp.W_in"])
     return torch.cat(found, 1)

@@ -33,7 +33,7 @@ def singular_table(singular: Float[np.ndarray, " component"]) -> Table:
 def draw(
     report: Report,
     similar: Float[np.ndarray, "token token"],
-    scores: Float[np.ndarray, "token component"],
+    scores: Float[np.ndarray, "token principal"],
     singular: Float[np.ndarray, " component"],
     rows: Array,
     tokens: Sequence[int],

@@ -34,7 +34,7 @@ def batches_table(
 def interference_figures(
     groups: Sequence[str],
     found: Float[Tensor, "group batch"],
-    matrix: Float[Tensor, "group group"],
+    matrix: Float[Tensor, "part part"],
     null: Mapping[str, Null],
     steps: Sequence[int],
     curve: Float[np.ndarray, " step"],

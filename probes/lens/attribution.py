@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
+from einops import einsum, repeat
 from jaxtyping import Float
 from torch import Tensor
 
@@ -113,14 +114,20 @@ def _positions(
         pattern, v = (
             found[f"blocks.{layer}.attn.hook_{which}"].double() for which in ("pattern", "v")
         )
-        through = torch.einsum(
-            "bm,hdm->bhd",
+        through = einsum(
             toward,
             model.blocks[layer % model.cfg.n_layers].attn.W_O.detach().double(),
+            "example d_model, head d_head d_model -> example head d_head",
         )
         if v.shape[2] != pattern.shape[1]:  # grouped queries share keys and values
-            v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
-        values = torch.einsum("bhk,bkhd,bhd->hk", pattern, v, through)
+            shared = pattern.shape[1] // v.shape[2]
+            v = repeat(v, "example key head d -> example key (head shared) d", shared=shared)
+        values = einsum(
+            pattern,
+            v,
+            through,
+            "example head key, example key head d_head, example head d_head -> head key",
+        )
         parts += [(f"L{layer}H{head}", row.cpu().numpy()) for head, row in enumerate(values)]
     return parts
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from einops import rearrange
 from torch import Tensor
 
 from mechint.checkpoints.reader import (
@@ -130,10 +131,16 @@ def _block(state: Mapping[str, Tensor], at: str, n_heads: int, biased: bool) -> 
         "mlp.W_out": matrix(state, f"{at}mlp.c_proj.weight").T,
     }
     for which, rows in zip("QKV", state[f"{at}attn.c_attn.weight"].chunk(3), strict=True):
-        block[f"attn.W_{which}"] = rows.unflatten(0, (n_heads, -1)).transpose(1, 2)
+        block[f"attn.W_{which}"] = rearrange(
+            rows, "(head d_head) d_model -> head d_model d_head", head=n_heads
+        )
     for which, bias in zip(
         "QKV", state[f"{at}attn.c_attn.bias"].chunk(3) if biased else (), strict=biased
     ):
-        block[f"attn.b_{which}"] = bias.unflatten(0, (n_heads, -1))
-    block["attn.W_O"] = matrix(state, f"{at}attn.c_proj.weight").T.unflatten(0, (n_heads, -1))
+        block[f"attn.b_{which}"] = rearrange(bias, "(head d_head) -> head d_head", head=n_heads)
+    block["attn.W_O"] = rearrange(
+        matrix(state, f"{at}attn.c_proj.weight"),
+        "d_model (head d_head) -> head d_head d_model",
+        head=n_heads,
+    )
     return block

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from einops import rearrange
 from torch import Tensor
 
 from mechint.checkpoints.formats.sibling import model_config, task_of
@@ -146,10 +147,16 @@ def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Ten
                 weight = matrix(state, f"{block}attn.{letter}.weight")
                 bias = state[f"{block}attn.{letter}.bias"]
                 name = letter.upper()
-                weights[f"{to}attn.W_{name}"] = weight.T.unflatten(1, (heads, -1)).transpose(0, 1)
-                weights[f"{to}attn.b_{name}"] = bias.unflatten(0, (heads, -1))
-            weights[f"{to}attn.W_O"] = matrix(state, f"{block}attn.o.weight").T.unflatten(
-                0, (heads, -1)
+                weights[f"{to}attn.W_{name}"] = rearrange(
+                    weight, "(head d_head) d_model -> head d_model d_head", head=heads
+                )
+                weights[f"{to}attn.b_{name}"] = rearrange(
+                    bias, "(head d_head) -> head d_head", head=heads
+                )
+            weights[f"{to}attn.W_O"] = rearrange(
+                matrix(state, f"{block}attn.o.weight"),
+                "d_model (head d_head) -> head d_head d_model",
+                head=heads,
             )
             weights[f"{to}attn.b_O"] = state[f"{block}attn.o.bias"]
             if not config.attn_only:

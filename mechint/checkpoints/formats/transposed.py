@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from einops import rearrange
 from torch import Tensor
 
 from mechint.checkpoints.reader import StateDict, layer_count, matrix
@@ -98,9 +99,18 @@ def _block(state: StateDict, block: str, attn_only: bool) -> tuple[dict[str, Ten
     n_heads, d_head, d_model = state[f"{block}attn.W_K"].shape
     zeros = state[f"{block}attn.W_K"].new_zeros
     weights = {
-        f"attn.W_{which}": state[f"{block}attn.W_{which}"].transpose(1, 2) for which in "QKV"
+        f"attn.W_{which}": rearrange(
+            state[f"{block}attn.W_{which}"], "head d_head d_model -> head d_model d_head"
+        )
+        for which in "QKV"
     }
-    weights["attn.W_O"] = matrix(state, f"{block}attn.W_O").T.reshape(n_heads, d_head, d_model)
+    weights["attn.W_O"] = rearrange(
+        matrix(state, f"{block}attn.W_O"),
+        "d_model (head d_head) -> head d_head d_model",
+        head=n_heads,
+        d_head=d_head,
+        d_model=d_model,
+    )
     weights |= {f"attn.b_{which}": zeros(n_heads, d_head) for which in "QKV"}
     weights["attn.b_O"] = zeros(d_model)
     names = {f"{block}attn.{name}" for name in ("W_Q", "W_K", "W_V", "W_O", "mask")}

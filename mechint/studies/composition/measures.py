@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -123,10 +124,16 @@ def complement_share(run: Run, examples: int = 128) -> float:
     """
     subject, n = run.subject(n_examples=examples), task_of(run).n
     targets = pattern_targets(run, subject.data.tokens, 1)
-    targets = targets.unflatten(1, (-1, n))  # (example, block, query)
+    targets = rearrange(targets, "example (block query) -> example block query", query=n)
     pattern = subject.activation("blocks.0.attn.hook_pattern")
-    pattern = pattern.unflatten(2, (-1, n)).unflatten(4, (-1, n))
-    blocks = pattern.diagonal(dim1=2, dim2=4).movedim(-1, 2)  # (example, head, block, query, key)
+    pairs = rearrange(
+        pattern,
+        "example head (block query) (other key) -> example head query key block other",
+        query=n,
+        key=n,
+    )
+    within = pairs.diagonal(dim1=-2, dim2=-1)  # (example, head, query, key, block)
+    blocks = rearrange(within, "example head query key block -> example head block query key")
     return float((blocks.argmin(-1) == (targets % n)[:, None]).float().mean((0, 2, 3)).max())
 
 
