@@ -274,7 +274,7 @@ class BoundedCache:
 
 def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
     """Name → hook of the residual stream from the embedding to the end, those that are `known`:
-    "embedding", "L0 attention", "L0 feed-forward", …
+    "embedding", "L0 attention", "L0 MLP", …
 
     A block whose attention and MLP read the same residual stream is one step: "L0 block".
     """
@@ -284,7 +284,7 @@ def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:
         last = f"{block}.hook_resid_post"
         if f"{block}.hook_resid_mid" in known:
             hooks[f"L{layer} attention"] = f"{block}.hook_resid_mid"
-            hooks[f"L{layer} feed-forward"] = last
+            hooks[f"L{layer} MLP"] = last
         elif f"{block}.hook_mlp_out" in known:
             hooks[f"L{layer} block"] = last
         else:

@@ -59,7 +59,7 @@ class Groups(TwoOperandTask):
     @cached_property
     def finite_group(self) -> FiniteGroup:
         """The group itself; made on construction, where the number of pairs is checked, so that
-        what is no group is refused at once.
+        what is not a group is refused at once.
         """
         return named.parse(self.group) if self.table is None else FiniteGroup(self.table)
 

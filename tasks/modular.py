@@ -138,7 +138,7 @@ class ModularArithmetic(TwoOperandTask):
                 return Symmetry(FiniteGroup(self.table), tuple(range(self.p)))
             except (
                 DataError
-            ):  # a table that is no group's has no symmetry, and is welcome all the same
+            ):  # a table that is not a group's has no symmetry, and is welcome all the same
                 return None
         if self.operation != "multiply":
             return Symmetry(named.cyclic(self.p), tuple(range(self.p)))

@@ -154,7 +154,7 @@ class FiniteGroup:
 
 
 def _check(table: NDArray) -> None:
-    """Raise the DataError that says why `table` is no group's."""
+    """Raise the DataError that says why `table` is not a group's."""
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not len(table):
         raise DataError(f"group table: shape {table.shape}: expected a square")
     n = len(table)

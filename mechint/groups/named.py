@@ -86,7 +86,7 @@ def parse(spec: str) -> FiniteGroup:
     24
 
     Raises:
-        ParameterError: `spec` is no such name.
+        ParameterError: `spec` is not such a name.
     """
     makers = {
         "C": cyclic,

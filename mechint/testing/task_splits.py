@@ -40,7 +40,7 @@ def check_split(task: Task, seed: int, n: int) -> None:
         parts = task.split(seed)
         everything = torch.cat([parts[split] for split in SPLITS]).sort().values
         assert torch.equal(everything, torch.arange(len(task.examples()))), (
-            f"{task.name}: the split is no partition of the inputs"
+            f"{task.name}: the split is not a partition of the inputs"
         )
         for split in (split for split in SPLITS if len(parts[split])):
             own = set(_rows(task.examples()[parts[split]]))

@@ -38,7 +38,7 @@ def _versions() -> dict[str, str]:
 
 @functools.cache
 def _commit() -> str | None:
-    """The git commit of this code; None where it is no checkout."""
+    """The git commit of this code; None where it is not a checkout."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"],

@@ -225,7 +225,7 @@ def _fill_defaults(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
 
 
 def _parse_row(line: bytes) -> dict[str, Any] | None:
-    """One line of metrics.jsonl; None where it is no row."""
+    """One line of metrics.jsonl; None where it is not a row."""
     try:
         row = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):

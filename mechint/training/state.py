@@ -18,7 +18,7 @@ def read_state(file: Path) -> State:
     """The state in `file`, whole and of the right types, with the name of its file."""
     remedy = "delete it and --resume starts this run anew"
     if not file.is_file():
-        raise RunError(f"{file}: it is no regular file, expected a saved state; {remedy}")
+        raise RunError(f"{file}: it is not a regular file, expected a saved state; {remedy}")
     try:
         state = torch.load(file, weights_only=True)
     except Exception as error:  # torch and pickle raise nearly anything on a damaged file

@@ -79,7 +79,7 @@ class ClockPizza(Probe):
         cycles, order = answers.cycles(subject), answers.value_tokens(subject)
         grid = subject.task.grid  # type: ignore[union-attr]
         if len(cycles) != 1 or order is None or cycles[0].n != len(order) or len(grid) != 2:
-            return "it is no sum of two operands in a cyclic group"
+            return "it is not a sum of two operands in a cyclic group"
         if len(order) < 5 or max(order) >= min(grid):
             return f"its cyclic group has {len(order)} elements; expected at least 5"
         if operand_positions(subject) is None:

@@ -63,7 +63,7 @@ def group_answers(subject: Subject, table: str) -> Grouped:
     except DataError as error:
         if known:  # an untrained model: what it has is still measured on the task's group
             return _grouped(given, "task", labels, answers, sums)
-        raise DataError(f"the model's own answers are no group: {error}") from error
+        raise DataError(f"the model's own answers are not a group: {error}") from error
     return _grouped(group, "model", answers, answers, _summed(subject, answers)[1])
 
 
@@ -78,7 +78,7 @@ def why_no_group(subject: Subject, table: str) -> str | None:
     try:
         FiniteGroup(model_table(subject))
     except DataError as error:
-        return f"the model's own answers are no group: {error}"
+        return f"the model's own answers are not a group: {error}"
     return None
 
 

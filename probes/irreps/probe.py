@@ -49,7 +49,7 @@ class Irreps(Probe):
     - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for
       every ρ that is key in embedding or logits or whose cosine exceeds `cosine` (at most
       `named` of them), on at most `examples` random pairs; `embedding.removal_unnamed`: of all
-      others together. A weak cosine is no sign that a representation is not needed.
+      others together. A weak cosine is not a sign that a representation is not needed.
       `unembedding.removal`: the same out of the columns of W_U.
 
     ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
@@ -95,7 +95,7 @@ class Irreps(Probe):
         outputs = subject.task.outputs
         if len(outputs) != 1 or subject.task.grid != (outputs[0].n_classes,) * 2:
             return (
-                "it is no product of two elements: the answer's classes are not the operands' "
+                "it is not a product of two elements: the answer's classes are not the operands' "
                 "values"
             )
         return why_no_group(subject, self.table)

@@ -94,9 +94,7 @@ def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, T
         else:
             parts.append(
                 (
-                    f"L{layer} feed-forward"
-                    if layer
-                    else hook.removeprefix("hook_").replace("_", " "),
+                    f"L{layer} MLP" if layer else hook.removeprefix("hook_").replace("_", " "),
                     value,
                 )
             )

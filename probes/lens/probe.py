@@ -3,7 +3,7 @@
 Logit lens (nostalgebraist 2020): the residual stream x after any layer goes through the final norm
 and the unembedding, logits(x) = N(x) W_U + b_U, each x with a norm of its own. Direct logit
 attribution (Elhage et al. 2021): the last x is a sum of what the embedding, every head and every
-feed-forward layer wrote; with the scale s of the final norm held fixed the logits are the sum of
+MLP wrote; with the scale s of the final norm held fixed the logits are the sum of
 component · M / s + bias, M the norm's weights times W_U, centered over d_model where the norm
 centers. Attributions are to the right class, above the mean class of its output. A head's part is
 split over source positions by its pattern.

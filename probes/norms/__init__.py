@@ -1,1 +1,1 @@
-"""Norm ratios: how much attention and feed-forward layers change what passes through them."""
+"""Norm ratios: how much attention and MLP layers change what passes through them."""

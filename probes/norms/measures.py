@@ -16,13 +16,13 @@ from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 from mechint.task import Batch, rng
 
-KINDS = {"attention": ("attn_out", "resid_pre"), "feed-forward": ("mlp_out", "resid_mid")}
+KINDS = {"attention": ("attn_out", "resid_pre"), "MLP": ("mlp_out", "resid_mid")}
 """Kind of sublayer → hooks of its output and of its input."""
 HOOKED = tuple(f"hook_{hook}" for hooks in KINDS.values() for hook in hooks)
 
 
 def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
-    """ "L0 attention", "L0 feed-forward", … → hooks of the output and of the input."""
+    """ "L0 attention", "L0 MLP", … → hooks of the output and of the input."""
     known = subject.hooks
     every = {
         f"L{layer} {kind}": tuple(f"blocks.{layer}.hook_{hook}" for hook in hooks)
@@ -39,8 +39,8 @@ def sublayers(subject: Subject) -> dict[str, tuple[str, str]]:
 def last_layer(names: Iterable[str]) -> list[str]:
     """The sublayers of the last layer.
 
-    >>> last_layer(["L8 attention", "L10 attention", "L10 feed-forward"])
-    ['L10 attention', 'L10 feed-forward']
+    >>> last_layer(["L8 attention", "L10 attention", "L10 MLP"])
+    ['L10 attention', 'L10 MLP']
     """
     names = list(names)
     layer = max(int(name[1:].split()[0]) for name in names)

@@ -238,7 +238,7 @@ class ListOpsSettings(GeneratedTask):
         return self.grammar.fewest
 
     def tables(self) -> dict[str, Any]:
-        """The held-out tuples; the table of every operation on two operands that is no arithmetic,
+        """The held-out tuples; the table of every operation on two operands that is not arithmetic,
         and what permutations are numbered.
         """
         tables: dict[str, Any] = {"excluded": self.patterns.tuples.tolist()}

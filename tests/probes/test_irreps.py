@@ -107,7 +107,7 @@ def test_answers_that_are_no_group_are_said_to_be_none() -> None:
     task = TASKS["modular-arithmetic"](
         p=7, table=tuple(tuple((3 * x * x + y) % 7 for y in range(7)) for x in range(7))
     )
-    with pytest.raises(NotApplicableError, match="own answers are no group"):
+    with pytest.raises(NotApplicableError, match="own answers are not a group"):
         probe.run("irreps", planted.lookup_table(task).subject)
     with pytest.raises(NotApplicableError, match="no product of two elements"):
         probe.run("irreps", planted.lookup_table(TASKS["remainders"](p=7)).subject)

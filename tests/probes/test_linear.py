@@ -70,7 +70,7 @@ def test_the_answer_is_found_where_it_is_computed() -> None:
         planted.modular_addition(13, (2, 3), rotation_seed=2).subject
     )
     assert result.metrics["linear.best_variable"] == "answer"
-    assert result.metrics["linear.answer.best_at"] == "L0 feed-forward"
+    assert result.metrics["linear.answer.best_at"] == "L0 MLP"
     assert result.metrics["linear.answer.accuracy"] == 1.0
     assert Linear().detects(result)
     # an operand is read as well as any relabeling of it: nothing was computed

@@ -49,12 +49,12 @@ def scaled(subject: Subject, weight: str, factor: float) -> Subject:
 def test_ratios_are_output_over_input_norm() -> None:
     subject = small(n_layers=2)
     found = ratios(subject)
-    assert list(found) == ["L0 attention", "L0 feed-forward", "L1 attention", "L1 feed-forward"]
+    assert list(found) == ["L0 attention", "L0 MLP", "L1 attention", "L1 MLP"]
     out, given = (
         subject.activation("blocks.1.hook_mlp_out"),
         subject.activation("blocks.1.hook_resid_mid"),
     )
-    assert found["L1 feed-forward"] == pytest.approx(
+    assert found["L1 MLP"] == pytest.approx(
         (out.norm(dim=-1) / given.norm(dim=-1)).numpy(), rel=1e-5
     )
 

@@ -131,7 +131,7 @@ def test_a_state_that_is_no_file(finished: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(finished, tmp_path / "run"))
     (out / "state.pt").unlink()
     os.mkfifo(out / "state.pt")  # reading it would wait for ever
-    with pytest.raises(RunError, match=r"state\.pt: it is no regular file"):
+    with pytest.raises(RunError, match=r"state\.pt: it is not a regular file"):
         tiny(out, resume=True)
 
 

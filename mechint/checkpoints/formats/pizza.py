@@ -108,7 +108,7 @@ def _configuration(path: Path) -> Mapping[str, Any] | None:
 
 
 def _task(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of modular-arithmetic, or nothing when "funcs" is no function known here."""
+    """Parameters of modular-arithmetic, or nothing when "funcs" is not a function known here."""
     text = re.sub(r"\s", "", str(given.get("funcs")))
     match = re.fullmatch(r"lambdax:\((.{1,40})\)%(\d{1,6})", text)
     if match is None or match[1] not in OPERATIONS or int(match[2]) != given.get("C"):

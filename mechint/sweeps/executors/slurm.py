@@ -22,7 +22,7 @@ from mechint.sweeps.executors.base import Job
 from mechint.sweeps.plan import Row
 
 OURS = ("concurrent", "groups_per_task", "setup")
-"""Options that are no words of sbatch: tasks at once, groups one after another in a task, and a
+"""Options that sbatch does not know: tasks at once, groups one after another in a task, and a
 line of shell that runs before them."""
 
 DEFAULTS = {"job-name": "mechint-sweep", "signal": "B:TERM@120", "cpus-per-task": "1"}
