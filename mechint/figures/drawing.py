@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.figures.export import PIXELS_PER_INCH, color
 from mechint.figures.figure import Figure
-from mechint.figures.theme import INK
+from mechint.figures.theme import INK, PIXELS_PER_INCH, color
 from mechint.jsonable import to_jsonable
 
 if TYPE_CHECKING:

@@ -10,21 +10,18 @@ import csv
 import html
 import io
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import ParameterError
+from mechint.figures.drawing import draw
 from mechint.figures.figure import Figure
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
-
-PIXELS_PER_INCH = 130
-"""How many pixels of a page stand for an inch of a drawing."""
 
 
 def save(figure: Figure, path: Path, width: float = 5.5, height: float | None = None) -> Path:
@@ -49,8 +46,6 @@ def save(figure: Figure, path: Path, width: float = 5.5, height: float | None = 
 def drawn(figure: Figure, form: str, width: float, height: float | None) -> bytes:
     """The bytes of a drawing: "svg", "pdf" or "png" (300 dots per inch); equal each time."""
     import matplotlib
-
-    from mechint.figures.drawing import draw
 
     drawing: Drawing = draw(figure, width, height)
     stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
@@ -125,18 +120,3 @@ def _cells(name: str, trace: Mapping[str, Any]) -> list[list[Any]]:
 
 def _item(values: Any, place: int, otherwise: Any = "") -> Any:
     return values[place] if values and place < len(values) else otherwise
-
-
-def color(value: Any, otherwise: str = "#0072B2") -> Any:
-    """A color of Plotly as Matplotlib takes it.
-
-    >>> color("rgba(255,0,0,0.5)"), color("#D55E00"), color(None)
-    ((1.0, 0.0, 0.0, 0.5), '#D55E00', '#0072B2')
-    """
-    if not isinstance(value, str):
-        return otherwise
-    match = re.fullmatch(r"rgba?\(([^)]*)\)", value.replace(" ", ""))
-    if match is None:
-        return value
-    red, green, blue, *alpha = (float(part) for part in match[1].split(","))
-    return (red / 255, green / 255, blue / 255, alpha[0] if alpha else 1.0)

@@ -9,6 +9,7 @@ and on black; a report refines it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,25 @@ def numbers(values: Any, digits: int = 5) -> Any:
     if isinstance(values, float):
         return float(f"{values:.{digits}g}") if math.isfinite(values) else None
     return values
+
+
+PIXELS_PER_INCH = 130
+"""How many pixels of a page stand for an inch of a drawing."""
+
+
+def color(value: Any, otherwise: str = "#0072B2") -> Any:
+    """A color of Plotly as Matplotlib takes it.
+
+    >>> color("rgba(255,0,0,0.5)"), color("#D55E00"), color(None)
+    ((1.0, 0.0, 0.0, 0.5), '#D55E00', '#0072B2')
+    """
+    if not isinstance(value, str):
+        return otherwise
+    match = re.fullmatch(r"rgba?\(([^)]*)\)", value.replace(" ", ""))
+    if match is None:
+        return value
+    red, green, blue, *alpha = (float(part) for part in match[1].split(","))
+    return (red / 255, green / 255, blue / 255, alpha[0] if alpha else 1.0)
 
 
 def colors(n: int) -> list[str]:
