@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int, Num
 
 from mechint.errors import TrainingError
 from mechint.studies.core.study import Runs, model_of, task_of
@@ -32,19 +32,19 @@ to start.
 """
 
 
-def curve(run: Run, name: str) -> Float[np.ndarray, " evaluation"]:
+def curve(run: Run, name: str) -> Num[np.ndarray, " evaluation"]:
     """A metric of the test log at every evaluation."""
     return np.array([row[f"test.{name}"] for row in run.metrics])
 
 
-def steps_of(run: Run) -> Float[np.ndarray, " evaluation"]:
+def steps_of(run: Run) -> Num[np.ndarray, " evaluation"]:
     """The steps of the evaluations."""
     return np.array([row["step"] for row in run.metrics], dtype=float)
 
 
 def passing(
-    steps: Float[np.ndarray, " evaluation"],
-    curve: Float[np.ndarray, " evaluation"],
+    steps: Num[np.ndarray, " evaluation"],
+    curve: Num[np.ndarray, " evaluation"],
     threshold: float,
 ) -> float:
     """The step at which `curve` first reaches `threshold`, between evaluations by interpolation;
@@ -63,7 +63,7 @@ def passing(
     return float(steps[at - 1] + share * (steps[at] - steps[at - 1]))
 
 
-def emergence(run: Run, threshold: float = THRESHOLD) -> Float[np.ndarray, " direction"]:
+def emergence(run: Run, threshold: float = THRESHOLD) -> Num[np.ndarray, " direction"]:
     """(direction,) the step at which each direction is learned."""
     steps = steps_of(run)
     return np.array(
@@ -74,7 +74,7 @@ def emergence(run: Run, threshold: float = THRESHOLD) -> Float[np.ndarray, " dir
     )
 
 
-def predicted(run: Run) -> Float[np.ndarray, " direction"]:
+def predicted(run: Run) -> Num[np.ndarray, " direction"]:
     """(direction,) the emergence times that the theory gives in the dimension the neurons were
     drawn in.
     """
@@ -91,7 +91,7 @@ def fitted(run: Run, share: float = 1.0) -> Int[np.ndarray, " fitted"]:
     return np.arange(FIRST - 1, min(inside, round(share * task_of(run).n_directions)))
 
 
-def exponent(x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]) -> float:
+def exponent(x: Num[np.ndarray, " point"], y: Num[np.ndarray, " point"]) -> float:
     """Slope of log y over log x; TrainingError where a value is missing or not positive.
 
     >>> round(exponent(np.array([1.0, 2.0, 4.0]), np.array([3.0, 12.0, 48.0])), 6)
@@ -147,7 +147,7 @@ def window(run: Run, share: float = 1.0) -> Bool[np.ndarray, " evaluation"]:
     return (steps >= times[0]) & (steps <= times[-1])
 
 
-def full_loss(run: Run) -> Float[np.ndarray, " evaluation"]:
+def full_loss(run: Run) -> Num[np.ndarray, " evaluation"]:
     """The loss with the directions beyond the last one of the power law."""
     return curve(run, "loss") + task_of(run).tail
 
@@ -202,7 +202,7 @@ def last_fall(run: Run) -> float:
     return float(1 - losses[-1] / losses[int(0.8 * (len(losses) - 1))])
 
 
-def additive_factor(run: Run, times: Float[np.ndarray, " direction"]) -> float:
+def additive_factor(run: Run, times: Num[np.ndarray, " direction"]) -> float:
     """Median over the window of the factor between the loss and Σ a_p² of the directions whose
     `times` (direction,) lie ahead, the tail of the power law added to both.
     """
@@ -242,7 +242,7 @@ def search_medians(runs: Runs, k: int) -> dict[int, float]:
 
 def search_exponents(
     times: dict[int, list[float]], draws: int = 1000
-) -> tuple[float, Float[np.ndarray, " draw"]]:
+) -> tuple[float, Num[np.ndarray, " draw"]]:
     """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d.
 
     Raises:
