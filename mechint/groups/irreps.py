@@ -45,8 +45,10 @@ class Irrep:
 
 
 def order_characters(
-    group: FiniteGroup, characters: Complex[np.ndarray, "irrep element"], kinds: list[str]
-) -> tuple[Complex[np.ndarray, "irrep element"], list[str], list[bool]]:
+    group: FiniteGroup,
+    characters: Complex[NDArray[np.complex128], "irrep element"],
+    kinds: list[str],
+) -> tuple[Complex[NDArray[np.complex128], "irrep element"], list[str], list[bool]]:
     """By degree (the trivial one first), then by the values on elements of each order, and of each
     number of fixed points where the group acts: no matter how elements are listed.
 
@@ -74,7 +76,9 @@ def order_characters(
 
 
 def name_characters(
-    group: FiniteGroup, characters: Complex[np.ndarray, "irrep element"], kinds: list[str]
+    group: FiniteGroup,
+    characters: Complex[NDArray[np.complex128], "irrep element"],
+    kinds: list[str],
 ) -> list[str]:
     """Names of the characters in their order, as `Irrep` explains."""
     real, degrees = characters.real, np.round(characters[:, group.identity].real).astype(int)
