@@ -37,7 +37,7 @@ def interference_figures(
     matrix: Float[Tensor, "part part"],
     null: Mapping[str, Null],
     steps: Sequence[int],
-    curve: Float[np.ndarray, " step"],
+    curve: Float[np.ndarray, "step _group"],
 ) -> dict[str, Figure]:
     """Cosines by batch, between the groups, and over checkpoints where there are several."""
     shown, axis, whole = (
