@@ -32,7 +32,6 @@ SHAPED = [
     "mechint.task",
     "mechint.training",
     "mechint.transitions",
-    "probes",
     "tasks",
 ]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes
