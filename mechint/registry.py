@@ -203,6 +203,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "lens": "probes.lens:Lens",
         "linear": "probes.linear:Linear",
         "subspace": "probes.subspace:Subspace",
+        "weights": "probes.weights.probe:Weights",
     },
     group="mechint.probes",
 )

@@ -270,3 +270,18 @@ def subspace(
 ) -> ProbeResult:
     """Which tasks' features does the encoder hold, and how much of the frequent tasks' signal is
     left out?"""
+
+def weights(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    draws: int = ...,
+    directions: int = ...,
+    removals: int = ...,
+    examples: int = ...,
+    rise: float = ...,
+    tokens: int = ...,
+    most: int = ...,
+) -> ProbeResult:
+    """Which heads copy tokens, which read what another wrote, and which of their singular
+    directions is the loss sensitive to?"""

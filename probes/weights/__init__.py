@@ -1,0 +1,1 @@
+"""Circuits and composition of attention heads, read off their weights."""

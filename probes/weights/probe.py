@@ -1,0 +1,299 @@
+"""The probe of weights: what heads copy, who reads whom, and what singular directions are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from mechint.config import setting
+from mechint.finding import AT_CHANCE, best_output
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import rng
+from probes.weights import circuits, composition, directions, views
+from probes.weights.circuits import Heads, eigenvalue_share
+from probes.weights.composition import KINDS, Composition
+
+if TYPE_CHECKING:
+    from mechint.planted.assembly import Planted
+    from mechint.planted.calibration import Calibration
+
+RENAMED = "the classes renamed at random, the largest share of all heads"
+ROTATED = (
+    "what is written turned by a random rotation, every spectrum kept; the largest z of all pairs "
+    "and kinds"
+)
+
+
+@dataclass(frozen=True)
+class Weights(Probe):
+    """Which heads copy tokens, which read what another wrote, and which of their singular
+    directions is the loss sensitive to?
+
+    Norms are folded into the weights that read behind them.
+
+    - Circuits: W_E W_V W_O W_U (OV) and W_E W_Q W_Kᵀ W_Eᵀ (QK) of every head. `copying` is the
+      eigenvalue share Σλ / Σ|λ| of the OV circuit, between tokens and the classes of the same name;
+      its null renames the classes.
+    - Composition: ‖A B‖ / (‖A‖ ‖B‖) of every head's QK (Q-, K-composition) or OV circuit (V) with
+      what every earlier head writes; null: rotations that keep both spectra. `matching` is the
+      eigenvalue share of the QK circuit of the pair with the largest K-composition, its keys read
+      through the earlier head: 1 where queries ask for their own token (an induction head).
+    - Directions: rise of the loss with each of the `directions` largest singular directions of the
+      OV and QK circuits at its mean, against changes of the same size along random directions of
+      the residual stream. Blocks passed through repeatedly are edited in their first pass.
+
+    p-values are corrected for the number of heads, pairs or directions by the largest of each draw.
+    Rotary and relative positions are left out: a QK circuit is that of a query and key at one
+    place. Cost: draws × (one product of all heads' weights + eigenvalues of d_head × d_head per
+    head), and 2 × directions × heads × removals forwards on `examples` examples.
+    """
+
+    name: ClassVar[str] = "weights"
+    source: ClassVar[str] = (
+        "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Millidge & Black "
+        "2022, The Singular Value Decompositions of Transformer Weight Matrices are Highly "
+        "Interpretable"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need.ATTENTION,
+        Need.EMBEDDING,
+        Need.RESIDUAL,
+        Need.HEAD_WEIGHTS,
+    )
+    intervenes: ClassVar[bool] = True
+
+    draws: int = setting(199, "samples of the nulls of copying and composition", low=1)
+    directions: int = setting(2, "singular directions of each circuit that are tested", low=0)
+    removals: int = setting(99, "random directions beside each", low=1)
+    examples: int = setting(64, "examples on which the loss is taken", low=1)
+    rise: float = setting(0.01, "rise of the loss in nats from which a direction counts", low=0)
+    tokens: int = setting(512, "tokens whose own logit is looked up", low=1)
+    most: int = setting(1024, "largest width of the residual stream", low=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        width = subject.model_description.d_model or 0
+        if width > self.most:
+            return f"its residual stream is {width} wide; weights.most allows {self.most}"
+        if not {"blocks.0.attn.hook_q", "blocks.0.attn.hook_z"} <= subject.hooks:
+            return "the model has no hooks at its heads' queries and outputs"
+        heads = Heads.of(subject)
+        if len(subject.data) and not circuits.describes(subject, heads):
+            return "its queries and outputs are not its first norm, W_Q and W_O alone"
+        one_layer = heads.n_loops == 1 and heads.places[-1][0] == 0
+        if one_layer and not len(subject.answers) and circuits.same_tokens(subject) is None:
+            return "it has one layer of heads, no class that is a token, and no answers"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        small = {"directions": 0}
+
+        def composes(kind: str) -> Callable[[ProbeResult], bool]:
+            return lambda result: result.null[f"composition.{kind}"].p_value <= 0.01
+
+        induction = Trial(
+            "induction head (K-composition)",
+            library.induction,
+            library.untrained(library.induction)
+            | library.another("pointer doubling", library.pointer_doubling),
+            library.misses(_found_pairs, lambda plant: {"K L0H{}→L1H{}".format(*_heads(plant))}),
+            "pairs missed or made up",
+            settings=small,
+            detects=composes("K"),
+        )
+        doubling = Trial(
+            "pointer doubling (Q-composition)",
+            library.pointer_doubling,
+            library.untrained(library.pointer_doubling)
+            | library.another("induction head", library.induction),
+            library.misses(
+                _found_pairs,
+                lambda plant: {
+                    f"{kind} L{i}H0→L{i + 1}H0"
+                    for kind in "QV"
+                    for i in range(len(plant.truth["heads"]) - 1)
+                },
+            ),
+            "pairs missed or made up",
+            settings=small,
+            detects=composes("Q"),
+        )
+        return Calibration(
+            (induction, doubling),
+            {"draws": 99, "directions": 1, "examples": 16},
+        )
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report, heads = Report(self, subject), Heads.of(subject)
+        report.metric("heads", len(heads.places))
+        table: dict[str, list] = {"head": heads.names}
+        table |= self._copying(report, heads, seed)
+        report.table("heads", table | views.sizes(heads), "a row is a head")
+        composed = composition.compose(heads, self.draws, seed)
+        if composed is not None:
+            self._composition(report, heads, composed)
+            self._matching(report, heads, composed, seed)
+        self._directions(report, heads, seed)
+        views.draw_circuits(report, heads, composed)
+        return report.result()
+
+    def _copying(self, report: Report, heads: Heads, seed: int) -> dict[str, list]:
+        """Columns of the table of heads."""
+        subject = report.subject
+        classes, unembed = circuits.same_tokens(subject), circuits.unembedding(subject)
+        if classes is None or unembed is None or len(classes[0]) < 2:
+            return {}
+        tokens, columns = classes
+        embed, unembed = circuits.embedding(subject)[tokens], unembed[:, columns]
+        left, right = embed @ heads.v, heads.o @ unembed
+        shares = eigenvalue_share(left, right)
+        draw, null = rng("weights classes", seed), []
+        for _ in range(self.draws):
+            order = torch.from_numpy(draw.permutation(len(tokens)))
+            null.append(float(eigenvalue_share(left[:, order], right).max()))
+        top = int(shares.argmax())
+        report.metric("copying.head", heads.names[top])
+        report.metric("copying", float(shares[top]), null=null, how=RENAMED, unit="−1 … 1")
+        above = sum(value > max(null) for value in shares.tolist())
+        report.finding(
+            f"The OV circuit of {heads.names[top]} copies tokens to their own class (eigenvalue "
+            f"share {float(shares[top]):.2f}); {above} of {len(shares)} heads do more than any "
+            "renaming.",
+            otherwise=(
+                "No head copies tokens to their own class: the largest eigenvalue share is "
+                f"{float(shares[top]):.2f} ({heads.names[top]})."
+            ),
+            null="copying",
+            effect=float(shares[top]),
+            at_chance=True,  # of the weights
+        )
+        return {
+            "copying": shares.tolist(),
+            "own class largest": circuits.own_share(left, right, self.tokens),
+        }
+
+    def _composition(self, report: Report, heads: Heads, composed: Composition) -> None:
+        names, pairs = heads.names, []
+        rows: dict[str, list] = {name: [] for name in ("kind", "writer", "reader", "score")}
+        rows |= {"z": [], "p corrected": []}
+        for kind in KINDS:
+            p_values = composed.p_values(kind)
+            for a, b in np.argwhere(~np.isnan(p_values)):
+                found = composed.score[kind][a, b], composed.z[kind][a, b], p_values[a, b]
+                row = (kind, names[a], names[b], *map(float, found))
+                for name, value in zip(rows, row, strict=True):
+                    rows[name].append(value)
+                if p_values[a, b] <= self.significance:
+                    pairs.append(f"{kind} {names[a]}→{names[b]}")
+            self._sentence(report, kind, heads, composed)
+        report.metric("composition.pairs", pairs)
+        report.table("composition", rows, "a row is a pair of heads and a kind of composition")
+        report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
+
+    def _sentence(self, report: Report, kind: str, heads: Heads, composed: Composition) -> None:
+        a, b = composed.best(kind)
+        score, z = float(composed.score[kind][a, b]), float(composed.z[kind][a, b])
+        first, second = heads.names[a], heads.names[b]
+        part = {"Q": "queries", "K": "keys", "V": "values"}[kind]
+        report.metric(f"composition.{kind}.score", score)
+        report.metric(f"composition.{kind}.pair", f"{first}→{second}")
+        report.metric(
+            f"composition.{kind}", z, null=composed.null, how=ROTATED, unit="standard deviations"
+        )
+        expected = heads.q.shape[1] ** -0.5
+        report.finding(
+            f"{kind}-composition: the {part} of {second} read what {first} writes, score "
+            f"{score:.2f} where rotated weights have {expected:.2f}.",
+            otherwise=(
+                f"No {kind}-composition: the largest score, {score:.2f} ({first}→{second}), is "
+                "within that of rotated weights."
+            ),
+            null=f"composition.{kind}",
+            effect=z,
+            at_chance=True,  # of the weights
+        )
+
+    def _matching(self, report: Report, heads: Heads, composed: Composition, seed: int) -> None:
+        """Whether the queries of the pair with the largest K-composition ask for their token."""
+        if np.nanmin(composed.p_values("K")) > self.significance:
+            return
+        a, b = composed.best("K")
+        embed = circuits.embedding(report.subject)
+        left = embed @ heads.q[b]  # (token, d_head)
+        right = (embed @ heads.v[a] @ heads.o[a] @ heads.k[b]).T
+        share = float(eigenvalue_share(left, right))
+        draw = rng("weights tokens", seed)
+        null = [
+            float(eigenvalue_share(left[torch.from_numpy(draw.permutation(len(left)))], right))
+            for _ in range(self.draws)
+        ]
+        how = "the tokens of the queries renamed at random"
+        report.metric("matching", share, null=null, how=how, unit="−1 … 1")
+        report.finding(
+            f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries with "
+            f"their own token (eigenvalue share {share:.2f}).",
+            otherwise=(
+                f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} does not match "
+                f"queries with their own token (eigenvalue share {share:.2f})."
+            ),
+            null="matching",
+            effect=share,
+            at_chance=True,  # of the weights
+        )
+
+    def _directions(self, report: Report, heads: Heads, seed: int) -> None:
+        subject = report.subject
+        if not self.directions or subject.task is None or not len(subject.answers):
+            return
+        skill = best_output(report.performance)
+        if report.nulls and (skill is None or not skill.beats_chance):
+            report.abstain(f"no direction was tested: {AT_CHANCE}")
+            return
+        chosen = directions.leading(heads, self.directions)
+        if not chosen:
+            return
+        found = directions.removals(subject, heads, chosen, self.removals, self.examples, seed)
+        top = int(found.rise.argmax())
+        one, rise = chosen[top], float(found.rise[top])
+        beyond = (found.p_values <= self.significance) & (found.rise > self.rise)
+        sensitive = int(beyond.sum())
+        how = "as much taken away along random directions, the largest rise of all directions"
+        report.metric("directions.tested", len(chosen))
+        report.metric("directions.sensitive", sensitive)
+        report.metric("loss", found.loss, unit="nats")
+        report.metric("directions.largest", rise, null=found.null, how=how, unit="nats")
+        name = f"singular direction {one.index} of the {one.circuit} circuit of "
+        name += heads.names[one.head]
+        measured = f"With {name} at its mean the loss rises by {rise:.2g} nats"
+        report.finding(
+            f"{measured}; {sensitive} of {len(chosen)} directions raise it by more than "
+            f"{self.rise:g} nats and more than random ones do.",
+            otherwise=(
+                f"{measured}, the most of {len(chosen)} directions; none raises it by more than "
+                f"{self.rise:g} nats and more than random ones do."
+            ),
+            null="directions.largest",
+            effect=rise,
+            least=self.rise,
+            n=found.examples,
+            causal=True,
+        )
+        views.add_directions(report, heads, found)
+
+
+def _found_pairs(result: ProbeResult) -> set[str]:
+    return set(result.metrics["composition.pairs"])
+
+
+def _heads(plant: Planted) -> tuple[int, int]:
+    heads = plant.truth["heads"]
+    return heads["previous token"][1], heads["induction"][1]

@@ -1,0 +1,314 @@
+"""The probe of weights: circuits by brute force, composition scores against closed forms and
+TransformerLens's, directions against edited forwards, planted heads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mechint import planted, probe
+from mechint.config import ModelConfig
+from mechint.errors import NotApplicableError
+from mechint.interventions import RecordedForward
+from mechint.models import bridge, build
+from mechint.planted import library
+from mechint.registry import TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes.weights import circuits, composition, directions
+from probes.weights.circuits import Heads
+from tests.conformance.test_models import NATIVE, made
+
+P = 7
+QUICK = {"draws": 99, "directions": 1, "removals": 99, "examples": 8}
+
+
+def subject_of(**changes: Any) -> Subject:
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 3, "d_vocab": P + 1, "n_ctx": 3}
+    model = build(ModelConfig(**{**sizes, "d_vocab_out": P, **changes}), seed=1).eval()
+    return Subject(model, TASKS["modular-arithmetic"].from_dict({"p": P}))
+
+
+def random_norms(model: Any) -> None:
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith((".w", ".b")):
+                value.add_(torch.randn(value.shape, generator=generator) / 2)
+
+
+# --- circuits -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("norm", [None, "LN"])
+def test_circuits_are_scores_and_logits_of_single_tokens(norm: str | None) -> None:
+    """Each entry step by step: one token asks another, one is read, written and unembedded."""
+    subject = subject_of(normalization_type=norm, attn_scale=1.0)
+    random_norms(subject.model)
+    weights = {name: value.detach() for name, value in subject.model.weights().items()}
+    heads = Heads.of(subject)
+    embed = weights["embed.W_E"].double()
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        if norm is None:
+            return x
+        return (x - x.mean(-1, keepdim=True)) * weights[f"{name}.w"].double()  # the scale left out
+
+    for index, (layer, head) in enumerate(heads.places):
+        at = f"blocks.{layer}.attn"
+        q, k, v, o = (weights[f"{at}.W_{letter}"][head].double() for letter in "QKVO")
+        for a in range(3):
+            for b in range(3):
+                query, key = (normed(embed[i], f"blocks.{layer}.ln1") for i in (a, b))
+                full = embed @ heads.qk[index].AB @ embed.T
+                assert full[a, b] == pytest.approx(float((query @ q) @ (key @ k)), abs=1e-6)
+            written = normed(embed[a], f"blocks.{layer}.ln1") @ v @ o
+            logits = normed(written, "ln_final") @ weights["unembed.W_U"].double()
+            unembed = circuits.unembedding(subject)
+            assert unembed is not None
+            assert torch.allclose(embed[a] @ heads.ov[index].AB @ unembed, logits, atol=1e-6)
+
+
+def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(3, 12, 4, generator=generator, dtype=torch.float64)
+    right = torch.randn(3, 4, 12, generator=generator, dtype=torch.float64)
+    values = torch.linalg.eigvals(left @ right)
+    expected = values.real.sum(-1) / values.abs().sum(-1)
+    assert torch.allclose(circuits.eigenvalue_share(left, right), expected)
+    zeros = circuits.eigenvalue_share(left * 0, right)
+    assert torch.equal(zeros, torch.zeros(3, dtype=torch.float64))
+
+
+def test_own_tokens_are_counted_as_by_hand() -> None:
+    full = torch.tensor([[3.0, 1, 0], [5, 4, 0], [1, 1, 1]], dtype=torch.float64)
+    eye = torch.eye(3, dtype=torch.float64)
+    assert circuits.own_share(full[None], eye[None], 3) == [pytest.approx(1 / 3)]
+    assert circuits.own_share(full[None], eye[None], 1) == [1.0]
+
+
+def test_tokens_are_the_classes_of_the_same_text() -> None:
+    assert circuits.same_tokens(subject_of()) == (list(range(P)), list(range(P)))
+    order = planted.comparison(5).subject
+    assert circuits.same_tokens(order) is None  # yes and no
+    lone = subject_of(d_vocab_out=P + 1).model
+    assert circuits.same_tokens(Subject(lone, None)) == (list(range(8)), list(range(8)))
+    assert circuits.same_tokens(Subject(subject_of().model, None)) is None
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox", "olmo", "native bridge"])
+def test_weights_say_what_the_model_does(kind: str) -> None:
+    subject = Subject(made(kind), TASKS["modular-arithmetic"].from_dict({"p": P}))
+    heads = Heads.of(subject)
+    assert circuits.describes(subject, heads)
+    turned = Heads(heads.q.roll(1, 1), heads.k, heads.v, heads.o, heads.places)
+    assert not circuits.describes(subject, turned)
+    turned = Heads(heads.q, heads.k, heads.v, heads.o.roll(1, 1), heads.places)
+    assert not circuits.describes(subject, turned)
+
+
+# --- composition ----------------------------------------------------------------------------------
+def random_heads(d_model: int = 10, d_head: int = 3, layers: int = 2) -> Heads:
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = torch.randn(3, 2 * layers, d_model, d_head, generator=generator).double()
+    o = torch.randn(2 * layers, d_head, d_model, generator=generator).double()
+    return Heads(q, k, v, o, tuple((layer, head) for layer in range(layers) for head in range(2)))
+
+
+def test_scores_are_frobenius_norms_of_products() -> None:
+    heads = random_heads(layers=3)
+    found = composition.compose(heads, 5, 0)
+    assert found is not None
+    ov, qk = heads.ov.AB, heads.qk.AB
+    for a in range(6):
+        for b in range(6):
+            seconds = {"Q": qk[b], "K": qk[b].T, "V": ov[b]}
+            for kind, second in seconds.items():
+                if b // 2 <= a // 2:
+                    assert np.isnan(found.score[kind][a, b])
+                    continue
+                score = (ov[a] @ second).norm() / ov[a].norm() / second.norm()
+                assert found.score[kind][a, b] == pytest.approx(float(score))
+
+
+@pytest.mark.parametrize("kind", composition.KINDS)
+def test_scores_are_those_of_transformer_lens(kind: str) -> None:
+    model = bridge.boot_native({**NATIVE, "normalization_type": None}, seed=4)
+    heads = Heads.of(Subject(model, TASKS["modular-arithmetic"].from_dict({"p": P})))
+    found = composition.compose(heads, 1, 0)
+    assert found is not None
+    peer = model.all_composition_scores(kind).scores.detach().flatten(2).flatten(0, 1).numpy()
+    there = ~np.isnan(found.score[kind])
+    assert there.sum() == 4
+    assert np.allclose(found.score[kind][there], peer[there], atol=1e-5)
+
+
+def test_equal_and_disjoint_subspaces_have_scores_in_closed_form() -> None:
+    """One writes where the other reads: with flat spectra of rank r the score is 1/√r, else 0."""
+    eye = torch.eye(8, dtype=torch.float64)
+    first, second = eye[:, :2], eye[:, 4:6]
+    q, k = torch.stack([first, second]), torch.stack([first, first])
+    o = torch.stack([second.T, first.T])
+    heads = Heads(q, k, torch.stack([first, first]), o, ((0, 0), (1, 0)))
+    found = composition.compose(heads, 200, 0)
+    assert found is not None
+    scores = {kind: found.score[kind][0, 1] for kind in composition.KINDS}
+    assert scores == {"Q": pytest.approx(2**-0.5), "K": 0.0, "V": 0.0}
+    # two random planes of R^8: the mean squared score is 1/8, and r/d · (1/r)
+    assert found.z["Q"][0, 1] > 0 > found.z["K"][0, 1]
+    assert found.p_values("Q")[0, 1] <= 0.05 and found.p_values("K")[0, 1] == 1
+
+
+def test_mean_and_variance_over_rotations_are_those_of_the_closed_form() -> None:
+    heads = random_heads()
+    writes, reads = composition.column_factor(heads.ov), composition.reading_factors(heads)["Q"]
+    draw = np.random.default_rng(0)
+    drawn = torch.stack(
+        [
+            composition.squared_scores(writes, composition.random_rotation(10, draw) @ reads)
+            for _ in range(4000)
+        ]
+    )
+    spread = composition.expected_spread(writes, reads)
+    assert torch.allclose(drawn.mean(0), torch.full((4, 4), 0.1).double(), atol=2e-3)
+    assert torch.allclose(drawn.std(0), spread, rtol=0.08)
+
+
+def test_parts_of_a_product_are_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = random_heads()
+    writes, reads = composition.column_factor(heads.ov), composition.reading_factors(heads)["V"]
+    whole = composition.squared_scores(writes, reads)
+    monkeypatch.setattr(composition, "MEMORY", 1)
+    assert torch.allclose(composition.squared_scores(writes, reads), whole)
+
+
+def test_random_heads_do_not_compose_more_often_than_the_level_says() -> None:
+    found = 0
+    for seed in range(60):
+        generator = torch.Generator().manual_seed(seed)
+        q, k, v = torch.randn(3, 4, 8, 2, generator=generator).double()
+        o = torch.randn(4, 2, 8, generator=generator).double()
+        made = composition.compose(Heads(q, k, v, o, ((0, 0), (0, 1), (1, 0), (1, 1))), 19, seed)
+        assert made is not None
+        found += min(float(np.nanmin(made.p_values(kind))) for kind in "QKV") <= 0.05
+    assert found <= 8  # of 60 at 5%: more than 8 in 0.5% of the cases
+
+
+def test_repeated_blocks_can_read_themselves() -> None:
+    heads = Heads.of(subject_of(n_layers=1, n_loops=2))
+    assert heads.before(0, 0) and heads.before(1, 0)
+    assert composition.compose(Heads.of(subject_of(n_layers=1)), 1, 0) is None
+
+
+# --- directions -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("norm", [None, "LN"])
+def test_a_direction_at_its_mean_is_an_edited_forward(norm: str | None) -> None:
+    subject = subject_of(normalization_type=norm)
+    random_norms(subject.model)
+    heads = Heads.of(subject)
+    chosen = [one for one in directions.leading(heads, 2) if one.head == 3 and one.index == 1]
+    assert [one.circuit for one in chosen] == ["OV", "QK"]
+    found = directions.removals(subject, heads, chosen, 3, P * P, 0)
+    base = subject.loss()["answer"]
+    assert found.loss == pytest.approx(base, rel=1e-5) and found.examples == P * P
+    weights = {name: value.detach() for name, value in subject.model.weights().items()}
+    out = heads.ov.V[3, :, 1].float()
+
+    def write(z: torch.Tensor, hook: Any) -> torch.Tensor:  # head 1 of layer 1, in W_O's inputs
+        w_o = weights["blocks.1.attn.W_O"][1]
+        along = z[:, :, 1] @ w_o @ out
+        change = (along.mean() - along)[..., None] * out
+        z = z.clone()
+        z[:, :, 1] += change @ torch.linalg.pinv(w_o)  # out is one of the rows' combinations
+        return z
+
+    u = heads.qk.U[3, :, 1].float()
+    x = subject.activation("blocks.1.hook_resid_pre")
+    if norm:
+        x = x - x.mean(-1, keepdim=True)
+        x = x / (x.square().mean(-1, keepdim=True) + subject.model.cfg.eps).sqrt()
+    along = x @ u
+
+    def ask(q: torch.Tensor, hook: Any) -> torch.Tensor:
+        q = q.clone()
+        q[:, :, 1] += (along.mean() - along)[..., None] * (u @ heads.q[3].float())
+        return q
+
+    for row, (name, edit) in enumerate([("hook_z", write), ("hook_q", ask)]):
+        logits = subject.logits(hooks=[(f"blocks.1.attn.{name}", edit)])
+        rise = subject.loss(logits)["answer"] - base
+        assert found.rise[row] == pytest.approx(rise, abs=2e-5)
+
+
+def test_random_changes_are_of_the_same_size() -> None:
+    subject = subject_of()
+    heads = Heads.of(subject)
+    one = directions.leading(heads, 1)[0]
+    recorded = RecordedForward(
+        subject.model, subject.data.tokens, subject.answer_positions, ["blocks.0.attn.hook_z"]
+    )
+    random = torch.nn.functional.normalize(torch.randn(4, 8).double(), dim=1)
+    first, *others = directions._changes(recorded, heads, one, random)
+    for other in others:
+        assert torch.allclose(first.delta.norm(dim=-1), other.delta.norm(dim=-1), atol=1e-5)  # type: ignore[attr-defined]
+
+
+def test_corrected_p_values_are_of_the_largest_of_each_draw() -> None:
+    found = directions.Removals(
+        [], np.array([0.5, 2.0]), np.array([[0.1, 0.2, 0.9], [1.5, 0.1, 3.0]]), 0.0, 1
+    )
+    assert found.null.tolist() == [1.5, 0.2, 3.0]
+    assert found.p_values.tolist() == [0.75, 0.5]
+
+
+# --- the probe ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_a_planted_induction_head_is_read_off_its_weights(noise: float) -> None:
+    plant = library.induction(noise, 1)
+    result = probe.run("weights", plant.subject, **QUICK)
+    first, second = (
+        "L{}H{}".format(*plant.truth["heads"][role]) for role in ("previous token", "induction")
+    )
+    assert result.metrics["composition.pairs"] == [f"K {first}→{second}"]
+    assert result.metrics["copying.head"] == second
+    assert result.metrics["copying"] > 0.98 and result.metrics["matching"] > 0.95
+    assert {one.status for one in result.findings[:3:2]} == {"found"}
+    rows = result.tables["heads"].columns
+    own = dict(zip(rows["head"], rows["own class largest"], strict=True))
+    assert own[second] == 1.0 and own[first] < 0.5
+    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
+
+
+def test_pointer_doubling_is_composition_of_queries_and_values() -> None:
+    result = probe.run("weights", library.pointer_doubling(0.0, 1).subject, **QUICK)
+    pairs = {f"{kind} L{i}H0→L{i + 1}H0" for kind in "QV" for i in range(2)}
+    assert set(result.metrics["composition.pairs"]) == pairs
+
+
+def test_a_written_direction_that_the_answer_hangs_on_is_found() -> None:
+    """Addition by one frequency: every head moves one wave, so two directions carry all."""
+    subject = planted.modular_addition(11, (3,), noise=0.01).subject
+    result = probe.run("weights", subject, **{**QUICK, "examples": 121})
+    rows = result.tables["directions"].columns
+    ov = [i for i, circuit in enumerate(rows["circuit"]) if circuit == "OV"]
+    assert max(rows["loss rise"][i] for i in ov) > 0.05
+    assert result.metrics["loss"] < 0.01
+
+
+def test_untrained_weights_are_silent() -> None:
+    subject = library.induction(0.0, 1).subject.untrained(2)
+    result = probe.run("weights", subject, **QUICK)
+    assert result.metrics["composition.pairs"] == [] and result.status == "not found"
+    assert "Abstains: no direction was tested" in result.finding
+
+
+def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
+    with pytest.raises(NotApplicableError, match="no attention"):
+        probe.run("weights", planted.bottleneck(width=3, n=6, n_tasks=2, rank=2).subject)
+    with pytest.raises(NotApplicableError, match="most allows 4"):
+        probe.run("weights", subject_of(), most=4)
+    alone = Subject(subject_of(n_layers=1).model, None)
+    with pytest.raises(NotApplicableError, match="one layer of heads"):
+        probe.run("weights", alone)
