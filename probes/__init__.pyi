@@ -275,6 +275,7 @@ def weights(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     draws: int = ...,
     directions: int = ...,
     removals: int = ...,

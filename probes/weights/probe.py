@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -100,13 +101,19 @@ class Weights(Probe):
         def composes(kind: str) -> Callable[[ProbeResult], bool]:
             return lambda result: result.null[f"composition.{kind}"].p_value <= 0.01
 
+        def other(kind: str) -> Callable[[ProbeResult, Planted], float]:
+            """Whether the pair with the largest z is none of those that were planted."""
+            return lambda result, plant: float(
+                result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(plant)
+            )
+
         induction = Trial(
             "induction head (K-composition)",
             library.induction,
             library.untrained(library.induction)
             | library.another("pointer doubling", library.pointer_doubling),
-            library.misses(_found_pairs, lambda plant: {"K L0H{}→L1H{}".format(*_heads(plant))}),
-            "pairs missed or made up",
+            other("K"),
+            "whether the pair is another",
             settings=small,
             detects=composes("K"),
         )
@@ -115,15 +122,8 @@ class Weights(Probe):
             library.pointer_doubling,
             library.untrained(library.pointer_doubling)
             | library.another("induction head", library.induction),
-            library.misses(
-                _found_pairs,
-                lambda plant: {
-                    f"{kind} L{i}H0→L{i + 1}H0"
-                    for kind in "QV"
-                    for i in range(len(plant.truth["heads"]) - 1)
-                },
-            ),
-            "pairs missed or made up",
+            other("Q"),
+            "whether the pair is another",
             settings=small,
             detects=composes("Q"),
         )
@@ -290,10 +290,7 @@ class Weights(Probe):
         views.add_directions(report, heads, found)
 
 
-def _found_pairs(result: ProbeResult) -> set[str]:
-    return set(result.metrics["composition.pairs"])
-
-
-def _heads(plant: Planted) -> tuple[int, int]:
-    heads = plant.truth["heads"]
-    return heads["previous token"][1], heads["induction"][1]
+def _planted_pairs(plant: Planted) -> set[str]:
+    """Heads of adjacent layers, each of which reads what the one before wrote."""
+    names = ["L{}H{}".format(*place) for place in plant.truth["heads"].values()]
+    return {f"{a}→{b}" for a, b in itertools.pairwise(names)}
