@@ -186,6 +186,15 @@ def test_the_clock_and_the_pizza_are_told_apart(
     ]
 
 
+def test_composition_tells_an_induction_head_from_other_mechanisms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = run("induction_weights", monkeypatch, tmp_path)["results"]
+    pairs = {name: result.metrics["composition.pairs"] for name, result in results.items()}
+    assert [pair[0] for pair in pairs["induction"]] == ["K"] and pairs["untrained"] == []
+    assert {pair[0] for pair in pairs["pointer doubling"]} == {"Q", "V"}
+
+
 def test_neurons_stand_in_clusters_and_an_untrained_models_do_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from mechint.planted.assembly import Planted
     from mechint.planted.calibration import Calibration
 
-RENAMED = "the classes renamed at random, the largest share of all heads"
-ROTATED = (
-    "what is written turned by a random rotation, every spectrum kept; the largest z of all pairs "
-    "and kinds"
-)
+RENAMED = "classes renamed at random, the largest share of all heads"
+ROTATED = "what is written turned at random, spectra kept; the largest z of all pairs"
 
 
 @dataclass(frozen=True)
