@@ -195,6 +195,15 @@ def test_composition_tells_an_induction_head_from_other_mechanisms(
     assert {pair[0] for pair in pairs["pointer doubling"]} == {"Q", "V"}
 
 
+def test_the_right_dictionary_keeps_the_loss_and_random_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = run("dictionaries", monkeypatch, tmp_path)
+    right, *random = left["recovered"].values()
+    assert right == pytest.approx(1, abs=1e-3) and max(random) < 0.5
+    assert list(left["ablated"].values()) == [0.0, 1.0]
+
+
 def test_neurons_stand_in_clusters_and_an_untrained_models_do_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ FLOORS = [
     ["results", "null", "claim"],
     ["models"],
     ["activations", "transitions", "similarity"],
-    ["subject", "checkpoints", "planted", "interventions", "counterfactuals"],
+    ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
     ["probe", "finding"],
     ["training", "report", "run_table"],
     ["testing", "sweeps", "studies", "calibration", "demo"],

@@ -17,6 +17,12 @@ REFERENCE = {
     "Results": ("mechint.results", "mechint.null", "mechint.figures.figure"),
     "Tables of models": ("mechint.run_table.table", "mechint.run_table.dynamics"),
     "Interventions": ("mechint.interventions",),
+    "Sparse dictionaries": (
+        "mechint.dictionaries.dictionary",
+        "mechint.dictionaries.files",
+        "mechint.dictionaries.export",
+        "mechint.dictionaries.recovery",
+    ),
     "Contracts": ("mechint.task", "mechint.probe", "mechint.finding", "mechint.models.protocol"),
     "Similarity and transitions": ("mechint.similarity", "mechint.transitions"),
     "Errors": ("mechint.errors",),

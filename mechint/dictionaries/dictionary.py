@@ -1,0 +1,161 @@
+"""A sparse autoencoder: latents of an activation, what they rebuild, and that as an intervention.
+
+With s = n(x) - b_dec (b_dec only where it is taken off the input) the latents are
+
+    standard   relu(h), h = s W_enc + b_enc                       (Bricken et al. 2023)
+    jumprelu   relu(h) where h exceeds the threshold, else 0      (Rajamanoharan et al. 2024)
+    topk       relu of the k largest entries of h, else 0         (Gao et al. 2024)
+
+and the reconstruction n⁻¹(latents W_dec + b_dec); n is the identity, a layer norm or a rescaling to
+length √d_in. Conventions are those of SAELens 6. Cost: two products of (rows, d_in, d_sae).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.errors import ParameterError
+from mechint.interventions import Intervention, Site
+
+ARCHITECTURES = ("standard", "jumprelu", "topk")
+NORMALIZATIONS = ("none", "layer_norm", "constant_norm_rescale")
+EPS = 1e-5
+"""Added by SAELens to the standard deviation of a layer norm."""
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """One sparse autoencoder.
+
+    threshold: of jumprelu; k: of topk. hook: where its activations are taken, None where its file
+    does not tell. subtract_b_dec: whether b_dec is taken off the input. normalization: see
+    NORMALIZATIONS. rescale: whether topk ranks latents by what they write (times ‖W_dec‖).
+
+    >>> eye = torch.eye(2)
+    >>> signs = Dictionary("standard", torch.cat([eye, -eye], 1), torch.zeros(4),
+    ...     torch.cat([eye, -eye]), torch.zeros(2))
+    >>> x = torch.tensor([[1.0, -2.0]])
+    >>> signs.encode(x).tolist(), signs.reconstruct(x).tolist()
+    ([[1.0, 0.0, 0.0, 2.0]], [[1.0, -2.0]])
+    """
+
+    architecture: str
+    W_enc: Float[Tensor, "d_in d_sae"]
+    b_enc: Float[Tensor, " d_sae"]
+    W_dec: Float[Tensor, "d_sae d_in"]
+    b_dec: Float[Tensor, " d_in"]
+    threshold: Float[Tensor, " d_sae"] | None = None
+    k: int | None = None
+    hook: str | None = None
+    subtract_b_dec: bool = True
+    normalization: str = "none"
+    rescale: bool = False
+
+    @property
+    def d_in(self) -> int:
+        """Width of the activation."""
+        return self.W_enc.shape[0]
+
+    @property
+    def d_sae(self) -> int:
+        """Number of latents."""
+        return self.W_enc.shape[1]
+
+    @property
+    def site(self) -> Site:
+        """The activation it was trained on, at every position.
+
+        Raises:
+            ParameterError: its file does not name one.
+        """
+        if self.hook is None:
+            raise ParameterError(
+                "dictionary: its file names no hook; expected hook=..., e.g. "
+                "load_dictionary(path, hook='blocks.0.hook_resid_post')"
+            )
+        return Site(self.hook)
+
+    def encode(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_sae"]:
+        """The latents of activations x.
+
+        Raises:
+            ParameterError: x has another width.
+        """
+        return self._encode(x)[0]
+
+    def reconstruct(
+        self, x: Float[Tensor, "*rows d_in"], without: tuple[int, ...] = ()
+    ) -> Float[Tensor, "*rows d_in"]:
+        """What the latents of x, but those in `without`, write.
+
+        Raises:
+            ParameterError: x has another width, or there is no such latent.
+        """
+        wrong = [index for index in without if not -self.d_sae <= index < self.d_sae]
+        if wrong:
+            raise ParameterError(f"latent {wrong[0]}: expected 0 … {self.d_sae - 1}")
+        latents, undo = self._encode(x)
+        if without:
+            latents = latents.clone()
+            latents[..., list(without)] = 0
+        if self.rescale:
+            latents = latents / self.W_dec.norm(dim=-1).to(latents).clamp_min(1e-8)
+        return undo(latents @ self.W_dec.to(x) + self.b_dec.to(x))
+
+    def _encode(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The latents, and what undoes the normalization."""
+        if x.shape[-1] != self.d_in:
+            raise ParameterError(
+                f"dictionary: activations of width {x.shape[-1]}, expected d_in={self.d_in}"
+            )
+        normed, undo = _normalize(self.normalization, x)
+        inputs = normed - self.b_dec.to(x) if self.subtract_b_dec else normed
+        pre = inputs @ self.W_enc.to(x) + self.b_enc.to(x)
+        if self.architecture == "topk":
+            assert self.k is not None
+            pre = pre * self.W_dec.norm(dim=-1).to(pre) if self.rescale else pre
+            top = pre.topk(self.k, -1)
+            return torch.zeros_like(pre).scatter(-1, top.indices, top.values.relu()), undo
+        if self.architecture == "jumprelu":
+            assert self.threshold is not None
+            return pre.relu() * (pre > self.threshold.to(pre)), undo
+        return pre.relu(), undo
+
+
+def _normalize(kind: str, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    if kind == "layer_norm":
+        mean = x.mean(-1, keepdim=True)
+        spread = (x - mean).std(-1, keepdim=True)
+        return (x - mean) / (spread + EPS), lambda y: y * spread + mean
+    if kind == "constant_norm_rescale":
+        factor = x.shape[-1] ** 0.5 / x.norm(dim=-1, keepdim=True)
+        return x * factor, lambda y: y / factor
+    return x, lambda y: y
+
+
+@dataclass(frozen=True)
+class Reconstruct(Intervention):
+    """Set to the reconstruction by `dictionary`, without the latents `without`.
+
+    keep_error: what the dictionary does not rebuild is added back, so that only the ablated latents
+    change the activation. An activation with heads, (…, head, d_head), is taken as one vector where
+    the dictionary is as wide as all heads.
+    """
+
+    dictionary: Dictionary
+    without: tuple[int, ...] = ()
+    keep_error: bool = False
+
+    def replacement(self, part: Tensor) -> Tensor:
+        flat = part
+        if part.shape[-1] != self.dictionary.d_in and part.dim() > 2:
+            flat = part.flatten(-2)
+        new = self.dictionary.reconstruct(flat, self.without)
+        if self.keep_error:
+            new = new + flat - self.dictionary.reconstruct(flat)
+        return new.reshape(part.shape)
