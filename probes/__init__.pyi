@@ -193,6 +193,7 @@ def llc(
     subject: Subject,
     *,
     seed: int = ...,
+    answer: Which | None = ...,
     chains: int = ...,
     draws: int = ...,
     burn_in: int = ...,
