@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
+from mechint.models.stacks import FactoredMatrix
 from mechint.task import rng
 from probes.weights.circuits import Heads
 
