@@ -9,6 +9,7 @@ WORKERS ?= 2
 
 PEER := .venv-peer
 AUDIT := .venv-audit
+RELEASE := build/release
 
 .PHONY: docs demo test slow lint types audit bench gpu peer studies clean
 
@@ -65,6 +66,12 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/
 studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
 	$(BIN)/python -m mechint.studies.core.record runs/*-laptop
+
+release-check: $(STAMP)  ## build wheel and sdist, install each into a clean environment, and train and analyze there
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling
+	rm -rf $(RELEASE)
+	$(BIN)/python -m hatchling build --directory $(RELEASE)
+	for built in $(RELEASE)/*.whl $(RELEASE)/*.tar.gz; do sh benchmarks/release_check.sh $$built $(PYTHON) || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(PEER) $(AUDIT) runs report.html

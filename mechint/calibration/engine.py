@@ -119,6 +119,19 @@ def calibrate(
     return table
 
 
+def n_rows(probes: Sequence[str], size: str) -> int:
+    """How many rows `calibrate` makes of these probes.
+
+    >>> n_rows(["subspace"], "smoke")
+    2
+    """
+    return sum(
+        len(SIZES[size].noises) + len(trial.controls)
+        for name in probes
+        for trial in PROBES[name].calibration().trials
+    )
+
+
 CAPTION = (
     "Power on planted mechanisms and rate of false positives on controls, at every probe's "
     "default threshold."

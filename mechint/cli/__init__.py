@@ -8,6 +8,9 @@ one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import click
 
 import mechint
@@ -15,6 +18,7 @@ from mechint.cli import (
     analyze,
     calibrate,
     checkpoint,
+    completion,
     demo,
     gallery,
     list,
@@ -22,12 +26,30 @@ from mechint.cli import (
     sweep,
     train,
 )
-from mechint.cli.common import CliGroup
+from mechint.cli.common import CliGroup, examples
+
+
+class Main(CliGroup):
+    """The commands, as a newcomer looks for them."""
+
+    sections: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "Begin": ("demo", "tasks", "probes"),
+        "Train": ("train", "sweep"),
+        "Analyze": ("analyze", "checkpoint"),
+        "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
+        "Shell": ("completion",),
+    }
 
 
 @click.group(
     "mechint",
-    cls=CliGroup,
+    cls=Main,
+    epilog=examples(
+        "mechint train modular-arithmetic --preset fast --out runs/add",
+        "mechint analyze runs/add --probe fourier --out report.html",
+        "mechint analyze runs/add --probe fourier --over-steps --csv steps.csv",
+        "mechint probes fourier",
+    ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(mechint.__version__, prog_name="mechint", message="%(prog)s %(version)s")
@@ -46,6 +68,7 @@ for command in (
     gallery.gallery,
     calibrate.calibrate,
     demo.demo,
+    completion.completion,
 ):
     main.add_command(command)
 

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mechint.cli import complete
 from mechint.cli.common import (
     answer_of,
+    counting,
+    examples,
     force_option,
     foreign_options,
     json_option,
@@ -40,7 +43,16 @@ LAST = -1
 """The answer that probes ask about unless told otherwise."""
 
 
-@click.command()
+@click.command(
+    short_help="Run probes on checkpoints and runs of any known format.",
+    epilog=examples(
+        "mechint analyze runs/add --out report.html",
+        "mechint analyze model.pt --task modular-arithmetic --set p=113 --probe fourier",
+        "mechint analyze runs/add --probe das --set das.dimensions=1,2",
+        "mechint analyze runs/add --probe llc --over-steps --csv llc.csv",
+        "mechint analyze runs/seed-0 runs/seed-1 --probe norms",
+    ),
+)
 @click.argument(
     "paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -49,6 +61,7 @@ LAST = -1
     "names",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete.probes,
     help="A probe; may be repeated. All quick ones that apply when none is named.",
 )
 @foreign_options
@@ -144,7 +157,7 @@ def analyze_one(
     as_json: bool,
 ) -> int:
     """Open one model, run the probes, keep and show what they found; the exit status."""
-    with spinner(f"opening {path}") as update:
+    with spinner(f"opening {path}"):
         from mechint.checkpoints import load_checkpoint
         from mechint.probe import quick_probes
 
@@ -154,6 +167,7 @@ def analyze_one(
         opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
         subject = opened.subject()
         subject = subject if answer is None else subject.with_answer(answer)
+    with counting("probing") as update:
         results, problems = run_probes(subject, chosen, options, seed, update)
     if not names:
         problems = [] if results else problems
@@ -250,8 +264,8 @@ def run_probes(
     made = {name: PROBES[name].from_dict(dict(options.get(name, {}))) for name in names}
     results: dict[str, ProbeResult] = {}
     problems: list[str] = []
-    for name, probe in made.items():
-        update(f"probe {name}")
+    for done, (name, probe) in enumerate(made.items()):
+        update(done, len(made), name)
         try:
             results[name] = probe.run(subject, seed=seed)
         except MechintError as error:

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import console, spinner
+from mechint.cli import complete
+from mechint.cli.common import console, counting, examples
 from mechint.errors import UnknownNameError
 from mechint.registry import PROBES
 
 SIZES = click.Choice(["smoke", "laptop", "full"])
 
 
-@click.command()
-@click.argument("names", metavar="[PROBE]...", nargs=-1)
+@click.command(
+    short_help="Measure the probes' power and false positives.",
+    epilog=examples("mechint calibrate lens --size smoke"),
+)
+@click.argument("names", metavar="[PROBE]...", nargs=-1, shell_complete=complete.probes)
 @click.option(
     "--size", type=SIZES, default="smoke", show_default=True, help="How many plants and controls."
 )
@@ -29,10 +33,18 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
     for name in names:
         if name not in PROBES:
             raise UnknownNameError.of("probe", name, PROBES)
-    with spinner("calibrating") as update:
+    with counting("calibrating") as update:
         from mechint.calibration import calibrate as run
+        from mechint.calibration.engine import n_rows
 
-        table = run(names or tuple(PROBES), size, out, update)
+        done, of = -1, n_rows(names or tuple(PROBES), size)
+
+        def count(row: str) -> None:
+            nonlocal done
+            done += 1
+            update(done, of, row)
+
+        table = run(names or tuple(PROBES), size, out, count)
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="dim")

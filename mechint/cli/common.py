@@ -11,11 +11,12 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
+from mechint.cli import complete
 from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 
 if TYPE_CHECKING:
@@ -25,7 +26,22 @@ INTERRUPTED = 130
 
 
 class CliGroup(click.Group):
-    """A group of commands that turns what goes wrong into one line on stderr and an exit status."""
+    """A group of commands that turns what goes wrong into one line on stderr and an exit status.
+
+    sections: heading → names of the commands that its help puts under it; one list where empty.
+    """
+
+    sections: Mapping[str, tuple[str, ...]] = {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.sections:
+            super().format_commands(ctx, formatter)
+            return
+        width = formatter.width - max(map(len, self.commands)) - 6
+        for heading, names in self.sections.items():
+            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the commands in the order in which they were added."""
@@ -62,6 +78,11 @@ class CliGroup(click.Group):
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def examples(*lines: str) -> str:
+    """Command lines as the end of a help text."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def print_error(message: str) -> None:
@@ -201,9 +222,20 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 SET_HELP = "A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …"
-set_option = click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=SET_HELP)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=SET_HELP,
+    shell_complete=complete.settings,
+)
 task_option = click.option(
-    "--task", "task", metavar="NAME", help="The task, where the file does not name it."
+    "--task",
+    "task",
+    metavar="NAME",
+    help="The task, where the file does not name it.",
+    shell_complete=complete.tasks,
 )
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."

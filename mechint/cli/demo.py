@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 
-@click.command()
+@click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -9,7 +9,7 @@ import click
 from mechint.cli.common import CliGroup, force_option, spinner
 
 
-@click.group(cls=CliGroup)
+@click.group(cls=CliGroup, short_help="Make one folder of pages of all studies and runs.")
 def gallery() -> None:
     """Make one folder of pages out of what studies and runs left."""
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mechint.cli import complete
 from mechint.cli.common import console, json_option, print_json, set_option
+from mechint.cli.common import examples as command_lines
 from mechint.registry import PROBES, TASKS, Registry
 
 if TYPE_CHECKING:
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
     from mechint.task import Task
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(
+    short_help="List the tasks, or show one.",
+    epilog=command_lines("mechint tasks", "mechint tasks listops --set n=5 --examples 8"),
+)
+@click.argument("name", required=False, shell_complete=complete.tasks)
 @click.option(
     "--examples",
     type=click.IntRange(min=0),
@@ -59,8 +64,11 @@ def tasks(
         _show_task(name, task, shown)
 
 
-@click.command()
-@click.argument("name", required=False)
+@click.command(
+    short_help="List the probes, or show one.",
+    epilog=command_lines("mechint probes", "mechint probes das"),
+)
+@click.argument("name", required=False, shell_complete=complete.probes)
 @json_option
 def probes(name: str | None, as_json: bool) -> None:
     """List the probes with their questions, or show one: its settings, what it needs, its

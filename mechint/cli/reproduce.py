@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import device_option, print_error, spinner
+from mechint.cli import complete
+from mechint.cli.common import device_option, examples, print_error, spinner
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import STUDIES
 
@@ -30,8 +31,14 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-@click.command()
-@click.argument("study")
+@click.command(
+    short_help="Re-run a paper and judge its claims.",
+    epilog=examples(
+        "mechint reproduce capacity --size smoke",
+        "mechint reproduce emergence --size overnight --budget 8h --yes",
+    ),
+)
+@click.argument("study", shell_complete=complete.studies)
 @click.option(
     "--size",
     type=SIZES,

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mechint.cli import complete
 from mechint.cli.common import (
     device_option,
+    examples,
     json_option,
     log_option,
     set_option,
@@ -41,8 +43,16 @@ if TYPE_CHECKING:
     from mechint.sweeps import Group
 
 
-@click.command()
-@click.argument("what", metavar="TASK|FILE|DIR")
+@click.command(
+    short_help="Train over combinations of values; a table that stops and goes on.",
+    epilog=examples(
+        "mechint sweep modular-arithmetic --over seed=0:8 --over d_model=8,16,32",
+        "mechint sweep runs/sweep-modular-arithmetic            # how it stands",
+        "mechint sweep runs/sweep-modular-arithmetic --resume --probe fourier",
+        "mechint sweep plan.toml --executor slurm --slurm time=2:00:00 --dry-run",
+    ),
+)
+@click.argument("what", metavar="TASK|FILE|DIR", shell_complete=complete.tasks_or_paths)
 @click.option(
     "--over",
     multiple=True,
@@ -81,7 +91,12 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Go on with the sweep in DIR.")
 @click.option("--only", metavar="I|A:B", help="Run only these groups of runs, here.")
 @click.option(
-    "--probe", "probes", multiple=True, help="Measure every run as it finishes; may be repeated."
+    "--probe",
+    "probes",
+    multiple=True,
+    metavar="NAME",
+    help="Measure every run as it finishes; may be repeated.",
+    shell_complete=complete.probes,
 )
 @search_options
 @log_option

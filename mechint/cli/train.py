@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mechint.cli import complete
 from mechint.cli.common import (
     device_option,
+    examples,
     json_option,
     log_option,
     print_error,
@@ -30,12 +32,22 @@ if TYPE_CHECKING:
 
 
 preset_option = click.option(
-    "--preset", metavar="NAME", help="Settings that suit a purpose: fast, grokking or paper."
+    "--preset",
+    metavar="NAME",
+    help="Settings that suit a purpose: fast, grokking or paper.",
+    shell_complete=complete.presets,
 )
 
 
-@click.command()
-@click.argument("task")
+@click.command(
+    short_help="Train a task's model, one seed or many.",
+    epilog=examples(
+        "mechint train modular-arithmetic --preset grokking --out runs/add",
+        "mechint train listops --seeds 0:8 --set steps=2000 --set lr=1e-3",
+        "mechint train listops --out runs/stopped --resume",
+    ),
+)
+@click.argument("task", shell_complete=complete.tasks)
 @set_option
 @click.option(
     "--out",

@@ -1,0 +1,115 @@
+"""Completion of half-typed words, in click and in a real bash; the scripts of the other shells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from mechint.cli import main
+from mechint.cli.completion import SHELLS, VARIABLE
+from mechint.registry import PROBES, STUDIES, TASKS
+from tests.cli.conftest import Command, one_line
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = f'#!/bin/sh\nexec "{sys.executable}" -m mechint "$@"\n'
+
+
+def completed(*words: str) -> list[str]:
+    """What the last of `words` can become."""
+    found = ShellComplete(main, {}, "mechint", VARIABLE).get_completions([*words[:-1]], words[-1])
+    return [item.value for item in found]
+
+
+@pytest.fixture(autouse=True)
+def line(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("COMP_WORDS", raising=False)
+    return monkeypatch
+
+
+def test_names_of_the_registries() -> None:
+    assert completed("train", "") == TASKS.names()
+    assert completed("calibrate", "") == PROBES.names()
+    assert completed("reproduce", "") == STUDIES.names()
+    assert completed("tasks", "list") == ["listops", "listops-triplets"]
+    assert completed("analyze", "x.pt", "--probe", "fo") == ["fourier"]
+    assert completed("analyze", "x.pt", "--task", "remain") == ["remainders"]
+    assert completed("sweep", "modular") == ["modular-arithmetic"]
+
+
+def test_settings_follow_the_task_and_the_probe(line: pytest.MonkeyPatch) -> None:
+    line.setenv("COMP_WORDS", "mechint train listops --set ")
+    found = completed("train", "listops", "--set", "")
+    assert {"operations=", "d_model=", "lr="} <= set(found)
+    assert set(completed("train", "listops", "--set", "n_")) <= set(found)
+    line.setenv("COMP_WORDS", "mechint analyze x --probe llc --set ")
+    assert completed("analyze", "x", "--probe", "llc", "--set", "llc.b") == [
+        "llc.burn_in=",
+        "llc.batch_size=",
+    ]
+    assert "model.attention_dir=" in completed("analyze", "x", "--set", "model.a")
+    assert completed("analyze", "x", "--set", "llc.burn_in=") == []
+    line.setenv("COMP_WORDS", "mechint train modular-arithmetic --preset ")
+    assert completed("train", "modular-arithmetic", "--preset", "g") == ["grokking"]
+
+
+@pytest.mark.parametrize(("registry", "name"), [(r, n) for r in (TASKS, PROBES) for n in r.names()])
+def test_settings_are_those_of_the_class(registry: object, name: str) -> None:
+    """The stubs that are read say what the class itself says."""
+    from dataclasses import fields
+
+    from mechint.cli.complete import fields_of
+
+    assert set(fields_of(registry, name)) == {field.name for field in fields(registry[name])}  # type: ignore[arg-type, index]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_its_script(mechint: Command, shell: str) -> None:
+    script = mechint("completion", shell).stdout
+    assert f"{VARIABLE}={shell}_complete" in script and "mechint" in script
+    program = shutil.which(shell)
+    if program is not None:
+        check = subprocess.run([program, "-n"], input=script, text=True, capture_output=True)
+        assert check.returncode == 0, check.stderr
+
+
+def test_an_unknown_shell_is_refused(mechint: Command) -> None:
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in one_line(mechint("completion", "tcsh"))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes(tmp_path: Path) -> None:
+    """The printed script in a real bash, for the words of a line."""
+    program = tmp_path / "mechint"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    (tmp_path / "here.pt").write_text("")
+    lines = {
+        "mechint train mod": "modular-arithmetic",
+        "mechint reproduce cap": "capacity",
+        "mechint train listops --set operati": "operations=",
+        "mechint sw": "sweep",
+    }
+    asked = "".join(
+        f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
+        '_mechint_completion mechint; echo "${COMPREPLY[*]}"\n'
+        for words in lines
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    script = f'eval "$(mechint completion bash)"\ncomplete -p mechint\n{asked}'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *answers = done.stdout.splitlines()
+    assert "_mechint_completion mechint" in first
+    assert answers == list(lines.values())
