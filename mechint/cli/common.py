@@ -34,6 +34,7 @@ class CliGroup(click.Group):
     sections: Mapping[str, tuple[str, ...]] = {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their help, under the headings of `sections` where there are any."""
         if not self.sections:
             super().format_commands(ctx, formatter)
             return

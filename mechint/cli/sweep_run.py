@@ -167,6 +167,7 @@ def _measure(out: Path, workers: int) -> None:
 
 
 def print_rows(rows: Rows) -> None:
+    """A line per run on stdout: its id, its status and its main numbers."""
     width = max((len(row["id"]) for row in rows), default=0)
     for row in rows:
         click.echo(

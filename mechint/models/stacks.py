@@ -58,6 +58,7 @@ class WeightStacks:
     cfg: ModelConfig
 
     def weights(self) -> Mapping[str, Tensor]:
+        """The parameters by name."""
         raise NotImplementedError
 
     def _stack(self, name: str) -> Tensor:

@@ -40,6 +40,7 @@ class Legend:
 
     @property
     def hoisted(self) -> str:
+        """The axes, "x" and "y", whose title stands outside the drawing."""
         return " ".join(name for name in ("x", "y") if getattr(self, name))
 
 

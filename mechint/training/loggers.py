@@ -60,12 +60,14 @@ class TensorBoard:
             self._writer.add_text("config", text)
 
     def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows of metrics, each at its step."""
         for row in rows:
             for name, value in _numbers(row).items():
                 self._writer.add_scalar(name.replace(".", "/", 1), value, row["step"])
         self._writer.flush()
 
     def close(self) -> None:
+        """Write what is left and close the files."""
         self._writer.close()
 
 
@@ -92,10 +94,12 @@ class WandB:
         self.id = str(self._run.id)
 
     def send(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log rows of metrics, each at its step."""
         for row in rows:
             self._run.log(_numbers(row), step=row["step"])
 
     def close(self) -> None:
+        """Finish the run."""
         self._run.finish()
 
 

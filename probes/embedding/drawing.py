@@ -35,7 +35,7 @@ def draw(
     similar: Float[np.ndarray, "token token"],
     scores: Float[np.ndarray, "token principal"],
     singular: Float[np.ndarray, " component"],
-    rows: Array,
+    rows: Float[np.ndarray, "token d"],
     tokens: Sequence[int],
     alpha: float,
 ) -> None:

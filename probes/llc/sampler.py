@@ -87,6 +87,7 @@ class Sampler:
 
     @property
     def device(self) -> torch.device:
+        """Where the chains are."""
         return self.data.tokens.device
 
     # --- loss and gradient of all chains ----------------------------------------------------------

@@ -54,6 +54,7 @@ class Search:
                 make_spec(self.task, self.settings, {**first, space.name: number})
 
     def to_json(self) -> str:
+        """The search as JSON text; `from_json` reads it back."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     @classmethod
