@@ -72,6 +72,7 @@ class ModularArithmetic(TwoOperandTask):
         },
         "paper": {"task.p": 113, "task.train_fraction": 0.3, "train.steps": 40_000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 500"}
 
     p: int = setting(113, "the modulus, prime or not", low=2, high=1024)
     operation: str = setting("add", "what is computed modulo p", choices=OPERATIONS)

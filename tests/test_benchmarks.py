@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import gpu, table
+from benchmarks import gpu, table, throughput
 from benchmarks.arithmetic import flops
 from benchmarks.timing import Bench, bounded, missing, paired, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
@@ -165,6 +165,20 @@ def test_rows_of_a_gpu_say_that_there_is_none():
     assert [row["note"] for row in rows] == ["no GPU"] * 3 and all(
         row["met"] is None for row in rows
     )
+
+
+def test_models_trained_and_probed_per_minute_without_a_peer(monkeypatch):
+    monkeypatch.setattr("benchmarks.timing.find_peer", lambda threads: None)
+    bench = Bench(torch.get_num_threads(), quick=True)
+    try:
+        (row,) = throughput.rows(bench)
+    finally:
+        bench.close()
+    assert row["unit"] == "models/min" and row["ours"] > 0 and row["met"] is None
+    assert "models/min" in table.line(row)
+    found = throughput.trained_and_probed(1, 2)
+    assert len(found) == 2 and "logits.cosine" in found[0] and "restricted_loss.all" in found[1]
+    assert throughput.peer_shape()["d_vocab"] == throughput.P + 1
 
 
 def test_peer_answers_lines_with_lines(tmp_path):

@@ -67,6 +67,7 @@ class Composition(CompositionInputs):
         },
         "paper": {"train.steps": 2000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 600"}
 
     @property
     def outputs(self) -> tuple[Output, ...]:

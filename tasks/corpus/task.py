@@ -88,6 +88,7 @@ class Corpus(CorpusSettings):
         "fast": {"task.vocab_size": 64, "task.n_ctx": 24, "model.d_model": 32, "train.steps": 400},
         "paper": {"train.steps": 5000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test loss 1.74 at step 400"}
 
     # --- batches ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:

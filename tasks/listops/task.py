@@ -85,6 +85,7 @@ class ListOps(ListOpsSettings):
         },
         "paper": {"train.steps": 6000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.7% at step 400"}
 
     # --- what is written --------------------------------------------------------------------------
     @property
