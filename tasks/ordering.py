@@ -70,7 +70,16 @@ class Comparison(HiddenOrder):
     name: ClassVar[str] = "comparison"
     train_defaults: ClassVar[Mapping[str, Any]] = {"steps": 2000, "lr": 1e-3, "weight_decay": 0.1}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"task.n": 30, "model.d_model": 32, "train.steps": 800, "train.lr": 3e-3},
+        "fast": {
+            "task.n": 50,
+            "task.train_fraction": 0.8,
+            "model.d_model": 32,
+            "train.steps": 1000,
+            "train.lr": 1e-2,
+            "train.weight_decay": 1.0,
+            "train.stop_accuracy": 0.97,
+        },
+        "paper": {"task.n": 100, "train.steps": 2000},
     }
 
     train_fraction: float = setting(0.5, "share of the pairs that is trained on", low=0, high=1)

@@ -82,7 +82,8 @@ class ProgressReporter:
         if at - first < 1.0 or now.step <= step:
             return ""
         models = f" × {now.models} models" if now.models > 1 else ""
-        return f"  {(now.step - step) / (at - first):,.0f} steps/s{models}"
+        rate = (now.step - step) / (at - first)
+        return f"  {f'{rate:,.0f}' if rate >= 10 else f'{rate:.2g}'} steps/s{models}"
 
     def _left(self, at: float) -> str:
         assert self.started is not None

@@ -47,7 +47,10 @@ def page_of_table(
         sections,
         kicker="mechint table",
         scores=_scores(rows),
-        facts={"models": str(len(rows)), "what differs": ", ".join(settings_of(rows)) or "nothing"},
+        facts={
+            "checkpoints" if over_steps(rows) else "models": str(len(rows)),
+            "what differs": ", ".join(settings_of(rows)) or "nothing",
+        },
         figures={"dynamics": dynamics_figure(rows, columns)} if over_steps(rows) else {},
         command=command,
     )
