@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     short_help="Train over combinations of values; a table that stops and goes on.",
     epilog=examples(
         "mechint sweep modular-arithmetic --over seed=0:8 --over d_model=8,16,32",
+        "mechint sweep modular-arithmetic --preset fast --over seed=0:16 --probe fourier --out S",
+        "mechint sweep modular-arithmetic --search lr=1e-4..1e-2:log --trials 50",
         "mechint sweep runs/sweep-modular-arithmetic            # how it stands",
-        "mechint sweep runs/sweep-modular-arithmetic --resume --probe fourier",
+        "mechint sweep runs/sweep-modular-arithmetic --resume",
         "mechint sweep plan.toml --executor slurm --slurm time=2:00:00 --dry-run",
     ),
 )
