@@ -20,8 +20,17 @@ from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.subject import Subject
-from mechint.task import IGNORE, Relation, Task, Variable, choose_answer, find_variable
-from mechint.task.pairing import ROUNDS, candidates, fitting
+from mechint.task import (
+    IGNORE,
+    Batch,
+    Relation,
+    Task,
+    Variable,
+    choose_answer,
+    find_variable,
+    rng,
+)
+from mechint.task.pairing import ROUNDS, candidates, fitting, minimal_sources
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,49 @@ def draw(
         f"{subject.describe()}: {sum(map(len, kept))} of {n} pairs for the variable "
         f"{variable.name} at the answer {name}: {_missing(tally, relation, only_correct)}"
     )
+
+
+def pair_all(
+    subject: Subject, base: Batch, variable: Variable | None, seed: int, answer: int | None = None
+) -> Pairs:
+    """Every example of `base` that can be, paired with a source that changes its answer, in order.
+
+    Args:
+        variable: the source differs from the base in it and in as little else as the task allows;
+            None: the source is another example of `base`, drawn among those whose answer is read
+            at the same position (resampling), and the label is its answer.
+        answer: index of the answer that pairs are about; the last one where None.
+
+    Pairs are not selected by what the model answers; see `answered`.
+    """
+    task = subject.task
+    assert task is not None
+    index = -1 if answer is None else answer
+    reads, answers = base.answers.at(index)
+    other = base[_partners(reads, seed)]
+    source = other
+    if variable is not None:
+        source = minimal_sources(task, variable, base, other, seed, task.probe_split)
+    source_reads, source_answers = source.answers.at(index)
+    labels = source_answers
+    if variable is not None:
+        wanted = variable.label(base.tokens, variable.value_of(source.tokens))
+        labels = wanted[torch.arange(len(base), device=reads.device), reads.clamp_min(0)]
+    pairs = Pairs(base.tokens, source.tokens, reads, source_reads, answers, source_answers, labels)
+    fits = (reads == source_reads) & (reads != IGNORE)
+    fits &= (pairs.changed & (answers != IGNORE)).any(-1)
+    return Pairs(*(getattr(pairs[fits], one.name).to(subject.device) for one in fields(Pairs)))
+
+
+def _partners(reads: Int[Tensor, " example"], seed: int) -> Int[Tensor, " example"]:
+    """(example,) another example with the same position of its answer, each taken once."""
+    generator = rng("partners", seed)
+    result = torch.arange(len(reads))
+    for position in reads.unique().tolist():
+        members = (reads == position).nonzero().flatten().cpu()
+        members = members[torch.from_numpy(generator.permutation(len(members)))]
+        result[members] = members.roll(1)
+    return result.to(reads.device)
 
 
 def _missing(tally: Counter[str], relation: Relation, only_correct: bool) -> str:

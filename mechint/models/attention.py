@@ -75,6 +75,33 @@ def attend_rows(
     return _write(p, weights, z if rows.out is None else rows_of(z, rows.out, stacked))
 
 
+def attend_apart(
+    p: Parameters,
+    weights: str,
+    config: ModelConfig,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    """What every head writes, (..., head, B, Q, d_model), when each head's q, k and v have inputs
+    of their own, normed: queries (..., head, B, Q, d_model), keys and values (..., head, B, T,
+    d_model); mask (B | 1, Q, T) is added to the scores. For plain parameters; without b_O.
+    """
+
+    def projected(x: Tensor, letter: str) -> Tensor:
+        n_batch, n_rows = x.shape[-3:-1]
+        y = torch.matmul(x.flatten(-3, -2), p[f"{weights}.W_{letter}"])
+        bias = p.get(f"{weights}.b_{letter}")
+        y = y if bias is None else y + bias.unsqueeze(-2)
+        return y.unflatten(-2, (n_batch, n_rows))
+
+    scores = torch.matmul(projected(queries, "Q"), projected(keys, "K").transpose(-2, -1))
+    z = torch.matmul(_pattern(config, "", scores, mask, no_hook), projected(values, "V"))
+    out = torch.matmul(z.flatten(-3, -2), p[f"{weights}.W_O"])
+    return out.unflatten(-2, z.shape[-3:-1])
+
+
 def project_qkv(
     p: Parameters, weights: str, x: Float[Tensor, "*rows d_model"], rows: BlockRows, stacked: bool
 ) -> list[Float[Tensor, "... head d_head"]]:

@@ -108,13 +108,20 @@ class Forward:
         """Second half of block `index`: the residual stream x with what the MLP adds, if there is
         one.
         """
-        name, weights = f"blocks.{index}", f"blocks.{index % self.config.n_layers}"
+        name = f"blocks.{index}"
         if not self.config.attn_only:
             x = self.hook(f"{name}.hook_resid_mid", x)
-            normed = norm(self.p, f"{weights}.ln2", f"{name}.ln2", self.config, x, self.hook)
-            out = self._mlp(f"{name}.mlp", f"{weights}.mlp", normed)
+            out = self.mlp(index, x)
             x = x + self.hook(f"{name}.hook_mlp_out", self.drop(f"{name}.mlp", out))
         return self.hook(f"{name}.hook_resid_post", x)
+
+    def mlp(self, index: int, x: Tensor) -> Tensor:
+        """What the MLP of block `index` gives for the residual stream x (..., *, d_model), which it
+        norms first.
+        """
+        weights = f"blocks.{index % self.config.n_layers}"
+        x = norm(self.p, f"{weights}.ln2", f"blocks.{index}.ln2", self.config, x, self.hook)
+        return self._mlp(f"blocks.{index}.mlp", f"{weights}.mlp", x)
 
     def _mlp(self, name: str, weights: str, x: Tensor) -> Tensor:
         """The MLP of normed rows x (..., *, d_model)."""

@@ -83,7 +83,7 @@ def candidates(
     elif relation == Relation.SAME:
         source = _same_value(task, variable, base, seed, split)
     else:
-        source = _minimal(task, variable, base, other, seed, split)
+        source = minimal_sources(task, variable, base, other, seed, split)
     values = variable.value_of(source.tokens)
     return Counterfactuals(variable, base, source, variable.label(base.tokens, values), values)
 
@@ -159,7 +159,7 @@ def _joined(variable: Variable, parts: list[Counterfactuals]) -> Counterfactuals
 
 
 # --- sources --------------------------------------------------------------------------------------
-def _minimal(
+def minimal_sources(
     task: Task, variable: Variable, base: Batch, other: Batch, seed: int, split: str
 ) -> Batch:
     """The base changed as the variable says; else with the tokens it is read from taken from

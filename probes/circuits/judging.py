@@ -1,0 +1,87 @@
+"""What a circuit is judged by: faithfulness, completeness, minimality, and random circuits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from probes.circuits.graph import random_circuits
+from probes.circuits.scoring import Scorer
+from probes.circuits.search import without_each
+
+SUBSETS = 20
+"""Parts of the circuit that are taken out of circuit and model alike, for the incompleteness."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A circuit on pairs; all shares of the model's score.
+
+    faithfulness: F(C). completeness: 1 - F(M \\ C), what the model loses without the circuit.
+    drops: (member,) F(C) - F(C \\ e) of each edge e; their least is the minimality. accuracy:
+    share of pairs that the circuit alone answers right. above: share of pairs on which it scores
+    more than the model, 1/2 where the two are equivalent (Shi et al. 2024, Sec. 3).
+    """
+
+    faithfulness: float
+    completeness: float
+    drops: Float[np.ndarray, " member"]
+    accuracy: float
+    above: float
+
+
+def judge_circuit(scorer: Scorer, kept: Bool[np.ndarray, " edge"]) -> Judgement:
+    """The circuit `kept` on the pairs of `scorer`. Cost: one forward per edge of it."""
+    low, high = scorer.ends
+    every = np.ones_like(kept)
+    scores = scorer.scores(np.stack([every, kept, ~kept]))
+    alone, without = ((one.mean() - low) / (high - low) for one in scores[1:])
+    drops = alone - scorer.faithfulness(without_each(kept))
+    above = (scores[1] > scores[0]) + 0.5 * (scores[1] == scores[0])
+    accuracy = float(scorer.answered(kept[None]).mean())
+    return Judgement(float(alone), float(1 - without), drops, accuracy, float(above.mean()))
+
+
+def incompleteness(scorer: Scorer, kept: Bool[np.ndarray, " edge"], seed: int) -> float:
+    """Mean over random parts K of the circuit C of |F(C \\ K) - F(M \\ K)| (Wang et al. 2023, Sec.
+    4): 0 where the circuit without a part does as the model without it.
+    """
+    generator = np.random.default_rng(seed)
+    dropped = (generator.random((SUBSETS, len(kept))) < 0.5) & kept
+    alone = scorer.faithfulness(kept & ~dropped)
+    whole = scorer.faithfulness(~dropped)
+    return float(np.abs(alone - whole).mean())
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """The circuit beside random ones of its size, on the same pairs.
+
+    sufficiency: F(C), and of random circuits made of paths (n,). necessity: 1 - F(M \\ C), and of
+    as many random edges outside the circuit (n,).
+    """
+
+    sufficiency: float
+    random_sufficiency: Float[np.ndarray, " n"]
+    necessity: float
+    random_necessity: Float[np.ndarray, " n"]
+
+
+def rivals_of(scorer: Scorer, kept: Bool[np.ndarray, " edge"], n: int, seed: int) -> Rivals:
+    """The tests of sufficiency and partial necessity of Shi et al. (2024), Sec. 3, with `n` random
+    circuits each. Cost: 2 n stacked forwards.
+    """
+    size, generator = int(kept.sum()), np.random.default_rng(seed + 1)
+    outside, others = np.flatnonzero(~kept), np.ones((n, len(kept)), bool)
+    for row in others:
+        row[generator.permutation(outside)[:size]] = False
+    observed = scorer.faithfulness(np.stack([kept, ~kept]))
+    drawn = random_circuits(scorer.graph, size, n, seed)
+    return Rivals(
+        float(observed[0]),
+        scorer.faithfulness(drawn),
+        float(1 - observed[1]),
+        1 - scorer.faithfulness(others),
+    )
