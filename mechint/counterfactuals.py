@@ -165,6 +165,16 @@ def pair_all(
     return Pairs(*(getattr(pairs[fits], one.name).to(subject.device) for one in fields(Pairs)))
 
 
+def unpaired(subject: Subject, base: Batch, answer: int | None = None) -> Pairs:
+    """Every example of `base` that has the answer, as its own source: for what is compared with a
+    mean over examples.
+    """
+    reads, answers = base.answers.at(-1 if answer is None else answer)
+    has = reads != IGNORE
+    parts = (base.tokens, base.tokens, reads, reads, answers, answers, answers)
+    return Pairs(*(part[has].to(subject.device) for part in parts))
+
+
 def _partners(reads: Int[Tensor, " example"], seed: int) -> Int[Tensor, " example"]:
     """(example,) another example with the same position of its answer, each taken once."""
     generator = rng("partners", seed)

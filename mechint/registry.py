@@ -195,6 +195,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "das": "probes.das:DAS",
         "ablation": "probes.ablation:Ablation",
         "patching": "probes.patching:Patching",
+        "circuits": "probes.circuits:Circuits",
         "interference": "probes.interference:Interference",
         "attention": "probes.attention:Attention",
         "embedding": "probes.embedding.probe:Embedding",

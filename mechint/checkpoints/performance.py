@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -35,7 +36,8 @@ LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 class Performance:
     """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
     output → the accuracy and loss of the best constant answer; n: answers looked at; splits: train
-    and test → their accuracy and loss, where the split is known.
+    and test → their accuracy and loss, where the split is known; answers: how many answers of an
+    example they are means over.
     """
 
     accuracy: Mapping[str, float]
@@ -43,6 +45,7 @@ class Performance:
     chance: Mapping[str, Mapping[str, float]]
     n: int
     splits: Mapping[str, Mapping[str, Mapping[str, float]]]
+    answers: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -99,27 +102,32 @@ class Performance:
                 f"{name}: accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
                 f"loss {self.loss[name]:.4g} nats (chance {level['loss']:.3g})"
             )
-        return "; ".join(parts)
+        over = f", over all {self.answers} answers" if self.answers > 1 else ""
+        return "; ".join(parts) + over
 
 
 def measure(
     subject: Subject, split: Mapping[str, Int[Tensor, " _index"]] | None
 ) -> Performance | None:
     """Accuracy and loss on the subject's data, and on its splits where they are known; None where
-    there is no task or it reads no answers.
+    there is no task or it reads no answers. A subject that says no more than the last of its
+    answers is asked about all of them.
     """
     task = subject.task
     if task is None or subject.data.targets.is_floating_point():
         return None
     if not bool((subject.data.targets != IGNORE).any()):
         return None
+    if subject.answer == -1 and len(subject.answers) > 1:
+        subject = subject.with_answer("all")
     logits, targets = subject.logits(), subject.targets
+    examples = subject.answer_examples  # of each row
     n = int((targets != IGNORE).any(-1).sum())
     splits = {}
     for name, index in (split or {}).items():
         if len(index):
-            index = index.to(logits.device)
-            part, answers = logits[index], targets[index]
+            rows = torch.isin(examples, index.to(examples.device))
+            part, answers = logits[rows], targets[rows]
             splits[name] = {
                 "accuracy": subject.accuracy(part, answers),
                 "loss": subject.loss(part, answers),
@@ -128,7 +136,8 @@ def measure(
         name: {"accuracy": level.accuracy, "loss": level.loss}
         for name, level in task.chance.items()
     }
-    return Performance(subject.accuracy(), subject.loss(), chance, n, splits)
+    answers = len(subject.answers) if subject.answer == "all" else 1
+    return Performance(subject.accuracy(), subject.loss(), chance, n, splits, answers)
 
 
 def _recorded(metrics: Mapping[str, Any], kinds: tuple[str, ...]) -> float | None:

@@ -40,7 +40,7 @@ class Node:
     def depth(self) -> int:
         if self.kind in ("embed", "pos"):
             return -1
-        return 2 * self.layer + (self.kind in ("mlp", LOGITS))
+        return 2 * self.layer + (self.kind == "mlp")
 
     @property
     def component(self) -> str:

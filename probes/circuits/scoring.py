@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.counterfactuals import Pairs
-from mechint.task import Task
+from mechint.task import IGNORE, Task
 from probes.circuits.forward import PatchedForward, sender_outputs
 from probes.circuits.graph import Graph
 from probes.patching import logit_difference
@@ -43,8 +43,8 @@ def score(task: Task, logits: Tensor, pairs: Pairs, ablation: Ablation) -> Tenso
         part, target = logits[..., columns], pairs.answers[:, output]
         index = target.clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
         right = part.gather(-1, index).squeeze(-1)
-        parts.append((right - part.mean(-1)) * (target >= 0))
-    answered = (pairs.answers >= 0).sum(-1).clamp_min(1)
+        parts.append((right - part.mean(-1)) * (target != IGNORE))
+    answered = (pairs.answers != IGNORE).sum(-1).clamp_min(1)
     return torch.stack(parts).sum(0) / answered
 
 
@@ -123,13 +123,12 @@ class Scorer:
         assert task is not None
         return self._measured(kept, lambda x, pairs: score(task, x, pairs, self.ablation))
 
-    def answered(
-        self, kept: Bool[np.ndarray, "circuit edge"]
-    ) -> Float[np.ndarray, "circuit pair"]:
-        """1 where a circuit alone gives the right answer in every output that changes, else 0."""
+    def answered(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
+        """1 where a circuit alone gives the right answer in every output that is read, else 0."""
 
         def right(logits: Tensor, pairs: Pairs) -> Tensor:
-            return (self.subject.correct(logits, pairs.answers) | ~pairs.changed).all(-1)
+            every = torch.stack([self.subject.correct(one, pairs.answers) for one in logits])
+            return (every | (pairs.answers == IGNORE)).all(-1)
 
         return self._measured(kept, right)
 
@@ -148,9 +147,7 @@ class Scorer:
         low, high = self.scores(np.stack([np.zeros(n, bool), np.ones(n, bool)])).mean(1)
         return float(low), float(high)
 
-    def faithfulness(
-        self, kept: Bool[np.ndarray, "circuit edge"]
-    ) -> Float[np.ndarray, " circuit"]:
+    def faithfulness(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, " circuit"]:
         """(score - source) / (model - source) of mean scores: 0 the source's, 1 the model's."""
         low, high = self.ends
         return (self.scores(kept).mean(1) - low) / (high - low)

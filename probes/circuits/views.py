@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechint import figures
+from mechint.figures.theme import axis
 from mechint.results import Table
 from probes.circuits.graph import LOGITS, Edge, Graph
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 KINDS = ("q", "k", "v", "mlp", LOGITS)
+ASIDE = {"q": -0.04, "v": 0.04}
+"""Edges into one head end side by side."""
+
 SHOWN = 400
 """Edges that are drawn, those of the largest effects first."""
 
@@ -63,12 +67,12 @@ def graph_figure(
     members = np.flatnonzero(kept)
     members = members[np.argsort(-np.abs(effects[members]), kind="stable")][:SHOWN]
     edges = [graph.edges[i] for i in members]
-    places = _places(graph, edges, names)
+    places = _places(edges, names)
     data: list[dict[str, Any]] = []
     for color, kind in zip(figures.COLORS, KINDS, strict=False):
         chosen = [edge for edge in edges if edge.receiver.kind == kind]
         ends = [(places[_sender(e, names)], places[e.receiver.component]) for e in chosen]
-        x = [value for (a, _), (b, _) in ends for value in (a, b, None)]
+        x = [value for (a, _), (b, _) in ends for value in (a, b + ASIDE.get(kind, 0), None)]
         y = [value for (_, a), (_, b) in ends for value in (a, b, None)]
         name = f"into {kind}"
         line = {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y}
@@ -78,17 +82,15 @@ def graph_figure(
     marker = {"size": 15, "color": figures.COLORS[-1]}
     node = {"type": "scatter", "mode": "markers+text", "showlegend": False, "marker": marker}
     data.append({**node, "x": x, "y": y, "text": list(places), "textposition": "top center"})
-    rows = {y: label for y, label in _rows(graph).items() if y in {b for _, b in places.values()}}
+    rows = len({y for _, y in places.values()})
     return figures.figure(
         data,
         title,
         "Every line is an edge of the circuit, from what writes to the residual stream to the "
         "input that reads it; hover over its middle for its effect.",
-        height=max(360, 110 + 75 * len(rows)),
-        xaxis=figures.axis("component, by head (index) or position", showticklabels=False),
-        yaxis=figures.axis(
-            "depth (layer)", tickvals=list(rows), ticktext=list(rows.values()), zeroline=False
-        ),
+        height=max(360, 120 + 75 * rows),
+        xaxis=axis("position of embeddings, head (in order)", showticklabels=False),
+        yaxis=axis("depth (layer; MLPs half a layer up)"),
         hovermode="closest",
     )
 
@@ -100,26 +102,17 @@ def _sender(edge: Edge, names: Sequence[str]) -> str:
     return f"{edge.sender.component} {names[edge.group]}"
 
 
-def _rows(graph: Graph) -> dict[float, str]:
-    rows = {-1.0: "embedding"}
-    for layer in range(graph.config.depth):
-        rows |= {2.0 * layer: f"attention {layer}", 2.0 * layer + 1: f"MLP {layer}"}
-    return rows | {2.0 * graph.config.depth: "logits"}
-
-
-def _places(
-    graph: Graph, edges: Sequence[Edge], names: Sequence[str]
-) -> dict[str, tuple[float, float]]:
+def _places(edges: Sequence[Edge], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Node → where it stands; those of one row side by side, in order."""
-    nodes: dict[str, tuple[float, int, int]] = {}
+    nodes: dict[str, tuple[float, int]] = {}
     for edge in edges:
-        sender, receiver = edge.sender, edge.receiver
-        nodes[_sender(edge, names)] = (float(sender.depth), edge.group or 0, sender.head or 0)
-        depth = 2.0 * graph.config.depth if receiver.kind == LOGITS else float(receiver.depth)
-        nodes[receiver.component] = (depth, 0, receiver.head or 0)
+        for node in (edge.sender, edge.receiver):
+            embeds = node.depth < 0
+            order = (edge.group or 0) if embeds else (node.head or 0)
+            nodes[_sender(edge, names) if embeds else node.component] = (node.depth / 2, order)
     places: dict[str, tuple[float, float]] = {}
-    for y in sorted({depth for depth, *_ in nodes.values()}):
-        row = sorted((rest, name) for name, (depth, *rest) in nodes.items() if depth == y)
+    for y in sorted({depth for depth, _ in nodes.values()}):
+        row = sorted((order, name) for name, (depth, order) in nodes.items() if depth == y)
         for i, (_, name) in enumerate(row):
             places[name] = (i - (len(row) - 1) / 2, y)
     return places or {"(no edge)": (0.0, 0.0)}
@@ -140,19 +133,6 @@ def _hovers(
         "hoverinfo": "text",
         "marker": {"size": 6, "opacity": 0.35, "color": figures.COLORS[-1]},
     }
-
-
-def sizes_figure(sizes: Sequence[int], curve: np.ndarray, size: int, found: float) -> Any:
-    """Faithfulness of the first edges by effect, and where the pruned circuit stands."""
-    return figures.lines(
-        list(sizes),
-        {"first edges by effect": curve.tolist()},
-        title="Faithfulness by size",
-        x_title="edges",
-        y_title="faithfulness (share of the model's score)",
-        levels={f"circuit of {size} edges": found},
-        caption="A mechanism that few edges carry rises early; pruning finds a smaller circuit.",
-    )
 
 
 def rivals_figure(random: np.ndarray, found: float, size: int) -> Any:

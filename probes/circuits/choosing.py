@@ -1,0 +1,84 @@
+"""What the circuits probe looks at: which examples, which graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mechint.counterfactuals import Pairs, answered, asked_answer, pair_all, unpaired
+from mechint.errors import DataError
+from mechint.task import FiniteTask, Variable, choose_answer
+from probes.circuits.graph import Graph
+from probes.circuits.scoring import Ablation
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+ALL_INPUTS = 1 << 14
+"""A circuit of a finite task with no more inputs is judged on all of them."""
+
+
+def paired(
+    subject: Subject,
+    ablation: Ablation,
+    variable: Variable | None,
+    wanted: int,
+    seed: int,
+    only_correct: bool,
+) -> tuple[Pairs, float]:
+    """Pairs in random order, those that are answered correctly with `only_correct`, and the share
+    that is: all of a finite task, at most `wanted` of others.
+
+    Raises:
+        DataError: fewer than two.
+    """
+    task = subject.task
+    assert task is not None
+    data = subject.data
+    if not isinstance(task, FiniteTask):
+        data = task.sample(2 * wanted, seed=seed + 1, split=task.probe_split).to(subject.device)
+    asked = asked_answer(subject)
+    if variable is not None:
+        asked = choose_answer(task, variable, asked)
+    if ablation == "mean":
+        pairs = unpaired(subject, data, asked)
+    else:
+        pairs = pair_all(subject, data, variable, seed, asked)
+    right = answered(subject, pairs)
+    share = float(right.double().mean()) if len(pairs) else 0.0
+    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    order = order.to(right.device)
+    chosen = pairs[order[right[order]] if only_correct else order]
+    if len(chosen) < 2:
+        raise DataError(
+            f"{subject.describe()}: of {len(data)} examples {len(pairs)} have a source with "
+            f"another answer, {int(right.sum())} of these pairs are answered correctly; train "
+            "the model further, or set only_correct=false"
+        )
+    return chosen, share
+
+
+def split(subject: Subject, every: Pairs, searched: int, held_out: int) -> tuple[Pairs, Pairs]:
+    """Pairs to search a circuit on, and pairs to judge it by: all of a finite task, else others."""
+    search = every[: min(searched, max(1, len(every) // 2))]
+    if isinstance(subject.task, FiniteTask) and len(every) <= ALL_INPUTS:
+        return search, every
+    return search, every[len(search) : len(search) + held_out]
+
+
+def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
+    """The graph of the subject's model, with an edge per position where `by_position` says so; when
+    it is None, where positions have roles: a variable of the task stands at some, and all examples
+    are read at the same one.
+    """
+    assert subject.task is not None
+    reads, config = tuple(pairs.reads.unique().tolist()), subject.model.config
+    if by_position is None:
+        variables = subject.task.variables.values()
+        by_position = len(reads) == 1 and any(one.positions for one in variables)
+    causal = config.attention_dir == "causal"
+    positions = reads[-1] + 1 if causal else pairs.base.shape[1]
+    # position embeddings are the same in both runs, and so are all of their edges
+    groups = positions if by_position else 1
+    return Graph(config, groups, reads if by_position else (), ("pos",))

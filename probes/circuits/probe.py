@@ -1,0 +1,263 @@
+"""The circuits probe: which pairs it looks at, which circuit it finds, and what it says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mechint.config import setting
+from mechint.counterfactuals import choose_variable
+from mechint.probe import Need, Probe, Report
+from mechint.results import ProbeResult
+from mechint.task import Variable
+from probes.circuits import views
+from probes.circuits.choosing import graph_of, paired, split
+from probes.circuits.effects import edge_attribution, path_patching
+from probes.circuits.graph import Graph
+from probes.circuits.judging import incompleteness, judge_circuit, rivals_of
+from probes.circuits.scoring import ABLATIONS, Ablation, Scorer
+from probes.circuits.search import find_circuit
+from probes.patching.measures import spearman
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+    from mechint.subject import Subject
+
+EXACT_EDGES = 512
+"""Up to so many edges each one is patched; more are ranked by EAP-IG."""
+
+SLACK = 0.05
+"""By how much the faithfulness on other pairs may fall short of the threshold of the search."""
+
+METHODS = ("path patching", "eap", "eap-ig")
+
+
+@dataclass(frozen=True)
+class Circuits(Probe):
+    """Which edges between heads, MLPs, embedding and logits compute the answer, and do they alone?
+
+    Nodes are the embeddings, heads and MLPs that write to the residual stream, and the q, k and v
+    inputs of heads, the inputs of MLPs and the logits that read it; an edge is one writer as one
+    reader sees it, per position where a variable of the task has positions of its own. An edge
+    outside a circuit carries its sender's mean over examples ("mean", where no variable is named),
+    the run of a source that differs in `variable` alone ("counterfactual"), or that of another
+    example ("resample"; what is the same in all examples stays unseen). Score = logit of the right
+    answer - that of the source's answer (of the mean class with "mean"). F(C) = (score of C - score
+    without edges) / (score of the model - score without edges).
+
+    Each edge is ranked by path patching, 1 - F(all edges but e), exactly, or where there are more
+    than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
+    added by rank until F reaches `threshold`, then pruned. On all inputs of a finite task, or pairs
+    held out: faithfulness F(C); completeness 1 - F(M \\ C); minimality, the least F(C) - F(C \\ e);
+    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C. Nulls: random
+    circuits of as many edges, made of paths from the embedding to the logits (sufficiency), and
+    as many random edges outside C taken out of the model (necessity). Found: p ≤ 0.01 for both, F
+    at least `threshold` - 0.05, and a model that answers most pairs right.
+
+    Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
+    `null_samples` for the nulls. Memory: a quarter of the subject's.
+    """
+
+    name: ClassVar[str] = "circuits"
+    source: ClassVar[str] = (
+        "Wang et al. 2023, Interpretability in the Wild (faithfulness, completeness, minimality); "
+        "Goldowsky-Dill et al. 2023, Localizing Model Behavior with Path Patching; Syed et al. "
+        "2023 (EAP); Hanna et al. 2024, Have Faith in Faithfulness (EAP-IG); Shi et al. 2024, "
+        "Hypothesis Testing the Circuit Hypothesis in LLMs"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (
+        Need.TASK,
+        Need.ANSWERS,
+        Need.RESIDUAL,
+        Need.ATTENTION,
+        Need.RESUME,
+    )
+    intervenes: ClassVar[bool] = True
+
+    variable: str | None = setting(
+        None, "causal variable in which source and base differ; none: the whole answer"
+    )
+    ablation: str | None = setting(
+        None,
+        "what an edge outside the circuit carries; counterfactual where a variable is named, else "
+        "mean",
+        choices=ABLATIONS,
+    )
+    method: str | None = setting(
+        None, "how edges are ranked; by their number when none", choices=METHODS
+    )
+    by_position: bool | None = setting(
+        None,
+        "one edge per position; when none, where a variable of the task has positions of its own "
+        "and all examples are read at the same one",
+    )
+    threshold: float = setting(0.9, "faithfulness that the search asks for", low=0, high=1)
+    pairs: int = setting(128, "pairs that the circuit is searched on", low=2, high=2**20)
+    held_out: int = setting(
+        1024, "other pairs that it is judged on, where not all inputs are", low=2, high=2**20
+    )
+    only_correct: bool = setting(True, "only pairs whose base and source are answered correctly")
+    null_samples: int = setting(199, "random circuits of each null", low=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        if getattr(subject.model.config, "read_layers", None) is not None:
+            return "its output groups leave after different layers, so no one node is its logits"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import Planted, library
+        from mechint.planted.calibration import Calibration, Trial
+
+        def heads(plant: Planted) -> list[str]:
+            return ["{}.{}".format(*place) for place in plant.truth["heads"].values()]
+
+        def doubling(noise: float, seed: int) -> Planted:
+            plant = library.pointer_doubling(noise, seed)  # all hops are asked at the first answer
+            return dataclasses.replace(plant, subject=plant.subject.with_answer(0))
+
+        def trial(name: str, plant: Any, *mlps: str, **settings: Any) -> Trial:
+            return Trial(
+                name,
+                plant,
+                library.untrained(plant),
+                library.misses(
+                    lambda result: result.metrics["components"], lambda one: [*heads(one), *mlps]
+                ),
+                "heads and MLPs missed or made up",
+                settings={"pairs": 64, "held_out": 128, **settings},
+                control_settings={"only_correct": False},
+            )
+
+        trials = (
+            trial("induction head", library.induction, by_position=False),
+            trial("composition by doubling", doubling, by_position=False),
+            trial("modular addition", library.addition, "mlp 0"),
+        )
+        settings = {"pairs": 24, "held_out": 32, "null_samples": 99, "only_correct": False}
+        return Calibration(trials, settings)
+
+    # --- measuring --------------------------------------------------------------------------------
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        ablation, variable = self._ablation(subject)
+        wanted = self.pairs + self.held_out
+        every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct)
+        search, test = split(subject, every, self.pairs, self.held_out)
+        graph = graph_of(subject, every, self.by_position)
+        on_search, on_test = (Scorer(subject, graph, one, ablation) for one in (search, test))
+        method = self.method or ("path patching" if len(graph.edges) <= EXACT_EDGES else "eap-ig")
+        estimate = edge_attribution(on_search, 1 if method == "eap" else 5)
+        effects = path_patching(on_search) if method == "path patching" else estimate
+        kept = find_circuit(on_search, effects, self.threshold)
+        found = judge_circuit(on_test, kept)
+        sample = Scorer(subject, graph, test[: self.pairs], ablation)
+        rivals = rivals_of(sample, kept, self.null_samples, seed)
+        size = int(kept.sum())
+
+        report = Report(self, subject)
+        how = f"random circuits of {size} edges made of paths"
+        report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
+        how = f"{size} random edges outside the circuit taken out"
+        report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
+        unit = "share of the model's score"
+        for name, value in (
+            ("faithfulness", found.faithfulness),
+            ("completeness", found.completeness),
+            ("minimality", float(found.drops.min()) if size else 0.0),
+            ("incompleteness", incompleteness(sample, kept, seed)),
+        ):
+            report.metric(name, value, unit=unit)
+        report.update(
+            {
+                "accuracy": found.accuracy,
+                "above_model": found.above,
+                "edges": size,
+                "graph_edges": len(graph.edges),
+                "components": graph.components(kept),
+                "ablation": ablation,
+                "method": method,
+                "by_position": graph.groups > 1,
+                "variable": variable.name if variable is not None else "none",
+                "pairs_judged": len(test),
+                "all_inputs": test is every,
+                "answered": share,
+            }
+        )
+        if method == "path patching":
+            report.metric("eap_ig_spearman", spearman(effects, estimate))
+        self._show(report, graph, kept, effects, found.drops, rivals.random_sufficiency)
+        self._say(report)
+        return report.result()
+
+    def _ablation(self, subject: Subject) -> tuple[Ablation, Variable | None]:
+        """What stands in for edges that are left out, and the variable that sources differ in."""
+        chosen = self.ablation or ("mean" if self.variable is None else "counterfactual")
+        ablation = next(one for one in ABLATIONS if one == chosen)
+        assert subject.task is not None
+        if ablation != "counterfactual":
+            if self.variable is not None:
+                self.reject("variable", f"none with ablation={ablation}")
+            return ablation, None
+        if not subject.task.variables:
+            self.reject("ablation", f"resample or mean: {subject.task.name} names no variables")
+        return ablation, choose_variable(subject.task, self.variable)
+
+    # --- what is shown and said -------------------------------------------------------------------
+    def _show(
+        self,
+        report: Report,
+        graph: Graph,
+        kept: np.ndarray,
+        effects: np.ndarray,
+        drops: np.ndarray,
+        random: np.ndarray,
+    ) -> None:
+        metrics = report.metrics
+        names = views.position_names(report.subject, graph.groups)
+        report.table("edges", views.edges_table(graph, kept, effects, drops, names))
+        report.array("effects", effects)
+        report.array("circuit", kept.astype(float))
+        title = f"Circuit of {metrics['edges']} edges"
+        report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
+        report.figure(
+            "random", views.rivals_figure(random, metrics["sufficiency"], metrics["edges"])
+        )
+
+    def _say(self, report: Report) -> None:
+        metrics = report.metrics
+        heads = [name for name in metrics["components"] if not name.startswith("mlp")]
+        mlps = [name for name in metrics["components"] if name.startswith("mlp")]
+        parts = [f"head{'s' * (len(heads) > 1)} {', '.join(heads)}"] * bool(heads)
+        names = " and ".join([*parts, *[", ".join(mlps)] * bool(mlps)]) or "no head or MLP"
+        where = "possible" if metrics["all_inputs"] else "held-out"
+        random = report.nulls["sufficiency"].mean
+        numbers = (
+            f"alone they keep {metrics['faithfulness']:.1%} of the score and answer "
+            f"{metrics['accuracy']:.1%} of {metrics['pairs_judged']} {where} examples; without "
+            f"them the model loses {metrics['completeness']:.1%}; the edge that counts least, "
+            f"{metrics['minimality']:.1%}; random circuits of the size keep {random:.1%}"
+        )
+        told = {
+            "counterfactual": f"for {metrics['variable']}",
+            "resample": "against other examples",
+            "mean": "against mean activations",
+        }[metrics["ablation"]]
+        circuit = f"{metrics['edges']} of {metrics['graph_edges']} edges, through {names}"
+        if metrics["answered"] <= 0.5:
+            report.abstain(
+                f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
+                f"of {circuit}: {numbers}"
+            )
+            return
+        report.finding(
+            f"The circuit {told} is {circuit}: {numbers}",
+            otherwise=f"No circuit stands out {told}; the smallest found is {circuit}: {numbers}",
+            null=["sufficiency", "necessity"],
+            effect=metrics["faithfulness"],
+            least=self.threshold - SLACK,
+            n=metrics["pairs_judged"],
+            causal=True,
+        )

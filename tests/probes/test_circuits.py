@@ -1,0 +1,407 @@
+"""Circuits against plain hooks, a forward node by node, finite differences, linear models and
+planted mechanisms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mechint import planted, probe
+from mechint.config import ModelConfig
+from mechint.counterfactuals import Pairs, pair_all, unpaired
+from mechint.errors import NotApplicableError, ParameterError
+from mechint.models.transformer import HookedTransformer
+from mechint.planted import library
+from mechint.registry import TASKS
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes.circuits import (
+    Edge,
+    Graph,
+    Node,
+    PatchedForward,
+    Scorer,
+    edge_attribution,
+    find_circuit,
+    path_patching,
+    random_circuits,
+    sender_outputs,
+)
+from probes.circuits.search import without_each
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
+N, POS = 4, 5
+
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "layer norm": {"normalization_type": "LN"},
+    "bidirectional, attention only": {"attention_dir": "bidirectional", "attn_only": True},
+    "weight-tied": {"n_layers": 1, "n_loops": 2, "normalization_type": "LNPre"},
+}
+every = pytest.mark.parametrize("kind", MODELS)
+
+
+@cache
+def made(kind: str) -> HookedTransformer:
+    sizes = {"n_layers": 2, "d_model": 6, "n_heads": 2, "d_mlp": 5, "d_vocab": 7, "n_ctx": POS}
+    config = ModelConfig(**{**sizes, "d_vocab_out": 7, "init_mode": "d_model", **MODELS[kind]})
+    model = HookedTransformer(config, seed=1).double().eval()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.rpartition(".")[2].startswith("b"):
+                value.copy_(torch.randn(value.shape, generator=generator).double())
+    return model
+
+
+def inputs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    base, source = torch.randint(7, (2, N, POS), generator=generator)
+    return base, source, torch.full((N,), POS - 1)
+
+
+def patched_forward(kind: str, groups: int) -> tuple[Graph, PatchedForward]:
+    model, (base, source, reads) = made(kind), inputs()
+    graph = Graph(model.config, groups, (POS - 1,))
+    return graph, PatchedForward(model, graph, base, reads, sender_outputs(model, graph, source))
+
+
+# --- the forward ----------------------------------------------------------------------------------
+def written(cache: Any, model: HookedTransformer, node: Node) -> Tensor:
+    """What a sender adds to the residual stream, from the cache of a hooked forward."""
+    if node.kind in ("embed", "pos"):
+        return cache["hook_embed" if node.kind == "embed" else "hook_pos_embed"]
+    if node.kind == "mlp":
+        return cache[f"blocks.{node.layer}.hook_mlp_out"]
+    weights = model.weights()[f"blocks.{node.layer % model.config.n_layers}.attn.W_O"]
+    return cache[f"blocks.{node.layer}.attn.hook_z"][:, :, node.head] @ weights[node.head]
+
+
+def normed(model: HookedTransformer, x: Tensor, name: str) -> Tensor:
+    kind = model.config.normalization_type
+    if kind is None:
+        return x
+    x = x - x.mean(-1, keepdim=True)
+    x = x / (x.var(-1, keepdim=True, unbiased=False) + model.config.eps).sqrt()
+    p = model.weights()
+    return x * p[f"{name}.w"] + p[f"{name}.b"] if kind == "LN" else x
+
+
+def by_hooks(model: HookedTransformer, edge: Edge, base: Tensor, source: Tensor) -> Tensor:
+    """Path patching of one edge by a plain hook at the one input that it leads to."""
+    _, clean = model.run_with_cache(base)
+    _, other = model.run_with_cache(source)
+    change = written(other, model, edge.sender) - written(clean, model, edge.sender)
+    if edge.group is not None:
+        keep = torch.zeros(POS, 1, dtype=change.dtype)
+        keep[edge.group] = 1
+        change = change * keep
+    to, depth = edge.receiver, model.config.depth
+    if to.kind == "logits":
+        hook = f"blocks.{depth - 1}.hook_resid_post"
+        return model.run_with_hooks(base, fwd_hooks=[(hook, lambda x, hook: x + change)])
+    block, p = f"blocks.{to.layer % model.config.n_layers}", model.weights()
+    if to.kind == "mlp":
+        x = normed(model, clean[f"blocks.{to.layer}.hook_resid_mid"] + change, f"{block}.ln2")
+        pre = x @ p[f"{block}.mlp.W_in"] + p[f"{block}.mlp.b_in"]
+        hook = f"blocks.{to.layer}.mlp.hook_pre"
+        return model.run_with_hooks(base, fwd_hooks=[(hook, lambda x, hook: pre)])
+    x = normed(model, clean[f"blocks.{to.layer}.hook_resid_pre"] + change, f"{block}.ln1")
+    letter = to.kind.upper()
+    new = x @ p[f"{block}.attn.W_{letter}"][to.head] + p[f"{block}.attn.b_{letter}"][to.head]
+
+    def put(x: Tensor, hook: Any) -> Tensor:
+        x = x.clone()
+        x[:, :, to.head] = new
+        return x
+
+    hook = f"blocks.{to.layer}.attn.hook_{to.kind}"
+    return model.run_with_hooks(base, fwd_hooks=[(hook, put)])
+
+
+@every
+@pytest.mark.parametrize("groups", [1, POS])
+def test_path_patching_is_that_of_plain_hooks(kind: str, groups: int) -> None:
+    graph, patched = patched_forward(kind, groups)
+    base, source, reads = inputs()
+    found = patched.logits(~torch.eye(len(graph.edges), dtype=torch.bool))
+    for i in range(0, len(graph.edges), 1 if groups == 1 else 7):
+        expected = by_hooks(made(kind), graph.edges[i], base, source)[:, reads[0]]
+        assert torch.allclose(found[i], expected, atol=1e-10), str(graph.edges[i])
+
+
+def node_by_node(kind: str, graph: Graph, kept: np.ndarray, group: bool) -> Tensor:
+    """The circuit's logits by one node after the other, its inputs summed edge by edge."""
+    model, (base, source, _) = made(kind), inputs()
+    p, config = model.weights(), model.config
+    _, other = model.run_with_cache(source)
+    _, clean = model.run_with_cache(base)
+    members = {
+        (str(e.sender), str(e.receiver), e.group)
+        for e, k in zip(graph.edges, kept, strict=True)
+        if k
+    }
+    now: dict[str, Tensor] = {}
+
+    def given(receiver: Node) -> Tensor:
+        total = torch.zeros(N, POS, config.d_model, dtype=torch.float64)
+        for sender in graph.senders:
+            if sender.depth >= receiver.depth:
+                continue
+            for pos in range(POS):
+                edge = (str(sender), str(receiver), pos if group else None)
+                run = now[str(sender)] if edge in members else written(other, model, sender)
+                total[:, pos] += run[:, pos]
+        for layer in range(config.depth):
+            if 2 * layer < receiver.depth:
+                total = total + p[f"blocks.{layer % config.n_layers}.attn.b_O"]
+        return total
+
+    for sender in graph.senders:
+        block = f"blocks.{sender.layer % config.n_layers}"
+        if sender.depth < 0:
+            now[str(sender)] = written(clean, model, sender)
+        elif sender.kind == "mlp":
+            x = normed(model, given(sender), f"{block}.ln2")
+            hidden = (x @ p[f"{block}.mlp.W_in"] + p[f"{block}.mlp.b_in"]).relu()
+            now[str(sender)] = hidden @ p[f"{block}.mlp.W_out"] + p[f"{block}.mlp.b_out"]
+        else:
+            q, k, v = (
+                normed(model, given(Node(one, sender.layer, sender.head)), f"{block}.ln1")
+                @ p[f"{block}.attn.W_{one.upper()}"][sender.head]
+                + p[f"{block}.attn.b_{one.upper()}"][sender.head]
+                for one in "qkv"
+            )
+            scores = q @ k.transpose(1, 2) / config.scale
+            if config.attention_dir == "causal":
+                scores = scores.masked_fill(torch.ones(POS, POS).triu(1).bool(), -torch.inf)
+            now[str(sender)] = scores.softmax(-1) @ v @ p[f"{block}.attn.W_O"][sender.head]
+    x = normed(model, given(graph.receivers[-1]), "ln_final")
+    return (x @ p["unembed.W_U"] + p["unembed.b_U"])[:, POS - 1]
+
+
+@every
+@pytest.mark.parametrize("groups", [1, POS])
+def test_circuits_are_those_of_a_forward_node_by_node(kind: str, groups: int) -> None:
+    graph, patched = patched_forward(kind, groups)
+    kept = np.random.default_rng(0).random((3, len(graph.edges))) < 0.6
+    kept[0], kept[1] = True, False
+    found = patched.logits(torch.from_numpy(kept))
+    base, source, reads = inputs()
+    assert torch.allclose(found[0], made(kind)(base)[:, reads[0]], atol=1e-10)
+    assert torch.allclose(found[1], made(kind)(source)[:, reads[0]], atol=1e-10)
+    expected = node_by_node(kind, graph, kept[2], groups > 1)
+    assert torch.allclose(found[2], expected, atol=1e-10)
+    patched.memory = 0  # one circuit at a time
+    assert torch.allclose(patched.logits(torch.from_numpy(kept)), found, atol=1e-12)
+
+
+# --- effects --------------------------------------------------------------------------------------
+def scorer(model: Any, groups: int = 1, ablation: Any = "resample") -> Scorer:
+    task = TASKS["modular-arithmetic"](p=5)
+    subject = Subject(model, task)
+    pairs = pair_all(subject, subject.data, None, 0)
+    if ablation == "mean":
+        pairs = unpaired(subject, subject.data[:9])  # of all inputs a linear model's score is 0
+    return Scorer(subject, Graph(model.config, groups, (2,), ("pos",)), pairs, ablation)
+
+
+def small(**changes: Any) -> HookedTransformer:
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 6, "d_vocab": 6, "n_ctx": 3}
+    config = ModelConfig(**{**sizes, "d_vocab_out": 5, "init_mode": "d_model", **changes})
+    return HookedTransformer(config, seed=2).double().eval()
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("ablation", ["resample", "mean"])
+def test_edge_attribution_is_exact_where_the_model_is_linear(groups: int, ablation: str) -> None:
+    one = scorer(small(attention_rate=0.0, attn_only=True), groups, ablation)
+    exact = path_patching(one)
+    assert np.abs(exact).max() > 0.05
+    assert edge_attribution(one) == pytest.approx(exact, abs=1e-9)
+    assert edge_attribution(one, steps=3) == pytest.approx(exact, abs=1e-9)
+
+
+def test_edge_attribution_is_the_slope_of_the_score() -> None:
+    """Of what an edge carries between the two runs, by finite differences; EAP-IG takes the mean of
+    the slopes where the embeddings lie in between (here of their own edges, since what heads write
+    is another there).
+    """
+    one = scorer(small(normalization_type="LN"))
+    n, step = len(one.graph.edges), 1e-4
+    low, high = one.ends
+    embeds = np.array([edge.sender.depth < 0 for edge in one.graph.edges])
+
+    def slopes(point: float) -> np.ndarray:
+        start = np.where(embeds, point, 1.0)
+        moved = np.concatenate([start + step * np.eye(n), start - step * np.eye(n)])
+        ((_, patched),) = one.parts()
+        logits = patched.logits(torch.from_numpy(moved))
+        labels, answers = one.pairs.labels[:, 0], one.pairs.answers[:, 0]
+        rows = torch.arange(len(labels))
+        scores = (logits[:, rows, answers] - logits[:, rows, labels]).mean(1).numpy()
+        return (scores[:n] - scores[n:]) / (2 * step) / (high - low)
+
+    assert edge_attribution(one) == pytest.approx(slopes(1.0), abs=1e-5)
+    between = (slopes(0.25) + slopes(0.75)) / 2
+    assert edge_attribution(one, steps=2)[embeds] == pytest.approx(between[embeds], abs=1e-5)
+
+
+# --- search and random circuits -------------------------------------------------------------------
+def test_no_edge_of_a_found_circuit_can_go() -> None:
+    one = scorer(small())
+    for threshold in (0.5, 0.9):
+        kept = find_circuit(one, path_patching(one), threshold)
+        assert one.faithfulness(kept[None])[0] >= threshold
+        assert (one.faithfulness(without_each(kept)) < threshold).all()
+
+
+def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:
+    graph = Graph(made("plain").config, POS, (POS - 1,))
+    for size in (1, 6, len(graph.edges)):
+        assert (random_circuits(graph, size, 5, 0).sum(1) == size).all()
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        path = [graph.edges[i] for i in graph._random_path(generator)]
+        assert path[0].receiver.kind == "logits" and path[-1].sender.depth == -1
+        for later, earlier in itertools.pairwise(path):
+            assert later.sender.component == earlier.receiver.component
+            assert earlier.group <= later.group  # type: ignore[operator]
+
+
+# --- planted mechanisms ---------------------------------------------------------------------------
+def edges_of(result: ProbeResult) -> set[tuple[str, str]]:
+    columns = result.tables["edges"].columns
+    return set(zip(columns["sender"], columns["receiver"], strict=True))
+
+
+SMALL = {"pairs": 48, "held_out": 64, "null_samples": 99}
+
+
+def test_planted_induction_is_found_edge_by_edge() -> None:
+    plant = planted.induction_head(8, 4, noise=0.02, rotation_seed=1, seed=1)
+    heads = {role: "{}.{}".format(*place) for role, place in plant.truth["heads"].items()}
+    previous, induction = heads["previous token"], heads["induction"]
+    result = probe.run("circuits", plant.subject, by_position=False, **SMALL)
+    assert edges_of(result) == {
+        ("embed", f"{previous}.v"),
+        (previous, f"{induction}.k"),
+        ("embed", f"{induction}.q"),
+        ("embed", f"{induction}.v"),
+        (induction, "logits"),
+    }
+    assert result.status == "found" and result.metrics["accuracy"] == 1.0
+    assert result.metrics["faithfulness"] == pytest.approx(1, abs=0.05)
+    assert result.metrics["completeness"] == pytest.approx(1, abs=0.05)
+
+
+def test_planted_addition_is_found_at_its_positions() -> None:
+    plant = planted.modular_addition(11, (2, 5), rotation_seed=1)
+    a, b = ("{}.{}".format(*plant.truth["heads"][role]) for role in "ab")
+    result = probe.run("circuits", plant.subject, **SMALL)
+    columns = result.tables["edges"].columns
+    found = set(zip(*(columns[name] for name in ("sender", "receiver", "position")), strict=True))
+    last = "2 '='"
+    assert found == {
+        ("embed", f"{a}.v", "0"),
+        ("embed", f"{b}.v", "1"),
+        (a, "mlp 0", last),
+        (b, "mlp 0", last),
+        ("mlp 0", "logits", last),
+    }
+    assert result.metrics["all_inputs"] and result.metrics["pairs_judged"] == 121
+    assert result.status == "found" and "embed 0" in str(result.figures["circuit"].spec)
+    one = probe.run("circuits", plant.subject, variable="x", **SMALL)
+    assert edges_of(one) == {("embed", f"{a}.v"), (a, "mlp 0"), ("mlp 0", "logits")}
+    assert one.metrics["minimality"] == pytest.approx(1, abs=1e-3)
+
+
+def test_planted_doubling_is_found_through_all_its_heads() -> None:
+    subject = library.pointer_doubling(0.0, 0).subject.with_answer(0)
+    result = probe.run("circuits", subject, by_position=False, ablation="resample", **SMALL)
+    assert result.metrics["components"] == ["0.0", "1.0", "2.0"]
+    assert edges_of(result) == {
+        ("embed", "0.0.v"),
+        ("0.0", "1.0.q"),
+        ("0.0", "1.0.v"),
+        ("1.0", "2.0.q"),
+        ("1.0", "2.0.v"),
+        *((f"{layer}.0", "logits") for layer in range(3)),
+    }
+
+
+def test_estimates_find_the_same_circuit() -> None:
+    subject = planted.induction_head(8, 4, rotation_seed=1).subject
+    found = [
+        edges_of(probe.run("circuits", subject, by_position=False, method=method, **SMALL))
+        for method in ("path patching", "eap-ig")
+    ]
+    assert found[0] == found[1]
+
+
+# --- where it must be silent ----------------------------------------------------------------------
+def test_an_untrained_model_has_no_circuit() -> None:
+    subject = planted.modular_addition(11, (2, 5)).subject.untrained(0)
+    result = probe.run("circuits", subject, only_correct=False, **SMALL)
+    assert result.status == "abstains"
+
+
+def test_a_circuit_that_random_paths_equal_is_none() -> None:
+    """The position that induction looks at is the same in all examples, so that other examples in
+    place of its edges into the query and the key change nothing.
+    """
+    subject = planted.induction_head(8, 4).subject
+    settings = {**SMALL, "null_samples": 199, "by_position": False, "ablation": "resample"}
+    result = probe.run("circuits", subject, **settings)
+    assert result.status == "not found" and result.null["sufficiency"].p_value > 0.01
+
+
+def test_refusals_are_one_line() -> None:
+    subject = planted.modular_addition(7, (1, 2)).subject
+
+    class Foreign(HookedTransformer):
+        """A model that only runs from its tokens."""
+
+        capabilities = frozenset()
+
+    with pytest.raises(NotApplicableError, match="cannot resume a forward") as caught:
+        probe.run("circuits", subject.with_model(Foreign(subject.model.config)))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ParameterError, match="none with ablation=mean"):
+        probe.run("circuits", subject, variable="x", ablation="mean")
+
+
+def test_unpaired_and_paired_examples() -> None:
+    subject = planted.modular_addition(7, (1, 2)).subject
+    pairs: Pairs = pair_all(subject, subject.data, subject.task.variables["x"], 0)
+    assert (pairs.base[:, 1] == pairs.source[:, 1]).all() and len(pairs) > 30
+    assert (pairs.base[:, 0] != pairs.source[:, 0]).all()
+    assert (pairs.labels[:, 0] == (pairs.source[:, 0] + pairs.source[:, 1]) % 7).all()
+    resampled = pair_all(subject, subject.data, None, 0)
+    assert (resampled.labels == resampled.source_answers).all()
+    assert (resampled.labels != resampled.answers).all()
+    assert len(unpaired(subject, subject.data)) == 49
+
+
+@pytest.mark.skipif(
+    not PUBLISHED.exists(), reason="not beside the repository: ../shared/checkpoints"
+)
+def test_the_published_sum_model() -> None:
+    """ARENA, monthly problem of September 2023: heads 0.1 and 0.2 matter; loss 0.007."""
+    from mechint.checkpoints import load_checkpoint
+
+    opened = load_checkpoint(PUBLISHED, task="digit-sum", parameters={"digits": 4})
+    assert opened.performance is not None
+    assert opened.performance.loss["next"] == pytest.approx(0.007, abs=0.0015)
+    assert "over all 4 answers" in str(opened.performance)
+    settings = {"by_position": False, "method": "eap-ig", "held_out": 128, "null_samples": 99}
+    result = probe.run("circuits", opened.subject(), **settings)
+    assert {"0.1", "0.2"} <= set(result.metrics["components"]) and result.status == "found"
