@@ -44,6 +44,23 @@ def attention(
     """Where does each head look: from the answer's position to the operands, at the previous or an
     earlier equal token, at a target?"""
 
+def circuits(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    answer: Which | None = ...,
+    variable: str | None = ...,
+    ablation: str | None = ...,
+    method: str | None = ...,
+    by_position: bool | None = ...,
+    threshold: float = ...,
+    pairs: int = ...,
+    held_out: int = ...,
+    only_correct: bool = ...,
+    null_samples: int = ...,
+) -> ProbeResult:
+    """Which edges between heads, MLPs, embedding and logits compute the answer, and do they alone?"""
+
 def clock_pizza(
     subject: Subject,
     *,

@@ -76,3 +76,10 @@ def _attributed(
     if graph.groups == 1:
         by_place, group = by_place.sum(-1, keepdim=True), group * 0
     return by_place[receiver, sender, group].double().cpu().numpy()
+
+
+def correlation(exact: np.ndarray, estimate: np.ndarray) -> float:
+    """Pearson correlation of two sets of effects; NaN where either is constant."""
+    if len(exact) < 2 or np.ptp(exact) < 1e-9 or np.ptp(estimate) < 1e-9:
+        return float("nan")
+    return float(np.corrcoef(exact, estimate)[0, 1])

@@ -15,12 +15,11 @@ from mechint.results import ProbeResult
 from mechint.task import Variable
 from probes.circuits import views
 from probes.circuits.choosing import graph_of, paired, split
-from probes.circuits.effects import edge_attribution, path_patching
+from probes.circuits.effects import correlation, edge_attribution, path_patching
 from probes.circuits.graph import Graph
 from probes.circuits.judging import incompleteness, judge_circuit, rivals_of
 from probes.circuits.scoring import ABLATIONS, Ablation, Scorer
 from probes.circuits.search import find_circuit
-from probes.patching.measures import spearman
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -187,7 +186,7 @@ class Circuits(Probe):
             }
         )
         if method == "path patching":
-            report.metric("eap_ig_spearman", spearman(effects, estimate))
+            report.metric("eap_ig_correlation", correlation(effects, estimate))
         self._show(report, graph, kept, effects, found.drops, rivals.random_sufficiency)
         self._say(report)
         return report.result()
