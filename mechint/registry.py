@@ -196,6 +196,7 @@ PROBES: Registry[type[Probe]] = Registry(
         "ablation": "probes.ablation:Ablation",
         "patching": "probes.patching:Patching",
         "circuits": "probes.circuits:Circuits",
+        "attribution": "probes.attribution:Attribution",
         "interference": "probes.interference:Interference",
         "attention": "probes.attention:Attention",
         "embedding": "probes.embedding.probe:Embedding",

@@ -44,6 +44,19 @@ def attention(
     """Where does each head look: from the answer's position to the operands, at the previous or an
     earlier equal token, at a target?"""
 
+def attribution(
+    subject: Subject,
+    *,
+    seed: int = ...,
+    answer: Which | None = ...,
+    variable: str | None = ...,
+    ablation: str | None = ...,
+    examples: int = ...,
+    only_correct: bool = ...,
+    null_samples: int = ...,
+) -> ProbeResult:
+    """Which components write the answer, what is lost without each, and does a gradient tell it?"""
+
 def circuits(
     subject: Subject,
     *,

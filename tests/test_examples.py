@@ -202,6 +202,23 @@ def test_the_right_dictionary_keeps_the_loss_and_random_ones_do_not(
     right, *random = left["recovered"].values()
     assert right == pytest.approx(1, abs=1e-3) and max(random) < 0.5
     assert list(left["ablated"].values()) == [0.0, 1.0]
+def test_a_gradient_misses_the_previous_token_head(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = run("attribution", monkeypatch, tmp_path)
+    head = "head {}.{}".format(*left["plant"].truth["heads"]["previous token"])
+    assert left["result"].metrics["worst"] == head and left["result"].status == "found"
+    assert left["control"].status == "abstains"
+
+
+def test_circuits_of_the_answer_and_of_one_operand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = run("circuits", monkeypatch, tmp_path)
+    whole, one = left["results"].values()
+    assert (whole.metrics["edges"], one.metrics["edges"]) == (5, 3)
+    assert whole.status == "found" and (tmp_path / "circuit.svg").stat().st_size > 1000
+    assert left["control"].status == "abstains"
 
 
 def test_neurons_stand_in_clusters_and_an_untrained_models_do_not(

@@ -10,6 +10,7 @@ import torch
 
 from mechint.config import setting
 from mechint.counterfactuals import Pairs, asked_answer, choose_variable, draw
+from mechint.errors import DataError
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable
@@ -22,6 +23,12 @@ from probes.das.views import loss_figure, say, sweep_figure, sweep_table
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
+
+
+MINIMAL_PAIRS = 256
+"""Most pairs on which the whole activation is swapped with a source that differs in the variable
+alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,14 @@ class DAS(Probe):
     A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
     subspaces of the same dimension, random directions whose change has the same norm, the same
     search in the untrained model, and the same search for arbitrary labels (every value taken for
-    another); and when its coordinates follow the variable, not merely the inputs that the variable
+    another); when its coordinates follow the variable, not merely the inputs that the variable
     is computed from: the variance of the coordinates among inputs that share the value is at most
-    `most_input` of their whole variance. Beside it stand the swap of the whole activation, the
-    directions of the mean differences and of a linear probe, pairs that share the value (whose swap
-    must keep the answer), and the split by what reads the site: where the part in the row space of
-    its readers does not do what the whole does, the subspace works through directions that the
-    model does not use (Makelov et al. 2023).
+    `most_input` of their whole variance; and when the swap of the whole activation, with a source
+    that differs in the variable and in as little else as the task allows (any, where there is none
+    such), reaches `threshold`, too. Beside it stand the directions of the mean differences and of a
+    linear probe, pairs that share the value (whose swap must keep the answer), and the split by
+    what reads the site: where the part in the row space of its readers does not do what the whole
+    does, the subspace works through directions that the model does not use (Makelov et al. 2023).
 
     Cost: two forwards per pair once per site; then `steps` batches forward and backward from the
     site on, for every site and dimension, and twice for the controls. Memory: the activations of
@@ -142,6 +150,7 @@ class DAS(Probe):
                 places,
                 self.dimensions,
                 fitting,
+                minimal=self._minimal(subject, variable, seed),
                 stop_below=self.threshold if searching else None,
             )
         )
@@ -170,6 +179,23 @@ class DAS(Probe):
             only_correct=self.only_correct,
             answer=asked_answer(subject),
         )
+
+    def _minimal(self, subject: Subject, variable: Variable, seed: int) -> Pairs | None:
+        """Pairs whose source differs in the variable alone, as many as are held out; None where
+        there are not so many.
+        """
+        try:
+            return draw(
+                subject,
+                variable,
+                min(self.held_out, MINIMAL_PAIRS),
+                seed + 1,
+                only_correct=self.only_correct,
+                relation="minimal",
+                answer=asked_answer(subject),
+            )
+        except DataError:
+            return None
 
     def _places(self, subject: Subject, variable: Variable) -> list[Place]:
         if self.hook is None:
@@ -201,6 +227,7 @@ class DAS(Probe):
                 "iia": best.iia,
                 "iia_changed": mean(best.correct[test.changed]),
                 "iia_full_swap": best.full_swap,
+                "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
                 "hook": best.hook,
                 "pos": "answer" if best.place[1] is None else best.place[1],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,9 @@ class Cell:
     """One subspace of the search and what its interchange does; accuracies on held-out pairs but
     `trained`.
 
-    correct (pair, output); input_share: of `controls.input_share`.
+    correct (pair, output); input_share: of `controls.input_share`. full_swap, full_swap_minimal: of
+    the whole activation, from any source and from one that differs in the variable and in as little
+    else as the task allows; the latter NaN where there are no such pairs.
     """
 
     place: Place
@@ -57,6 +60,7 @@ class Cell:
     trained: float
     correct: Tensor
     full_swap: float
+    full_swap_minimal: float
     random: float
     input_share: float
 
@@ -64,6 +68,13 @@ class Cell:
     def iia(self) -> float:
         """Interchange intervention accuracy on held-out pairs, 0–1."""
         return mean(self.correct)
+
+    def full_swap_fails(self, threshold: float) -> bool:
+        """Whether the swap of all of the activation of minimal pairs, or, where there are none, of
+        any, falls short of the threshold.
+        """
+        known = self.full_swap if math.isnan(self.full_swap_minimal) else self.full_swap_minimal
+        return known < threshold
 
     @property
     def hook(self) -> str:
@@ -76,9 +87,15 @@ class Cell:
         return f"{self.hook} @ {'answer' if self.place[1] is None else self.place[1]}"
 
     def verdict(self, threshold: float, most_input: float) -> str:
-        """holds, carries its inputs, or no."""
+        """holds, carries its inputs, full swap fails, or no.
+
+        A site holds a variable only where the swap of all of it, with a source that differs in the
+        variable alone, gives the answers; a source that differs in more swaps more.
+        """
         if self.iia < threshold:
             return "no"
+        if self.full_swap_fails(threshold):
+            return "full swap fails"
         return "carries its inputs" if self.input_share > most_input else "holds"
 
 
@@ -106,10 +123,12 @@ def cells(
     dimensions: Sequence[int],
     fitting: Fitting,
     *,
+    minimal: Pairs | None = None,
     stop_below: float | None = None,
 ) -> Iterator[Cell]:
     """The subspace of every dimension at every place, the largest dimension first.
 
+    minimal: pairs that differ in the variable alone, for the swap of the whole activation.
     stop_below: smaller dimensions of a place are left out once the accuracy on the training pairs
     is below this: they hold no more than a larger one.
     """
@@ -117,6 +136,10 @@ def cells(
     for place in places:
         on_train, on_test = (SwapSite(subject, part, *place) for part in (train, test))
         full_swap = mean(interchange_accuracy(subject, on_test, None))
+        full_swap_minimal = math.nan
+        if minimal is not None:
+            whole = SwapSite(subject, minimal, *place)
+            full_swap_minimal = mean(interchange_accuracy(subject, whole, None))
         sizes = sorted({one for one in dimensions if one <= on_test.width}, reverse=True)
         if not sizes:
             raise ParameterError(
@@ -138,6 +161,7 @@ def cells(
                 mean(trained),
                 correct,
                 full_swap,
+                full_swap_minimal,
                 sum(random) / len(random),
                 input_share(found, values, subspace),
             )
@@ -147,10 +171,12 @@ def cells(
 
 def best_cell(found: Sequence[Cell], threshold: float, most_input: float) -> Cell:
     """The smallest subspace that holds the variable on the training pairs, the one of highest
-    accuracy among equals; where none does, one that carries its inputs; else the most accurate.
+    accuracy among equals; where none does, one whose full swap fails, or that carries its inputs;
+    else the most accurate.
     """
     holding = [one for one in found if one.trained >= threshold]
     own = [one for one in holding if not one.input_share > most_input]
-    if own or holding:
-        return min(own or holding, key=lambda one: (one.dimension, -one.trained))
+    whole = [one for one in own if not one.full_swap_fails(threshold)]
+    if holding:
+        return min(whole or own or holding, key=lambda one: (one.dimension, -one.trained))
     return max(found, key=lambda one: one.trained)

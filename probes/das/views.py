@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,10 +24,14 @@ def say(
     name = metrics["variable"]
     article = "An" if best.dimension in (8, 11, 18) else "A"
     where = f"{article} {best.dimension}-dimensional subspace of {best.where}"
+    minimal = ""
+    if not math.isnan(best.full_swap_minimal):
+        minimal = f" ({best.full_swap_minimal:.1%} where the source differs in {name} alone)"
     numbers = (
         f"swapping it gives the counterfactual answer on {best.iia:.1%} of "
         f"{metrics['pairs_held_out']} held-out pairs, random subspaces "
-        f"{metrics['iia_random']:.1%}, the whole activation {best.full_swap:.1%}, mean differences "
+        f"{metrics['iia_random']:.1%}, the whole activation {best.full_swap:.1%}"
+        f"{minimal}, mean differences "
         f"{metrics['iia_mean_difference']:.1%}, arbitrary labels {metrics['iia_arbitrary']:.1%}"
     )
     if "iia_untrained" in metrics:
@@ -74,8 +79,13 @@ def _otherwise(
             f"{metrics['null_space_share']:.0%} of it lies in the null space of its readers, and "
             f"the part they read gives {metrics['iia_row_space']:.1%}; {numbers}."
         )
+    if verdict == "full swap fails":
+        return (
+            f"{where} gives the answers of {name}, but the swap of the whole activation does not, "
+            f"so that the rest of it undoes or replaces what the subspace says; {numbers}."
+        )
     text = f"No subspace tried holds {name}; the best is {where[0].lower()}{where[1:]}: {numbers}."
-    if best.full_swap < threshold:
+    if best.full_swap_fails(threshold):
         text += " Even the swap of the whole activation does not give the answers."
     return text
 
@@ -90,6 +100,7 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
         "iia_train": [one.trained for one in found],
         "iia_random": [one.random for one in found],
         "iia_full_swap": [one.full_swap for one in found],
+        "iia_full_swap_minimal": [one.full_swap_minimal for one in found],
         "input_share": [one.input_share for one in found],
         "verdict": [one.verdict(threshold, most_input) for one in found],
     }
@@ -98,7 +109,8 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
         columns,
         (
             "One row per site and dimension; iia on held-out pairs, iia_random the mean of 5 "
-            "random subspaces; input_share: variance of the coordinates among inputs that share "
+            "random subspaces; iia_full_swap_minimal with sources that differ in the variable "
+            "alone; input_share: variance of the coordinates among inputs that share "
             "the variable's value, over their whole variance."
         ),
         units,

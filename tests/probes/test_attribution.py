@@ -1,0 +1,160 @@
+"""Attribution against a sum by hand, plain hooks, finite differences and linear models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mechint import planted, probe
+from mechint.config import ModelConfig
+from mechint.counterfactuals import Pairs, pair_all, unpaired
+from mechint.errors import NotApplicableError, ParameterError
+from mechint.models.transformer import HookedTransformer
+from mechint.registry import TASKS
+from mechint.subject import Subject
+from probes.attribution import components, measured
+
+SMALL = {"examples": 48, "null_samples": 199}
+
+
+def subject(**changes: Any) -> Subject:
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 6, "d_vocab": 6, "n_ctx": 3}
+    config = ModelConfig(**{**sizes, "d_vocab_out": 5, "init_mode": "d_model", **changes})
+    model = HookedTransformer(config, seed=2).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.rpartition(".")[2].startswith("b"):
+                value.copy_(torch.randn(value.shape, generator=generator).double())
+    return Subject(model, TASKS["modular-arithmetic"](p=5))
+
+
+def resampled(one: Subject) -> Pairs:
+    return pair_all(one, one.data, None, 0)
+
+
+def right_above_mean(logits: torch.Tensor, pairs: Pairs) -> np.ndarray:
+    rows = torch.arange(len(logits))
+    return (logits[rows, pairs.answers[:, 0]] - logits.mean(-1)).detach().numpy()
+
+
+@pytest.mark.parametrize("normalization", [None, "LN", "LNPre"])
+def test_what_is_written_adds_up_to_the_score(normalization: str | None) -> None:
+    one = subject(normalization_type=normalization)
+    pairs = unpaired(one, one.data[:9])
+    effects = measured(one, pairs, "mean")
+    assert effects.sum_error < 1e-10
+    logits = one.model(pairs.base)[:, -1]
+    assert effects.score == pytest.approx(right_above_mean(logits, pairs), abs=1e-10)
+    # the last MLP's part by hand: its output over the frozen scale, through ln_final.w and W_U
+    model, (_, cache) = one.model, one.model.run_with_cache(pairs.base)
+    out = cache["blocks.1.hook_mlp_out"][:, -1]
+    if normalization is not None:
+        out = (out - out.mean(-1, keepdim=True)) / cache["ln_final.hook_scale"][:, -1]
+    if normalization == "LN":
+        out = out * model.weights()["ln_final.w"]
+    expected = right_above_mean(out @ model.W_U, pairs)
+    names = [str(site) for site in components(one)]
+    assert effects.direct[names.index("mlp 1")] == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("ablation", ["mean", "resample"])
+def test_exact_losses_are_those_of_plain_hooks(ablation: Any) -> None:
+    one = subject(normalization_type="LN")
+    pairs = unpaired(one, one.data) if ablation == "mean" else resampled(one)
+    effects = measured(one, pairs, ablation)
+    model, rows = one.model, torch.arange(len(pairs))
+    _, cache = model.run_with_cache(pairs.base)
+    _, other = model.run_with_cache(pairs.source)
+
+    def scored(logits: torch.Tensor) -> np.ndarray:
+        if ablation == "mean":
+            return right_above_mean(logits, pairs)
+        right, wrong = pairs.answers[:, 0], pairs.labels[:, 0]
+        return (logits[rows, right] - logits[rows, wrong]).detach().numpy()
+
+    for index, site in enumerate(components(one)):
+        value = other[site.hook] if ablation == "resample" else cache[site.hook].mean(0)
+
+        def put(x: torch.Tensor, hook: Any, site: Any = site, value: Any = value) -> torch.Tensor:
+            x = x.clone()
+            if site.kind == "head":
+                x[:, :, site.units[0]] = value[..., site.units[0], :]
+            else:
+                x[:] = value
+            return x
+
+        logits = model.run_with_hooks(pairs.base, fwd_hooks=[(site.hook, put)])[:, -1]
+        expected = effects.score - scored(logits)
+        assert effects.exact[index] == pytest.approx(expected, abs=1e-9), str(site)
+
+
+def test_first_order_is_the_slope_toward_the_replacement() -> None:
+    one, step = subject(normalization_type="LN"), 1e-5
+    pairs = resampled(one)
+    effects = measured(one, pairs, "resample")
+    _, cache = one.model.run_with_cache(pairs.base)
+    _, other = one.model.run_with_cache(pairs.source)
+    rows, right, wrong = torch.arange(len(pairs)), pairs.answers[:, 0], pairs.labels[:, 0]
+    for index, site in enumerate(components(one)):
+        change = other[site.hook] - cache[site.hook]
+        if site.kind == "head":
+            change = change * (torch.arange(2) == site.units[0])[:, None]
+        ends = []
+        for sign in (1, -1):
+            hook = (site.hook, lambda x, hook, sign=sign, by=change: x + sign * step * by)
+            logits = one.model.run_with_hooks(pairs.base, fwd_hooks=[hook])[:, -1]
+            ends.append((logits[rows, right] - logits[rows, wrong]).detach().numpy())
+        slope = -(ends[0] - ends[1]) / (2 * step)
+        assert effects.first_order[index] == pytest.approx(slope, abs=1e-5), str(site)
+
+
+def test_a_linear_model_is_estimated_exactly() -> None:
+    one = subject(attention_rate=0.0, attn_only=True)
+    effects = measured(one, resampled(one), "resample")
+    assert np.abs(effects.exact).max() > 0.1
+    assert effects.first_order == pytest.approx(effects.exact, abs=1e-9)
+    # what the last layer writes goes nowhere but to the logits
+    assert effects.direct_effect[-2:] == pytest.approx(effects.exact[-2:], abs=1e-9)
+
+
+def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_gradient() -> None:
+    plant = planted.induction_head(8, 4, rotation_seed=1, seed=1)
+    previous, induction = (
+        "head {}.{}".format(*plant.truth["heads"][role]) for role in ("previous token", "induction")
+    )
+    result = probe.run("attribution", plant.subject, **SMALL)
+    metrics, columns = result.metrics, result.tables["components"].columns
+    losses = dict(zip(columns["component"], columns["exact"], strict=True))
+    heads = {name for name in losses if name.startswith("head")}
+    assert {name for name in heads if losses[name] > 0.5 * metrics["score"]} == {
+        previous,
+        induction,
+    }
+    assert result.status == "found" and metrics["writer"] == induction
+    assert metrics["worst"] == previous  # its effect runs through a saturated softmax
+    assert abs(metrics["worst_first_order"]) < 0.05 * metrics["worst_exact"]
+    assert metrics["sum_error"] < 1e-3
+
+
+def test_a_variable_reaches_one_operand_alone() -> None:
+    plant = planted.modular_addition(11, (2, 5), rotation_seed=1)
+    a, b = ("head {}.{}".format(*plant.truth["heads"][role]) for role in "ab")
+    result = probe.run("attribution", plant.subject, variable="x", **SMALL)
+    columns = result.tables["components"].columns
+    losses = dict(zip(columns["component"], columns["exact"], strict=True))
+    assert losses[a] == pytest.approx(2 * result.metrics["score"], rel=0.2)
+    assert abs(losses[b]) < 1e-3 and result.metrics["writer"] == "mlp 0"
+
+
+def test_where_it_is_silent() -> None:
+    plant = planted.modular_addition(11, (2, 5)).subject
+    assert probe.run("attribution", plant.untrained(0), only_correct=False).status == "abstains"
+    with pytest.raises(ParameterError, match="none with ablation=mean"):
+        probe.run("attribution", plant, variable="x", ablation="mean")
+    early = subject(output_sizes=(2, 3), read_layers=(1, 2))
+    with pytest.raises(NotApplicableError, match="leave after different layers"):
+        probe.run("attribution", early)
