@@ -1,9 +1,9 @@
 """What a component does to the answer: straight to the logits, through others, and by a gradient.
 
-An induction head reads what a previous-token head wrote through a saturated softmax. The previous-
-token head writes nothing to the logits, the gradient of the answer there is nearly zero, and yet the
-answer is lost without it: neither direct logit attribution nor attribution patching sees it, only
-the patch does. With SIZE=full the model is trained.
+An induction head reads, through a saturated softmax, what a previous-token head wrote. That head
+writes nothing to the logits, the gradient of the answer there is nearly zero, and yet the answer is
+lost without it: neither direct logit attribution nor attribution patching sees it, only the patch
+does. With SIZE=full the model is trained.
 """
 
 # %% A model that continues repeated sequences
