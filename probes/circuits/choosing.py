@@ -38,13 +38,13 @@ def paired(
     data = subject.data
     if not isinstance(task, FiniteTask):
         data = task.sample(2 * wanted, seed=seed + 1, split=task.probe_split).to(subject.device)
-    asked = asked_answer(subject)
-    if variable is not None:
-        asked = choose_answer(task, variable, asked)
-    if ablation == "mean":
-        pairs = unpaired(subject, data, asked)
-    else:
-        pairs = pair_all(subject, data, variable, seed, asked)
+    parts = []
+    for answer in _asked(subject, variable):
+        if ablation == "mean":
+            parts.append(unpaired(subject, data, answer))
+        else:
+            parts.append(pair_all(subject, data, variable, seed, answer))
+    pairs = Pairs.cat(parts)
     right = answered(subject, pairs)
     share = float(right.double().mean()) if len(pairs) else 0.0
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
@@ -57,6 +57,18 @@ def paired(
             "the model further, or set only_correct=false"
         )
     return chosen, share
+
+
+def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
+    """The answers that the subject is asked about: with "all", those that the variable reaches."""
+    if subject.answer == "all":
+        reached = None if variable is None else variable.answers
+        return list(range(len(subject.answers)) if reached is None else reached)
+    asked = asked_answer(subject)
+    if variable is None:
+        return [asked]
+    assert subject.task is not None
+    return [choose_answer(subject.task, variable, asked)]
 
 
 def split(subject: Subject, every: Pairs, searched: int, held_out: int) -> tuple[Pairs, Pairs]:

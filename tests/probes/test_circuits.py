@@ -35,6 +35,7 @@ from probes.circuits import (
     random_circuits,
     sender_outputs,
 )
+from probes.circuits.choosing import paired
 from probes.circuits.search import without_each
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
@@ -336,6 +337,15 @@ def test_planted_doubling_is_found_through_all_its_heads() -> None:
         ("1.0", "2.0.v"),
         *((f"{layer}.0", "logits") for layer in range(3)),
     }
+
+
+def test_all_answers_are_asked_about_together() -> None:
+    subject = library.pointer_doubling(0.0, 0).subject.with_answer("all")
+    for variable, reads in ((None, 20), ("2-hop of 0", 1)):
+        chosen = None if variable is None else subject.task.variables[variable]
+        ablation: Any = "mean" if variable is None else "counterfactual"
+        pairs, share = paired(subject, ablation, chosen, 8, 0, True)
+        assert len(pairs.reads.unique()) == reads and share == 1
 
 
 def test_estimates_find_the_same_circuit() -> None:
