@@ -202,6 +202,8 @@ def test_the_right_dictionary_keeps_the_loss_and_random_ones_do_not(
     right, *random = left["recovered"].values()
     assert right == pytest.approx(1, abs=1e-3) and max(random) < 0.5
     assert list(left["ablated"].values()) == [0.0, 1.0]
+
+
 def test_a_gradient_misses_the_previous_token_head(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
