@@ -17,7 +17,7 @@ from mechint.config import ModelConfig
 from mechint.registry import PROBES, TASKS
 from mechint.training import spec, train
 
-P, MODELS, STEPS, TARGET = 29, 16, 500, 2.0
+P, MODELS, STEPS, TARGET = 29, 16, 200, 2.0
 TRAIN = {"optimizer": "adamw", "lr": 1e-3, "checkpoints": None, "grokfast": None}
 MODEL = {"d_model": 64}
 PROBED = ("fourier", "progress")

@@ -66,6 +66,7 @@ class MaxOfList(ListTask):
         "fast": {"task.n": 16, "train.steps": 1000, "train.lr": 5e-3},
         "paper": {"task.n": 64, "task.length": 4, "train.steps": 3000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.9% at step 1000"}
 
     marker: bool = setting(False, "whether a token = follows the list, where the answer is read")
     close: float = setting(
@@ -145,6 +146,7 @@ class SortedList(ListTask):
         "fast": {"task.n": 12, "task.length": 4, "train.steps": 1200, "train.lr": 3e-3},
         "paper": {"task.n": 51, "task.length": 10, "train.steps": 15_000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.5% at step 1200"}
 
     n: int = setting(51, "numbers, 0 to n - 1", low=2, high=1024)
     length: int = setting(10, "numbers in a list", low=2, high=256)

@@ -81,6 +81,7 @@ class Comparison(HiddenOrder):
         },
         "paper": {"task.n": 100, "train.steps": 2000},
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 97.4% at step 500"}
 
     train_fraction: float = setting(0.5, "share of the pairs that is trained on", low=0, high=1)
 

@@ -51,6 +51,7 @@ class RepeatedTokens(SequenceTask):
             "train.steps": 20_000,
         },
     }
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 1500"}
 
     n: int = setting(20, "tokens", low=2, high=65_536)
     length: int = setting(10, "tokens of the piece", low=2, high=1024)
