@@ -11,7 +11,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs demo test slow lint types audit bench gpu peer studies clean
+.PHONY: docs demo test slow lint types hashed hashes audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,8 +27,11 @@ test: $(STAMP)  ## ruff, then the whole test suite
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --quiet
 
-slow: $(STAMP)  ## the tests that take minutes
-	$(BIN)/pytest -m slow
+slow: $(STAMP)  ## the tests that take minutes, and the table of what the campaigns came to
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	rm -rf .campaigns
+	MECHINT_CAMPAIGNS=$(CURDIR)/.campaigns OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) --quiet
+	$(BIN)/python -m tests.campaigns .campaigns
 
 lint: $(STAMP)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -37,6 +40,18 @@ lint: $(STAMP)  ## ruff and pyright
 
 types: $(STAMP)  ## pyright, strict on the contracts; needs node
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+hashed: requirements-hashed.txt  ## an environment in .venv-hashed where pip takes only files of known hash; Python 3.11 on Linux
+	$(PYTHON) -m venv .venv-hashed
+	.venv-hashed/bin/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	.venv-hashed/bin/python -m pip install --quiet --require-hashes --no-deps --requirement requirements-hashed.txt
+	.venv-hashed/bin/python -m pip install --quiet --no-deps --editable .
+	.venv-hashed/bin/python -m pip check
+
+hashes: pyproject.toml constraints.txt  ## write requirements-hashed.txt again
+	test -x $(AUDIT)/bin/uv || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet uv pip-audit; }
+	$(AUDIT)/bin/uv pip compile pyproject.toml --extra dev --constraint constraints.txt $(UV_OPTIONS) --generate-hashes \
+	    --no-annotate --no-header --no-emit-package torch --python-version 3.11 --output-file requirements-hashed.txt
 
 audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
 	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
@@ -74,4 +89,4 @@ release-check: $(STAMP)  ## build wheel and sdist, install each into a clean env
 	for built in $(RELEASE)/*.whl $(RELEASE)/*.tar.gz; do sh benchmarks/release_check.sh $$built $(PYTHON) || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(PEER) $(AUDIT) runs report.html
+	rm -rf $(VENV) .venv-hashed $(PEER) $(AUDIT) .campaigns runs report.html

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,15 +162,25 @@ def _reason(error: OSError | ValueError) -> str:
     )
 
 
+def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
+    """The TOML in `path` as values; `error` where it is damaged or nested too deep."""
+    try:
+        value = tomllib.loads(read_bytes(path, MAX_JSON, error).decode("utf-8"))
+    except (ValueError, RecursionError) as damaged:
+        raise error(f"{path}: cannot be read as TOML: {_line(damaged)}") from damaged
+    check_nesting(value, path, error)
+    return value
+
+
 def _line(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deep"
+    if "integer string conversion" in str(error):
+        return "a number has thousands of digits"
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 # --- writing --------------------------------------------------------------------------------------
-
-
 def write_error(path: str | Path, error: OSError) -> RunError:
     """The RunError that says why `path` cannot be written.
 
@@ -274,8 +285,9 @@ def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
     A line that is cut short or holds something else is left out; a file that is not there has none.
     """
     try:
+        regular_file(path)
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    except (MechintError, OSError):
         return []
     rows = []
     for line in lines:

@@ -8,6 +8,7 @@ one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -39,6 +40,10 @@ class Main(CliGroup):
         "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
         "Shell": ("completion",),
     }
+
+# read when torch is loaded: threads that wait give their core to others, where spinning would
+# make training five times slower on a machine that has something else to do
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @click.group(

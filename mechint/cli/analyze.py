@@ -296,14 +296,15 @@ def keep(
 
 def kept(run: Path, opened: Checkpoint) -> dict[str, ProbeResult]:
     """Earlier results of the same step that the run keeps, by probe; damaged ones are left out."""
+    from mechint.files import read_bytes
     from mechint.results import ProbeResult
 
     found: dict[str, ProbeResult] = {}
     for file in sorted((run / "probes").glob("*.json")):
         try:
-            result = ProbeResult.from_json(file.read_text(encoding="utf-8"))
+            result = ProbeResult.from_json(read_bytes(file).decode("utf-8"))
             step = (result.provenance.get("checkpoint") or {}).get("step")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (MechintError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         if step == opened.step:
             found[file.stem] = result

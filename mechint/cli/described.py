@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mechint.errors import ParameterError
+from mechint.files import parse_json, read_bytes, read_toml
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
     """The description of a sweep: {"task": …, "set": {name: value}, "over": {name: [values]}}."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{path}: cannot be read: {error}") from error
-    try:
-        described = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ParameterError(f"{path}: {error}") from error
+    if path.suffix == ".toml":
+        described = read_toml(path, ParameterError)
+    else:
+        described = parse_json(read_bytes(path, error=ParameterError), path, ParameterError)
     known = {"task": str, "set": dict, "over": dict}
     if (
         not isinstance(described, dict)

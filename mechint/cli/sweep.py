@@ -85,6 +85,13 @@ if TYPE_CHECKING:
     help="Local processes side by side; the numbers do not depend on it.  [default: the cores]",
 )
 @click.option(
+    "--group-size",
+    type=click.IntRange(1, 128),
+    metavar="N",
+    help="Runs that train as one ensemble, at most: smaller groups keep more cores or nodes at "
+    "work. A part of the plan.  [default: 16]",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -113,6 +120,7 @@ def sweep(
     slurm: tuple[str, ...],
     dry_run: bool,
     workers: int | None,
+    group_size: int | None,
     out: Path | None,
     resume: bool,
     only: str | None,
@@ -154,7 +162,7 @@ def sweep(
     if Path(what).is_dir():
         groups, out = groups_in(Path(what)), Path(what)
     else:
-        groups, out = _planned(what, over, settings, preset, out, device)
+        groups, out = _planned(what, over, settings, preset, out, device, group_size)
     if stands and executor == "local":
         return show_sweep(groups, out, asked, loggers, at_once, as_json)
     if dry_run:
@@ -186,9 +194,11 @@ def _planned(
     preset: str | None,
     out: Path | None,
     device: str,
+    group_size: int | None,
 ) -> tuple[list[Group], Path]:
     """The groups of a task's or a file's sweep, and its directory."""
     from mechint.sweeps import parse_values, plan
+    from mechint.sweeps.plan import GROUP
 
     described: Mapping[str, Any] = (
         read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
@@ -205,7 +215,13 @@ def _planned(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in described.get("set", {}).items()
     ]
-    groups = plan(task, [*preset_settings(task, preset), *texts, *settings], values, device)
+    groups = plan(
+        task,
+        [*preset_settings(task, preset), *texts, *settings],
+        values,
+        device,
+        group_size or GROUP,
+    )
     return groups, out or Path("runs") / f"sweep-{task}"
 
 

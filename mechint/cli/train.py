@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,10 +99,11 @@ def train(
     for one in specs:
         if one.out is not None:
             RunDirectory(one.out).check(one.to_dict(), resume)
-    announce(specs, device)
+    workers = os.cpu_count() or 1 if device == "cpu" else 1
+    announce(specs, device, workers)
     paths = [one.out for one in specs if one.out is not None]
     with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
-        runs = train_many(specs, resume=resume, device=device, progress=report)
+        runs = train_many(specs, resume=resume, device=device, progress=report, workers=workers)
     if as_json:
         print_json([_row(run) for run in runs])
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.figures import Figure
-from mechint.files import read_json_lines, write_text
+from mechint.files import parse_json, read_bytes, read_json, read_json_lines, write_text
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -99,16 +99,16 @@ class Entry:
         """The columns kept under `key`; None where there are none, or they cannot be read."""
         try:
             file = self._file(key)
-            return json.loads(file.read_text(encoding="utf-8"))["columns"] if file else None
-        except (OSError, ValueError, KeyError, TypeError):
+            return read_json(file)["columns"] if file else None
+        except (MechintError, OSError, KeyError, TypeError):
             return None
 
     def kept_keys(self) -> list[dict[str, Any]]:
         """What the run was measured by, whatever its weights were then."""
         found = []
         for file in sorted((self.path / CACHE).glob("*.json")) if self.is_run else []:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                found.append(dict(json.loads(file.read_text(encoding="utf-8"))["key"]))
+            with contextlib.suppress(MechintError, OSError, ValueError, KeyError, TypeError):
+                found.append(dict(read_json(file)["key"]))
         return found
 
     def keep(
@@ -135,9 +135,9 @@ class Entry:
             file = self._file(key)
             if file is None:
                 return None
-            texts = json.loads((file.parent / FIGURES / file.name).read_text(encoding="utf-8"))
+            texts = read_json(file.parent / FIGURES / file.name)
             return {name: Figure(**text) for name, text in texts.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (MechintError, OSError, TypeError, AttributeError):
             return None
 
 
@@ -152,10 +152,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}: cannot be read: {str(error)[:200]}") from error
+    data = parse_json(read_bytes(file, error=CheckpointError), file, CheckpointError)
     if not isinstance(data, dict):
         raise CheckpointError(f"{file}: expected an object, got {type(data).__name__}")
     return data

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 MOST_RUNS = 100_000
 """Runs that a sweep may have."""
 
+GROUP = 16
+"""Runs that one group has at most: enough to share what a step of small models costs Python, few
+enough to leave groups for several cores or nodes.
+"""
+
 Row = dict[str, Any]
 """One run of the table: id, parameters, status, path, metrics, and error where it failed."""
 
@@ -186,12 +191,14 @@ def plan(
     settings: Sequence[str],
     over: Mapping[str, Sequence[Any]],
     device: str = "cpu",
+    group_size: int = GROUP,
 ) -> list[Group]:
     """All groups of a sweep, every configuration checked before anything is trained.
 
     Args:
         task: name of the task; settings: ``name=value`` of every run; over: name → values; "seed"
-            is the training's; device: the kind that trains, "cpu" or "cuda".
+            is the training's; device: the kind that trains, "cpu" or "cuda"; group_size: runs that
+            train as one ensemble, at most; a part of the plan, so of the bits.
 
     Raises:
         ParameterError, UnknownNameError: a value that does not fit, or too many runs.
@@ -211,7 +218,7 @@ def plan(
     specs = [make_spec(task, settings, swept) for swept in runs]
     return [
         Group(task, tuple(settings), tuple(runs[i] for i in part.members), f"{number:04d}")
-        for number, part in enumerate(partition(specs, device.partition(":")[0]))
+        for number, part in enumerate(partition(specs, device.partition(":")[0], most=group_size))
     ]
 
 

@@ -139,6 +139,7 @@ def _train_group(
             device=device,
             progress=progress,
             parts=[range(len(specs))],
+            threads=1,  # as in a worker, on Ray and on Slurm
         )
     except BusyError:
         raise

@@ -5,8 +5,8 @@
     for check in probe_checks(MyProbe(), subject):  # or one named check at a time
         check()
 
-Cost: six measurements of the probe, one more at its default settings where the settings given have
-too few null samples to decide.
+Cost: seven measurements of the probe, one more at its default settings where the settings given
+have too few null samples to decide.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from mechint.errors import NotApplicableError
 from mechint.finding import samples_needed, why_undecidable
@@ -72,6 +73,7 @@ def probe_checks(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> 
     yield Check("figures say what they show", held.figures_are_labeled)
     yield Check("memory is bounded", held.memory_is_bounded)
     yield Check("chunks change nothing", held.chunks_change_nothing)
+    yield Check("torch's modes change nothing", held.modes_change_nothing)
     yield Check("float64 and no run directory", held.works_on_foreign_models)
 
 
@@ -203,6 +205,13 @@ class _Held:
     def chunks_change_nothing(self) -> None:
         small = self.subject.with_limits(memory=0, chunk=max(1, len(self.subject.data) // 3))
         _check_close(self.first, self.probe.run(small, seed=0), self.tolerance)
+
+    def modes_change_nothing(self) -> None:
+        """Without gradients, in inference mode and under autocast the numbers are the same."""
+        fresh = self.subject.with_limits()
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            result = self.probe.run(fresh, seed=0)
+        assert result.metrics == self.first.metrics, "other metrics"
 
     def memory_is_bounded(self) -> None:
         watched = self.subject.with_limits()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from mechint.training.run import DONE, Run, Spec
 from mechint.training.schedule import Progress
 
 Report = Callable[[Progress], None]
+
+THREADS = 2
+"""Threads of a plan that is one ensemble; the ensembles of larger plans have one each."""
 
 
 def spec(
@@ -144,11 +148,13 @@ def train_many(
     memory: int | None = None,
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
+    threads: int | None = None,
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
 
-    Which runs form an ensemble follows from `specs`, the kind of device and `memory` alone, so the
-    same call gives the same bits however many workers there are and however often it was stopped.
+    Which runs form an ensemble, and with how many threads it computes, follows from `specs`, the
+    kind of device and `memory` alone, so the same call gives the same bits however many cores and
+    workers there are and however often it was stopped.
 
     Args:
         specs: from `spec`. Runs share an ensemble when they differ in nothing but the training's
@@ -159,6 +165,7 @@ def train_many(
         workers: processes that train ensembles side by side, one thread each, on a CPU and for runs
             that have directories; with 1 everything happens in this process.
         parts: places in `specs` that train together, in place of the plan's own choice.
+        threads: of each ensemble; when None `THREADS` for a plan of one ensemble, else one.
 
     Returns:
         One Run per spec, in order; status "interrupted" after Ctrl-C or SIGTERM, "failed" with
@@ -170,7 +177,7 @@ def train_many(
     """
     target = find_device(device)
     runs = [Run(one) for one in specs]
-    places = [run.path.resolve() for run in runs if run.path is not None]
+    places = [os.path.realpath(run.path) for run in runs if run.path is not None]
     if len(set(places)) < len(places):
         raise ParameterError("train: two runs have the same directory; expected one each")
     if workers > 1 and (target.type != "cpu" or len(places) < len(runs)):
@@ -189,11 +196,13 @@ def train_many(
         chosen = partition(specs, target.type, memory)
     elif waiting and parts is not None:
         chosen = [part_of(specs, members) for members in parts]
+    if threads is None:
+        threads = THREADS if len(chosen) == 1 else 1
     chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
     for part in chosen:
         if part.bytes > free:
             raise does_not_fit(specs[part.members[0]], part.bytes, free)
-    _train_parts(chosen, runs, target, resume, workers, progress)
+    _train_parts(chosen, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     return runs
@@ -206,6 +215,7 @@ def _train_parts(
     resume: bool,
     workers: int,
     progress: Report | None,
+    threads: int,
 ) -> None:
     report = None if progress is None else _WholePlan(parts, runs, progress)
     if workers > 1 and len(parts) > 1:
@@ -219,7 +229,7 @@ def _train_parts(
                     break
                 members = [runs[i] for i in part.members]
                 numbered = None if report is None else report.of_part(number)
-                train_part(members, part.ensemble, device, numbered, resume)
+                train_part(members, part.ensemble, device, numbered, resume, threads)
     for run in runs:
         if run.status in ("waiting", "running"):
             run.status = "interrupted"

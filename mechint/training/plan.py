@@ -46,12 +46,15 @@ class Part:
         return self.bytes * len(self.members) * steps
 
 
-def partition(specs: Sequence[Spec], device: str = "cpu", memory: int | None = None) -> list[Part]:
+def partition(
+    specs: Sequence[Spec], device: str = "cpu", memory: int | None = None, most: int = MOST
+) -> list[Part]:
     """The ensembles of a plan, largest work first.
 
     Args:
         specs: the runs; device: "cpu" or "cuda".
         memory: bytes that one ensemble may need in place of `TILE`, as a part of the plan.
+        most: models that one ensemble may have, likewise.
 
     Raises:
         MechintError: one model needs more than `memory`.
@@ -65,7 +68,7 @@ def partition(specs: Sequence[Spec], device: str = "cpu", memory: int | None = N
         needed = model_bytes(specs[members[0]])
         if memory is not None and needed > memory:
             raise does_not_fit(specs[members[0]], needed, memory)
-        portions = -(-len(members) // max(1, min(MOST, limit // needed)))
+        portions = -(-len(members) // max(1, min(most, limit // needed)))
         size = -(-len(members) // portions)
         for start in range(0, len(members), size):
             parts.append(part_of(specs, members[start : start + size], needed))

@@ -112,7 +112,8 @@ def _adopt(runs: Sequence[Run], states: Sequence[State | None], ensemble: str) -
         if directory is None:
             continue
         members = {"id": ensemble, "models": len(runs)}
-        directory.create(run.spec.to_dict(), members)
+        threads = None if state is None else state["threads"]
+        directory.create(run.spec.to_dict(), members, threads)
         directory.adopt(state)
         run.take(state)
         if state is not None and run.status in DONE[:2] and directory.lacks_weights():

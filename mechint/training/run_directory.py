@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from mechint.errors import RunError
-from mechint.files import make_directory, write_bytes, write_error, write_text
+from mechint.files import make_directory, regular_file, write_bytes, write_error, write_text
 from mechint.locks import clear_partial, locked
 from mechint.training.manifest import manifest
 from mechint.training.state import State, brief, read_state
@@ -76,14 +76,19 @@ class RunDirectory:
             )
         return True
 
-    def create(self, spec: Mapping[str, Any], ensemble: Mapping[str, Any]) -> None:
-        """Write what says which run this is, where it is missing, and the ensemble it trains in."""
+    def create(
+        self, spec: Mapping[str, Any], ensemble: Mapping[str, Any], threads: int | None = None
+    ) -> None:
+        """Write what says which run this is, where it is missing, the ensemble it trains in, and
+        the threads; those of now when None.
+        """
         clear_partial(self.path)
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(spec, indent=1))
         clear_partial(make_directory(self.path / "checkpoints"))
         if not _is_json(self.manifest_file):
-            text = json.dumps({**manifest(), "ensemble": dict(ensemble)}, indent=1)
+            made = manifest() | ({"threads": threads} if threads else {})
+            text = json.dumps({**made, "ensemble": dict(ensemble)}, indent=1)
             write_text(self.manifest_file, text)
 
     # --- its state --------------------------------------------------------------------------------
@@ -157,7 +162,10 @@ class RunDirectory:
         if not file.exists() and not size:
             return []
         try:
+            regular_file(file)
             text = file.read_bytes()
+        except RunError as error:
+            raise RunError(f"{error}; {self._anew()}") from error
         except OSError as error:
             raise RunError(f"{file}: cannot be read: {error.strerror}; {self._anew()}") from error
         if size is not None and len(text) < size:
@@ -189,9 +197,10 @@ class RunDirectory:
     def lacks_weights(self) -> bool:
         """Whether ckpt.pt is missing or damaged."""
         try:
+            regular_file(self.path / "ckpt.pt")
             with zipfile.ZipFile(self.path / "ckpt.pt") as archive:
                 return archive.testzip() is not None
-        except (OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
+        except (RunError, OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
             return True
 
 
@@ -203,7 +212,10 @@ def _counts(path: Path) -> bool:
 def _read_config(file: Path) -> dict[str, Any]:
     remedy = "choose another --out, or delete the directory"
     try:
+        regular_file(file)
         config = json.loads(file.read_text(encoding="utf-8"))
+    except RunError as error:  # a pipe would be waited for
+        raise RunError(f"{error}; {remedy}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
     parts = ("task", "model", "train")
@@ -235,8 +247,9 @@ def _parse_row(line: bytes) -> dict[str, Any] | None:
 
 def _is_json(file: Path) -> bool:
     try:
+        regular_file(file)
         json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (RunError, OSError, ValueError, RecursionError):
         return False
     return True
 

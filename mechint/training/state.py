@@ -11,7 +11,7 @@ from mechint.errors import RunError
 
 State = dict[str, Any]
 """step, commit (the step of the ensemble when it was written), status, error, ensemble (its
-identifier), metrics_bytes, values, optimizer, generator, stale_evaluations."""
+identifier), threads, metrics_bytes, values, optimizer, generator, stale_evaluations."""
 
 
 def read_state(file: Path) -> State:
@@ -31,6 +31,7 @@ def read_state(file: Path) -> State:
         "status": state.get("status"),
         "error": state.get("error", ""),
         "ensemble": state.get("ensemble", ""),
+        "threads": state.get("threads"),
         "metrics_bytes": state.get("metrics_bytes"),
         "values": state.get("values"),
         "optimizer": state.get("optimizer", state.get("optimiser")),
@@ -44,6 +45,7 @@ def read_state(file: Path) -> State:
         "status": str,
         "error": str,
         "ensemble": str,
+        "threads": (int, type(None)),
         "metrics_bytes": (int, type(None)),
         "values": torch.Tensor,
         "optimizer": dict,

@@ -119,6 +119,7 @@ class Ensemble:
             "status": run.status,
             "error": run.error,
             "ensemble": self.identifier,
+            "threads": torch.get_num_threads(),
             "values": self.parameters.values[model].detach().cpu().clone(),
             "optimizer": {
                 name: value[model].cpu().clone() for name, value in self.optimizer.state.items()

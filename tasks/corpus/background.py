@@ -8,7 +8,10 @@ memory as a whole.
 
 from __future__ import annotations
 
+import socket
 import tempfile
+import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -187,6 +190,12 @@ def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) 
             f"{origin}: the package datasets is not installed; install it, or give a file as path"
         ) from error
 
+    if not Path(name).exists() and not _hub_answers():
+        raise DataError(
+            f"{origin}: cannot be opened: there is no such directory, and the hub of data sets "
+            "cannot be reached"
+        )
+
     def documents() -> Iterator[str]:
         try:
             saved = (Path(name) / "state.json").is_file()
@@ -214,6 +223,21 @@ def from_dataset(name: str, field: str, tokenizer: str, vocab_size: int | None) 
         )
     encoded = (np.array([*text.encode(), 256], np.uint16) for text in documents())
     return Tokens(_spool(encoded, np.uint16, origin), (*BYTES, "␄"), "", origin, 257)
+
+
+def _hub_answers() -> bool:
+    """Whether the hub has an address here, or a proxy to it: asking it costs half a minute of
+    retries where it has none.
+    """
+    from huggingface_hub import constants
+
+    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname
+    if urllib.request.getproxies():
+        return True
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
     python -m tests.checkpoints.mutations FOLDER SEED COUNT
 
-prints one JSON object: how many mutants of each kind were opened and refused, and every one that
-broke a promise: a raw exception, an error of several lines or more than 500 characters, foreign
-code that ran, more than a second of processor time, or memory beyond the bound.
+prints one JSON object: how many mutants of each kind were opened, refused, raised, hung or ran
+code, and every one that broke a promise: a raw exception, an error of several lines or more than
+500 characters, foreign code that ran, more than `SECONDS` of processor time, or memory beyond the
+bound.
 """
 
 from __future__ import annotations
@@ -312,16 +313,19 @@ def attack(folder: Path, bases: dict[str, Path], seed: int) -> tuple[str, str, s
     except MechintError as error:
         outcome, text = "refused", str(error)
         if len(text) > 500 or not text.isprintable():
+            outcome = "raised"
             wrong = f"message of {len(text)} characters: {text[:200]!r}"
+    except TimeoutError as error:
+        outcome, wrong = "hung", str(error)
     except BaseException as error:
         outcome, wrong = "raised", f"{type(error).__name__}: {str(error)[:200]}"
     spent = time.process_time() - began
     if spent > SECONDS:
-        wrong = f"{spent:.1f} s of processor time"
+        outcome, wrong = "hung", f"{spent:.1f} s of processor time"
     if peak() - mapped > MEMORY:
-        wrong = f"{(peak() - mapped) >> 20} MiB mapped"
+        outcome, wrong = "raised", f"{(peak() - mapped) >> 20} MiB mapped"
     if marker.exists():
-        wrong = "foreign code ran"
+        outcome, wrong = "ran", "foreign code ran"
         marker.rmdir()
     return name, outcome, wrong
 
@@ -341,7 +345,7 @@ def main(folder: Path, first: int, count: int) -> None:
     seen: Counter[str] = Counter()
     wrong = []
     for seed in range(first, first + count):
-        signal.alarm(60)
+        signal.alarm(120)
         name, outcome, problem = attack(folder, bases, seed)
         signal.alarm(0)
         seen[f"{name.partition(' ')[0]} {outcome}"] += 1
@@ -351,7 +355,7 @@ def main(folder: Path, first: int, count: int) -> None:
 
 
 def _hung(*_: Any) -> None:
-    raise TimeoutError("a minute passed")
+    raise TimeoutError("two minutes passed")
 
 
 if __name__ == "__main__":

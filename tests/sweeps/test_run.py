@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -147,17 +146,3 @@ def test_without_ray_its_executor_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match=r"Ray is not installed; pip install 'mechint\[ray\]'"):
         list(EXECUTORS["ray"](Job([], tmp_path)))
-
-
-@pytest.mark.slow
-def test_a_local_ray_gives_the_same_bits(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
-    groups = plan(TASK, SMALL, {"seed": [0, 1], "d_mlp": [8, 16]})
-    list(run_sweep(groups, tmp_path / "here"))
-    try:
-        rows = list(run_sweep(groups, tmp_path / "ray", "ray"))
-    finally:
-        ray.shutdown()
-    assert {row["status"] for group in rows for row in group} == {"finished"}
-    assert trained_files(tmp_path / "here") == trained_files(tmp_path / "ray")
-    shutil.rmtree(tmp_path / "ray")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,8 @@ import pytest
 from mechint.errors import ParameterError, RunError
 from mechint.sweeps import plan, run_sweep, status
 from mechint.sweeps.executors.slurm import parse_options, script
-from tests.sweeps.conftest import SMALL, TASK, trained_files
+from tests import campaigns
+from tests.sweeps.conftest import SMALL, TASK, longer, trained_files
 
 
 def test_the_script_asks_for_what_was_asked(tmp_path: Path) -> None:
@@ -39,50 +38,6 @@ def test_options_that_sbatch_could_not_read(tmp_path: Path, wrong: str) -> None:
         script(1, tmp_path, options={"groups_per_task": "0"})
 
 
-STAND_IN = """#!{python}
-\"\"\"sbatch: runs an array's tasks one after another; scontrol: notes what is to run again.\"\"\"
-import os, re, signal, subprocess, sys, time
-from pathlib import Path
-here = Path(__file__).parent
-if Path(sys.argv[0]).name == "scontrol":
-    (here / "requeued").open("a").write(sys.argv[2] + "\\n")
-    sys.exit(0)
-text = Path(sys.argv[1]).read_text()
-last = int(re.search(r"--array=0-(\\d+)", text)[1])
-kill = (here / "kill").exists()
-for task in range(last + 1):
-    for turn in range(3):
-        environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="7")
-        child = subprocess.Popen(["bash", sys.argv[1]], env=environment,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if kill and turn == 0:
-            states = here.parent / "slurm"
-            end = time.monotonic() + 120
-            while not list(states.rglob("metrics.jsonl")) and child.poll() is None:
-                assert time.monotonic() < end
-                time.sleep(0.05)
-            child.send_signal(signal.SIGTERM)
-        if child.wait() != 130:
-            break
-print("Submitted batch job 7")
-"""
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with sbatch and scontrol, first on the PATH."""
-    place = tmp_path / "bin"
-    place.mkdir()
-    for name in ("sbatch", "scontrol"):
-        (place / name).write_text(STAND_IN.format(python=sys.executable))
-        (place / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    root = str(Path(__file__).parents[2])
-    monkeypatch.setenv("PYTHONPATH", root)
-    return place
-
-
 def test_without_sbatch_the_script_is_left_to_submit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,10 +62,13 @@ def test_an_array_trains_the_sweep(tmp_path: Path, cluster: Path) -> None:
 @pytest.mark.slow
 def test_a_task_that_is_stopped_is_queued_again_and_goes_on(tmp_path: Path, cluster: Path) -> None:
     (cluster / "kill").touch()
-    long = tuple("steps=3000" if text == "steps=4" else text for text in SMALL)
-    groups = plan(TASK, (*long, "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]})
+    groups = plan(TASK, (*longer(3000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]})
     options = {"groups_per_task": "2"}
     list(run_sweep(groups, tmp_path / "slurm", "slurm", options=options))
     assert (cluster / "requeued").read_text() == "7_0\n"
     list(run_sweep(groups, tmp_path / "here"))
-    assert trained_files(tmp_path / "slurm") == trained_files(tmp_path / "here")
+    lost = trained_files(tmp_path / "slurm") != trained_files(tmp_path / "here")
+    campaigns.record(
+        "tasks of a Slurm array stopped and queued again", resumed=not lost, lost_state=lost
+    )
+    assert not lost

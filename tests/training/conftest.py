@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import shutil
+import signal
 import sys
 import types
 import warnings
@@ -16,6 +18,7 @@ import torch
 
 import tasks
 from mechint.training import Run, train
+from mechint.training import api as training_api
 
 KILLED = 9
 """Exit status of a child that ended at a crash point."""
@@ -52,8 +55,8 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def in_child(work: Callable[[], None]) -> int:
-    """Do `work` in a forked child; its exit status, 0 when it came to its end."""
+def start_child(work: Callable[[], None]) -> int:
+    """Do `work` in a forked child; its process number."""
     with warnings.catch_warnings():  # newer Pythons warn of forks beside threads
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -65,6 +68,24 @@ def in_child(work: Callable[[], None]) -> int:
             status = 0
         finally:
             os._exit(status)
+    return child
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Do `work` in a forked child; its exit status, 0 when it came to its end."""
+    return os.waitstatus_to_exitcode(os.waitpid(start_child(work), 0)[1])
+
+
+def kill_after(child: int, seconds: float) -> int:
+    """SIGKILL for a child of `start_child` that is at work after so many seconds; its exit status,
+    ``-SIGKILL`` for one that was killed.
+    """
+    descriptor = os.pidfd_open(child)
+    try:
+        if not select.select([descriptor], [], [], seconds)[0]:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -113,6 +134,12 @@ def snapshots_at_writes(root: Path, into: Path) -> None:
         seen.add(hash(content))
 
     at_every_write(root, copy)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread for every plan, so that what forked children train is what this process does."""
+    monkeypatch.setattr(training_api, "THREADS", 1)
 
 
 @pytest.fixture

@@ -135,6 +135,28 @@ def test_a_state_that_is_no_file(finished: Path, tmp_path: Path) -> None:
         tiny(out, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [("config.json", "refused"), ("metrics.jsonl", "refused"), ("manifest.json", "repaired")],
+)
+def test_pipes_are_not_waited_for(finished: Path, tmp_path: Path, name: str, outcome: str) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    (out / name).unlink()
+    os.mkfifo(out / name)
+    if outcome == "refused":
+        with pytest.raises(RunError, match=rf"{name}: it is a pipe, expected a regular file; "):
+            tiny(out, resume=True)
+    else:
+        tiny(out, resume=True)
+        assert files_of(out) == files_of(finished)
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(RunError, match=r"loop/run.*: cannot be written: .* go in a circle"):
+        tiny(tmp_path / "loop" / "run")
+
+
 def test_tensors_of_another_shape(finished: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(finished, tmp_path / "run"))
     state = load((out / "state.pt").read_bytes())

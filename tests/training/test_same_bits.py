@@ -4,6 +4,8 @@ model in an ensemble has in common with the model trained alone.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,40 @@ def test_workers_do_not_matter(tmp_path: Path, workers: int) -> None:
     apart = train_many(table(tmp_path / "several"), workers=workers)
     assert [run.metrics for run in apart] == [run.metrics for run in alone]
     assert same(bits(apart), bits(alone))
+
+
+@pytest.fixture
+def cores() -> Iterator[Callable[[int], None]]:
+    """Sets how many threads torch uses where nobody asks, which it takes from the cores."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_cores_do_not_matter(
+    tmp_path: Path, cores: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layer norms and softmaxes add up in another order on another number of threads."""
+    monkeypatch.setattr(training_api, "THREADS", 2)
+    task = tasks.make("listops", operands=2, depth=2)
+    train = {"steps": 3, "eval_examples": 20, "checkpoints": None}
+    left = []
+    for number in (1, 3):
+        cores(number)
+        one = spec(task, {"d_model": 32, "n_layers": 2}, train, out=tmp_path / str(number))
+        left.append(bits(train_many([one])))
+        assert torch.get_num_threads() == number, "it is as it was"
+        manifest = json.loads((tmp_path / str(number) / "manifest.json").read_text())
+        assert manifest["threads"] == 2
+    assert same(*left)
+    (other,) = train_many([spec(task, {"d_model": 32, "n_layers": 2}, train)], threads=1)
+    assert not same(left[0], bits([other])), "the threads of the plan do matter"
+
+
+def test_ensembles_of_a_larger_plan_have_one_thread(tmp_path: Path) -> None:
+    train_many(table(tmp_path))
+    for manifest in tmp_path.rglob("manifest.json"):
+        assert json.loads(manifest.read_text())["threads"] == 1
 
 
 def test_free_memory_and_finished_runs_do_not_matter(

@@ -24,7 +24,7 @@ import torch
 
 from mechint.claim import Claim
 from mechint.errors import NonFiniteError, RunError, UnknownNameError
-from mechint.files import make_directory, write_text
+from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
 from mechint.studies.core.pages import study_page
@@ -185,8 +185,8 @@ def _steps_left(spec: Spec) -> int:
 
 def _read_kind(place: Path) -> dict[str, Any]:
     try:
-        return json.loads((place / KIND).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return parse_json(read_bytes(place / KIND), place / KIND)
+    except RunError as error:
         raise RunError(f"{place / KIND}: cannot be read: {error}; choose another --out") from error
 
 

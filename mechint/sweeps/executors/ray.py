@@ -1,20 +1,68 @@
-"""Groups as tasks of a Ray cluster that shares the sweep's directory."""
+"""Groups as tasks of a Ray cluster that shares the sweep's directory.
+
+Ray runs a task again whose process or node died; it goes on from what it committed last. Ctrl-C and
+SIGTERM let the tasks commit their states, and end them.
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
+import os
+import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
 from mechint.sweeps.executors.base import Job
-from mechint.sweeps.plan import Row
-from mechint.sweeps.table import run_group
+from mechint.sweeps.plan import Group, Row
+from mechint.sweeps.table import PLAN, live_rows, run_group
+
+RETRIES = 10
+"""How often a task is run again whose node or process died."""
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no request to anybody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # as it will be by default, and warns that it is not
+}
+
+log = logging.getLogger(__name__)
 
 
 def on_ray(job: Job) -> Iterator[list[Row]]:
-    """Every group as a Ray task of one core (and one GPU on "cuda"); finished groups first."""
+    """Every group as a Ray task of one core (and one GPU on "cuda"), on the cluster that
+    RAY_ADDRESS or a running Ray of this machine names, else on one that ends with this process.
+
+    Raises:
+        RunError: there is no Ray, a node does not see the sweep's directory, or a task died
+            `RETRIES` times.
+    """
+    ray = _connect()
+    from mechint.training.interrupt import interruptible
+
+    gpus = int(job.device.startswith("cuda"))
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD")(
+        _work
+    )
+    out = job.out.resolve()
+    waiting = {task.remote(group, out, job.device): group for _, group in job.groups}
+    with interruptible() as interrupted:
+        told = False
+        while waiting:
+            if interrupted.is_set() and not told:
+                told = True
+                for one in waiting:
+                    ray.cancel(one)  # SIGINT for a task that runs
+            for one in ray.wait(list(waiting), timeout=0.2)[0]:
+                yield _rows(ray, one, waiting.pop(one), job.out)
+    if told:
+        raise KeyboardInterrupt
+
+
+def _connect() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -22,9 +70,41 @@ def on_ray(job: Job) -> Iterator[list[Row]]:
             "executor ray: Ray is not installed; pip install 'mechint[ray]', or use "
             "--executor local"
         ) from error
-    ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
-    work = ray.remote(num_cpus=1, num_gpus=int(job.device.startswith("cuda")))(run_group)
-    waiting = [work.remote(group, job.out.resolve(), job.device) for _, group in job.groups]
-    while waiting:
-        done, waiting = ray.wait(waiting)
-        yield from ray.get(done)
+    if not ray.is_initialized():
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RunError(f"executor ray: no cluster: {_brief(error)}") from error
+    return ray
+
+
+def _work(group: Group, out: Path, device: str) -> tuple[str, list[Row]]:
+    """On a node: its name, and the rows of the group."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if not (out / PLAN).exists():
+        raise RunError(
+            f"executor ray: {platform.node()} does not see {out}; choose an --out on a file system "
+            "that all nodes share"
+        )
+    return ray.get_runtime_context().get_node_id(), run_group(group, out, device)
+
+
+def _rows(ray: Any, one: Any, group: Group, out: Path) -> list[Row]:
+    """What became of a task."""
+    try:
+        node, rows = ray.get(one)
+    except ray.exceptions.TaskCancelledError:
+        return live_rows(group, out)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, MechintError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        raise RunError(f"executor ray: {_brief(error)}; the sweep goes on with --resume") from error
+    log.info("group %s ran on node %s", group.id, node)
+    return rows
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
