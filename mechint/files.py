@@ -1,9 +1,8 @@
 """Reading files within bounds, and writing them so that nobody ever sees half of one.
 
 Reading: regular files alone (a pipe would hang), up to a size, nested up to a depth. Writing: a
-file is written beside its place, flushed to the disk and renamed over it. What the operating
-system refuses becomes an error of one line. A place that is not a regular file (a pipe,
-``/dev/null``) is written to as it stands.
+file is written beside its place, flushed to the disk and renamed over it; a place that is not a
+regular file (a pipe, ``/dev/null``) is written to as it stands.
 """
 
 from __future__ import annotations
@@ -164,8 +163,9 @@ def _reason(error: OSError | ValueError) -> str:
 
 def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
     """The TOML in `path` as values; `error` where it is damaged or nested too deep."""
+    data = read_bytes(path, MAX_JSON, error)
     try:
-        value = tomllib.loads(read_bytes(path, MAX_JSON, error).decode("utf-8"))
+        value = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as damaged:
         raise error(f"{path}: cannot be read as TOML: {_line(damaged)}") from damaged
     check_nesting(value, path, error)
@@ -175,9 +175,9 @@ def read_toml(path: str | Path, error: type[MechintError] = RunError) -> Any:
 def _line(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deep"
-    if "integer string conversion" in str(error):
-        return "a number has thousands of digits"
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    big = "integer string conversion" in str(error)
+    text = "a number has thousands of digits" if big else " ".join(str(error).split())[:160]
+    return text or type(error).__name__
 
 
 # --- writing --------------------------------------------------------------------------------------

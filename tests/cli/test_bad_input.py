@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -73,7 +74,7 @@ class Hostile:
             ["sweep", "modular-arithmetic", "--over", "p=5,1"],
             "modular-arithmetic: p=1: expected 2 to 1024",
         ),
-        (["sweep", "none.json"], "none.json: cannot be read: "),
+        (["sweep", "none.json"], "none.json: there is no such file"),
         (["analyze"], "Missing argument 'PATH...'."),
         (
             ["analyze", "none.pt", "--probe", "furier"],
@@ -182,3 +183,38 @@ def test_a_full_disk_loses_no_finding(mechint: Command, planted: Path) -> None:
     assert result.exit_code == 2
     assert "attribution.top" in result.stdout
     assert "the disk is full" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("s.json", '{"task": "listops", "over": {"p": ' + "[" * 5000, "nested too deep"),
+        ("s.json", '{"over": {"p": [' + "9" * 5000 + "]}}", "a number has thousands of digits"),
+        ("s.toml", "[over]\np = [" + "9" * 5000 + "]", "a number has thousands of digits"),
+        ("s.toml", "[over]\np = " + "[" * 5000, "nested too deep"),
+    ],
+    ids=["JSON nested", "JSON digits", "TOML digits", "TOML nested"],
+)
+def test_a_sweep_file_beyond_bounds(mechint, tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    assert said in one_line(mechint("sweep", tmp_path / name))
+
+
+def test_a_sweep_file_that_is_a_pipe(mechint, tmp_path):
+    for name in ("s.json", "s.toml"):
+        os.mkfifo(tmp_path / name)
+        assert one_line(mechint("sweep", tmp_path / name)) == (
+            f"{tmp_path / name}: it is a pipe, expected a regular file"
+        )
+
+
+def test_a_data_set_of_a_hub_that_has_no_address(mechint, tmp_path, monkeypatch):
+    pytest.importorskip("datasets", reason="the package datasets is not installed")
+
+    def unknown(*_):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", unknown)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    said = one_line(mechint("train", "corpus", "--set", "dataset=zzz", "--out", tmp_path / "o"))
+    assert "dataset=zzz: cannot be opened: there is no such directory, and the hub" in said

@@ -42,14 +42,13 @@ def longer(steps: int) -> tuple[str, ...]:
 @pytest.fixture
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A Ray cluster of two nodes of one core each, which the executor finds."""
-    pytest.importorskip("ray")
-    import ray
+    for name, value in QUIET.items():  # some are read when Ray is imported
+        monkeypatch.setenv(name, value)
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     root = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, *filter(None, sys.path)]))
-    for name, value in QUIET.items():
-        monkeypatch.setenv(name, value)
     node = {"num_cpus": 1, "object_store_memory": 80_000_000}
     cluster = Cluster(initialize_head=True, head_node_args=node)
     cluster.add_node(**node)

@@ -136,10 +136,12 @@ def snapshots_at_writes(root: Path, into: Path) -> None:
     at_every_write(root, copy)
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
     """One thread for every plan, so that what forked children train is what this process does."""
-    monkeypatch.setattr(training_api, "THREADS", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_api, "THREADS", 1)
+        yield
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from mechint.checkpoints.reader import (
 )
 from mechint.checkpoints.save import FORMAT, VERSION
 from mechint.checkpoints.splits import PERMUTATIONS, SplitRule
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, UnknownNameError
 from mechint.files import parse_json
 from mechint.models import config_class
 
@@ -66,8 +66,12 @@ def _parsed(
         )
     _check_header(path, header, state)
     task, seed = header.get("task"), header.get("seed", 0)
+    try:
+        kind = config_class(str(header.get("kind")))
+    except UnknownNameError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     return ParsedCheckpoint(
-        config=settings(config_class(str(header.get("kind"))), header["config"], path),
+        config=settings(kind, header["config"], path),
         weights=state or {},
         task=task["name"] if task else None,
         parameters=task["parameters"] if task else {},

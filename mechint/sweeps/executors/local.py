@@ -33,9 +33,8 @@ def local(job: Job) -> Iterator[list[Row]]:
     share = _Shares(job)
     with interruptible() as interrupted:
         for number, group in job.groups:
-            rows = run_group(group, job.out, job.device, share.of_group(number))
-            yield rows
-            if interrupted.is_set() or any(row["status"] == "interrupted" for row in rows):
+            yield run_group(group, job.out, job.device, share.of_group(number))
+            if interrupted.is_set():  # rows of another process may be interrupted, too
                 raise KeyboardInterrupt
 
 

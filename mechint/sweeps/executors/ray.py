@@ -25,6 +25,7 @@ RETRIES = 10
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no request to anybody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # as it will be by default, and warns that it is not
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what nodes say of their end would go to our stdout
 }
 
 log = logging.getLogger(__name__)
