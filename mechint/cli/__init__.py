@@ -41,6 +41,7 @@ class Main(CliGroup):
         "Shell": ("completion",),
     }
 
+
 # read when torch is loaded: threads that wait give their core to others, where spinning would
 # make training five times slower on a machine that has something else to do
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
