@@ -11,7 +11,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs demo test slow lint types hashed hashes audit bench gpu peer studies clean
+.PHONY: docs gallery gallery-pages notebooks demo test slow lint types hashed hashes audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -77,6 +77,16 @@ docs: $(STAMP)  ## the documentation as a site of pages, in site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/mkdocs build --quiet
 	@echo "site/index.html; python -m http.server --directory site serves it with search"
+
+gallery: $(STAMP)  ## the five studies, examples, tasks and probes as pages, in gallery/
+	$(BIN)/mechint gallery build results --out gallery
+
+gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept in results/ (half an hour)
+	$(BIN)/python -m mechint.gallery.measure tasks
+	$(BIN)/python -m mechint.gallery.measure examples
+
+notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
+	$(BIN)/python -m mechint.gallery.cells examples/*.py --out notebooks
 
 studies: $(STAMP)  ## the five papers at size laptop (an hour on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done

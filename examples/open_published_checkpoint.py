@@ -17,7 +17,7 @@ import mechint.planted
 import probes
 from mechint.checkpoints import save_checkpoint
 
-arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
+arguments = [] if "ipykernel" in sys.modules else sys.argv[1:]  # a notebook has a kernel's
 if arguments:
     path, task, *settings = arguments
     parameters = {

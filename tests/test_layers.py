@@ -28,7 +28,7 @@ FLOORS = [
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
     ["probe", "finding"],
     ["training", "report", "run_table"],
-    ["testing", "sweeps", "studies", "calibration", "demo"],
+    ["testing", "sweeps", "studies", "calibration", "demo", "gallery"],
     ["cli", "__main__"],
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -30,6 +30,7 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     that opens from the disk.
     """
     from mechint.errors import RunError
+    from mechint.gallery import probe_pages
     from mechint.report import PAGE, build_gallery, find_pages
 
     places = (
@@ -44,5 +45,6 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
                 f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint "
                 "reproduce first"
             )
+        pages += probe_pages(pages)
         index = build_gallery(pages, out, force=force)
     click.echo(f"{index} ({len(pages)} pages)")

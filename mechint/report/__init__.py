@@ -16,7 +16,7 @@ from mechint.report.gallery import PAGE, build_gallery, find_pages
 from mechint.report.head import head_of
 from mechint.report.outputs import check_writable
 from mechint.report.page import Page, Section, page_of, section_of
-from mechint.report.render import render
+from mechint.report.render import render, slug
 from mechint.results import ProbeResult
 
 
@@ -49,6 +49,7 @@ __all__ = [
     "page_of",
     "render",
     "section_of",
+    "slug",
     "write_page",
     "write_report",
 ]

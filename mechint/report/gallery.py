@@ -5,20 +5,33 @@ without a server.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mechint.errors import DataError, MechintError, RunError
 from mechint.files import make_directory, write_text
+from mechint.report.cards import ORDER, Card, card
 from mechint.report.outputs import refuse_foreign
 from mechint.report.page import Page
-from mechint.report.render import content_policy, environment, plotly_js, render, slug
-from mechint.report.thumbnail import thumbnail
+from mechint.report.render import asset, content_policy, environment, plotly_js, render, slug
 from mechint.report.validate import check_page
 
 PLOTLY = "plotly.js"
 RESERVED = ("index", "plotly")
+HEADINGS = {
+    "study": "Papers, run again",
+    "example": "Examples",
+    "task": "Tasks",
+    "probe": "Probes",
+    "report": "Reports",
+}
+INTRODUCTION = (
+    "Small transformers trained on tasks whose algorithm is known, and what the probes find in "
+    "them. Every number on these pages was measured here, beside its null; every page names the "
+    "command that makes it again.",
+    "A card says what was found: how many of a paper's claims came out, how well the model answers "
+    "beside chance, which probes found their mechanism, which did not, and which abstain.",
+)
 MAX_PAGE = 64 << 20
 """Bytes of one page.json."""
 PAGE = "page.json"
@@ -45,13 +58,16 @@ def build_gallery(
         DataError: a page holds what may not be drawn.
     """
     named = _named(pages)
-    files = {f"{name}.html": _rendered(page, plotly=PLOTLY) for name, page in named.items()}
-    cards = [_card(name, page) for name, page in named.items()]
-    files["index.html"] = (
-        environment()
-        .get_template("gallery.html.j2")
-        .render(title=title, cards=cards, policy=content_policy([], beside=False))
-    )
+    cards = {name: card(f"{name}.html", page) for name, page in named.items()}
+    order = sorted(named, key=lambda name: ORDER.index(cards[name].kind))
+    files = {}
+    for place, name in enumerate(order):
+        around = {"index": ("index.html", title)}
+        for side, other in (("back", place - 1), ("next", place + 1)):
+            if 0 <= other < len(order):
+                around[side] = (f"{order[other]}.html", named[order[other]].title)
+        files[f"{name}.html"] = _rendered(named[name], PLOTLY, around)
+    files["index.html"] = _index(title, [cards[name] for name in order])
     out = make_directory(out)
     for name in files:
         refuse_foreign(out / name, force=force)
@@ -59,6 +75,30 @@ def build_gallery(
     for name, text in files.items():
         write_text(out / name, text)
     return out / "index.html"
+
+
+def _index(title: str, cards: Sequence[Card]) -> str:
+    """The page of cards, by kind, with its filters."""
+    groups = [
+        (HEADINGS[kind], shown)
+        for kind in ORDER
+        if (shown := [one for one in cards if one.kind == kind])
+    ]
+    filters = [
+        ("task", "task", sorted({one.task for one in cards} - {""})),
+        ("probe", "probe", sorted({name for one in cards for name in one.probes})),
+    ]
+    return (
+        environment()
+        .get_template("gallery.html.j2")
+        .render(
+            title=title,
+            introduction=INTRODUCTION,
+            groups=groups,
+            filters=filters,
+            policy=content_policy([asset("gallery.js")], beside=False),
+        )
+    )
 
 
 def _named(pages: Iterable[Page]) -> dict[str, Page]:
@@ -74,24 +114,11 @@ def _named(pages: Iterable[Page]) -> dict[str, Page]:
     return named
 
 
-def _rendered(page: Page, plotly: str) -> str:
+def _rendered(page: Page, plotly: str, around: Mapping[str, tuple[str, str]]) -> str:
     try:
-        return render(page, plotly=plotly)
+        return render(page, plotly=plotly, around=around)
     except DataError as error:
         raise DataError(f"page {page.title[:80]!r}: {error}") from error
-
-
-def _card(name: str, page: Page) -> Mapping[str, Any]:
-    figure = next(
-        (figure for section in page.sections for figure in section.figures.values()), None
-    )
-    text = page.abstract or next((section.lead for section in page.sections if section.lead), "")
-    return {
-        "href": f"{name}.html",
-        "title": page.title,
-        "text": text,
-        "picture": thumbnail(figure) if figure else [],
-    }
 
 
 def find_pages(places: Iterable[str | Path]) -> list[Page]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,7 +19,7 @@ import jinja2
 from mechint.figures.export import view_asset
 from mechint.figures.theme import numbers
 from mechint.report.legend import legend_of
-from mechint.report.page import Page
+from mechint.report.page import SCHEMA, Page
 from mechint.report.validate import check_page
 from mechint.results import Null, Table, to_jsonable
 
@@ -65,6 +66,8 @@ def render(
             plotly_path=shared,
             scripts=own,
             around=around or {},
+            whole="" if around else json.dumps(page.to_dict(), ensure_ascii=False),
+            schema=SCHEMA,
             policy=content_policy(scripts, beside=bool(shared)),
         )
     )
@@ -111,6 +114,7 @@ def environment() -> jinja2.Environment:
         "flat": flat,
         "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
         "legend": legend_of,
+        "held": _held,
         "end": lambda value: "" if value is None else f"{value:.3g}",
         "slug": slug,
         "p_value": _p_value,
@@ -176,6 +180,11 @@ def _p_value(null: Null) -> str:
         return "–"
     at_floor = null.samples and value <= 1 / (1 + null.samples)
     return ("≤ " if at_floor else "") + ("< 1e-6" if value < 1e-6 else f"{value:.2g}")
+
+
+def _held(text: str) -> str:
+    """The text as an address that holds it, so that a page needs no file beside it."""
+    return f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}"
 
 
 def _rows(table: Table) -> list[tuple[Any, ...]]:

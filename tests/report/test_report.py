@@ -4,14 +4,17 @@ galleries.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
+import mechint
 from mechint import figures
 from mechint.errors import RunError
 from mechint.report import (
@@ -272,3 +275,17 @@ def test_a_plain_figure_is_drawn_whatever_was_found(status: str) -> None:
     )
     html = render(Page("p", [Section("s", status=status, figures={"a": drawn})]))
     assert html.count('data-plot="plot-1"') == 1 and "The two." in html
+
+
+def test_a_page_as_json_fits_the_published_schema() -> None:
+    schema = json.loads(
+        Path(mechint.__file__).with_name("schemas").joinpath("page.json").read_text()
+    )
+    page = page_of({"fourier": result()}, "Addition")
+    text = render(page)
+    (held,) = re.findall(r'href="data:text/plain;base64,([^"]*)" download="page.json"', text)
+    data = json.loads(base64.b64decode(held))
+    jsonschema.validate(data, schema)
+    assert Page.from_dict(data).to_dict() == data
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**data, "sections": [{"title": 1}]}, schema)

@@ -4,9 +4,16 @@
   const config = { responsive: true, displayModeBar: false };
   const NARROW = 560;
 
+  // Pages of earlier versions do not say which figures are small multiples.
+  const guessed = (layout) => {
+    const axes = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key));
+    if (!layout.coloraxis || axes.length < 2 || (layout.annotations ?? []).length !== axes.length) return null;
+    const across = new Set(axes.map((key) => layout[key].domain?.[0])).size;
+    return { across, panels: axes.length, size: Math.round(((layout.height ?? 380) - 110) / Math.ceil(axes.length / across)) - 40 };
+  };
   // Small multiples: fewer beside each other where the page is narrow.
   const restack = (layout, width) => {
-    const grid = layout.meta?.grid;
+    const grid = layout.meta?.grid ?? guessed(layout);
     if (!grid) return layout.height;
     const least = Math.max(130, 6.4 * Math.max(...(layout.annotations ?? []).map((note) => note.text.length)));
     const across = Math.max(1, Math.min(grid.across, Math.floor(width / least)));

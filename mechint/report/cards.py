@@ -1,0 +1,89 @@
+"""The card of a page in a gallery's index: what was found here, not what others claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mechint.figures.figure import Figure
+from mechint.report.page import Page, Section
+from mechint.report.thumbnail import Mark, thumbnail
+
+ORDER = ("study", "example", "task", "probe", "report")
+"""The order in which the kinds of pages stand in the index."""
+LONGEST = 220
+"""Letters of a card's text."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """counts: what came out → how often; marks: short facts; picture: elements of an SVG."""
+
+    href: str
+    title: str
+    kind: str
+    task: str
+    date: str
+    text: str
+    probes: Sequence[str] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    marks: Sequence[str] = ()
+    picture: Sequence[Mark] = ()
+
+
+def card(href: str, page: Page) -> Card:
+    """What the index shows of `page`.
+
+    >>> from mechint.report import Page, Section
+    >>> made = card("x.html", Page("T", [Section("fourier", status="found")]))
+    >>> made.kind, made.counts
+    ('report', {'found': 1})
+    """
+    figure = _figure(page)
+    verdicts = [claim.verdict for section in page.sections for claim in section.claims]
+    found = [section.status for section in page.sections if section.status]
+    kind = kind_of(page)
+    return Card(
+        href,
+        page.title,
+        kind,
+        page.task,
+        page.date,
+        _text(page, kind),
+        list(page.probes) or [s.title for s in page.sections if s.status and kind == "report"],
+        dict(Counter(verdicts or found)),
+        [f"{name} {value}" for name, value in list(page.scores.items())[:2]],
+        thumbnail(figure) if figure else [],
+    )
+
+
+def kind_of(page: Page) -> str:
+    """ "study", "example", "task", "probe" or "report", by its kicker."""
+    last = page.kicker.rpartition(" ")[2]
+    return last if last in ORDER else "report"
+
+
+def _text(page: Page, kind: str) -> str:
+    """What was found, in a sentence: a paper's claims are not results, so a study's card says which
+    stand.
+    """
+    leads = [_found(section) for section in page.sections]
+    first = next((lead for lead in leads if lead), "")
+    text = first if kind in ("study", "report") else page.abstract or first
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
+
+
+def _found(section: Section) -> str:
+    decided = [text for status, text in section.findings if status == section.status]
+    return (decided or [section.lead])[0]
+
+
+def _figure(page: Page) -> Figure | None:
+    """The first figure of what was found, else the first of all, else the head's."""
+    every = [*page.sections]
+    for sections in ([one for one in every if one.status == "found"], every):
+        for section in sections:
+            if section.figures:
+                return next(iter(section.figures.values()))
+    return next(iter(page.figures.values()), None)

@@ -1,0 +1,198 @@
+"""The gallery: pages of examples and probes, notebooks, cards and filters, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from mechint.gallery import cells_of, notebook, probe_pages
+from mechint.gallery.measure import example_page
+from mechint.registry import PROBES, STUDIES, TASKS
+from mechint.report import Page, Section, build_gallery, find_pages
+from mechint.report.cards import card, kind_of
+from mechint.results import Claim
+from tests.browser import LOOKS, chromium, look, needs_browser, opened
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+QUICK = "planted_and_calibrated"
+MOST_BYTES = 30 << 20
+
+
+def claim(letter: str, verdict: str) -> Claim:
+    return Claim("s", letter, "It grows a lot", "by 2", "by 1", "1.5", "half", verdict)
+
+
+@pytest.fixture(scope="module")
+def kept() -> list[Page]:
+    pages = find_pages([ROOT / "results"])
+    return [*pages, *probe_pages(pages)]
+
+
+@pytest.fixture(scope="module")
+def gallery(kept: list[Page], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_gallery(kept, tmp_path_factory.mktemp("gallery")).parent
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_notebook_holds_the_script_and_is_one(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    made = notebook(text)
+    nbformat.validate(nbformat.from_dict(made))
+    code = "\n".join(cell["source"] for cell in made["cells"] if cell["cell_type"] == "code")
+    written = text.partition('"""\n\n')[2]
+    lines = [line for line in written.splitlines() if line and not line.startswith("# %% ")]
+    assert [line for line in code.splitlines() if line] == lines
+
+
+def execute(name: str, folder: Path) -> dict[str, Any]:
+    """The notebook of an example, executed by nbconvert in a process of its own."""
+    text = json.dumps(notebook((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")))
+    (folder / f"{name}.ipynb").write_text(text, encoding="utf-8")
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    options = ["--to", "notebook", "--execute", "--output", f"{name}-done.ipynb"]
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter", "nbconvert", *options, f"{name}.ipynb"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "SIZE": "smoke", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / f"{name}-done.ipynb").read_text(encoding="utf-8"))
+
+
+def printed(made: dict[str, Any]) -> str:
+    outputs = [out for cell in made["cells"] for out in cell.get("outputs", [])]
+    assert not [out for out in outputs if out["output_type"] == "error"]
+    return "".join("".join(out.get("text", "")) for out in outputs)
+
+
+def test_a_notebook_prints_what_the_script_prints(tmp_path: Path) -> None:
+    assert "planted" in printed(execute(QUICK, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_notebook_executes(script: Path, tmp_path: Path) -> None:
+    assert printed(execute(script.stem, tmp_path)).strip()
+
+
+def test_a_page_of_an_example_has_each_step_with_what_it_printed(tmp_path: Path) -> None:
+    script = tmp_path / "sums.py"
+    script.write_text(
+        '"""What two numbers make.\n\nMore."""\n\n# %% Add\nx = 1 + 2\nprint("three is", x)\n'
+        "\n# %% Look\nimport os\nfrom pathlib import Path\n"
+        "print(os.environ['SIZE'], Path('a').exists())\n"
+    )
+    page = example_page(script)
+    assert page.abstract == "What two numbers make. More."
+    assert [(s.title, s.output) for s in page.sections] == [
+        ("Add", "three is 3"),
+        ("Look", "smoke False"),
+    ]
+    assert page.downloads["sums.py"] == script.read_text()
+    assert cells_of(script.read_text())[1][0].code == page.sections[0].code
+    assert kind_of(page) == "example"
+
+
+def test_a_probe_page_counts_what_came_out_over_the_tasks() -> None:
+    statuses = {"groups": "not found", "modular-arithmetic": "found", "listops": "abstains"}
+    tasks = [
+        Page(
+            f"Task: {name}", [Section("fourier", "Said.", status=status)], "mechint task", task=name
+        )
+        for name, status in statuses.items()
+    ]
+    (page,) = probe_pages(tasks)
+    assert page.abstract == PROBES["fourier"].question
+    first = page.sections[0]
+    assert first.lead == "Of 3 models, one per task: 1 found, 1 not found, 1 abstains."
+    assert next(iter(first.links)) == "modular-arithmetic: found"
+    assert page.sections[1].title == "fourier on modular-arithmetic"
+
+
+def test_a_card_says_what_was_found_and_not_what_the_paper_claims() -> None:
+    claims = [claim("a", "reproduced"), claim("b", "not reproduced"), claim("c", "reproduced")]
+    lead = "Stands: a, c. Falls: b. Open: none."
+    page = Page(
+        "S", [Section("Claims", lead, claims=claims)], "mechint study", abstract="It grows."
+    )
+    made = card("s.html", page)
+    assert made.counts == {"reproduced": 2, "not reproduced": 1}
+    assert made.text == lead and "grows" not in made.text
+
+
+def test_what_the_repository_keeps_is_whole(kept: list[Page], gallery: Path) -> None:
+    titles = {page.title for page in kept}
+    assert {f"Example: {script.stem.replace('_', ' ')}" for script in SCRIPTS} <= titles
+    shown = {page.task for page in kept if kind_of(page) == "task"}
+    assert shown <= set(TASKS.names()) and shown
+    assert sum(kind_of(page) == "study" for page in kept) == len(STUDIES.names())
+    assert {name for page in kept if kind_of(page) == "probe" for name in page.probes} == {
+        section.title for page in kept if kind_of(page) == "task" for section in page.sections[1:]
+    }
+    assert sum(file.stat().st_size for file in gallery.iterdir()) < MOST_BYTES
+    for file in gallery.glob("*.html"):
+        for target in re.findall(r'href="([^"#]+)"', file.read_text(encoding="utf-8")):
+            assert target.startswith("data:") or (gallery / target).is_file(), (file.name, target)
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+def test_nothing_is_wrong_with_the_index(
+    width: int, scheme: str, browser: Any, gallery: Path
+) -> None:
+    assert look(browser, gallery / "index.html", width, scheme).problems == []
+
+
+@needs_browser
+def test_cards_are_filtered_and_pages_lead_on(browser: Any, gallery: Path) -> None:
+    with opened(browser, gallery / "index.html") as page:
+        every = page.locator(".card").count()
+        page.locator("select[data-by=probe]").select_option("fourier")
+        shown = page.locator(".card:not([hidden])")
+        assert 0 < shown.count() < every
+        assert page.locator("#count").text_content() == f"{shown.count()} of {every} pages"
+        shown.first.click()
+        page.locator(".around .next").click()
+        page.locator(".around a").first.click()
+        assert page.locator(".card").count() == every
+        assert page.said == []
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["study", "example", "task", "probe"])
+def test_nothing_is_wrong_with_a_page_of_each_kind(
+    kind: str, browser: Any, kept: list[Page], gallery: Path
+) -> None:
+    page = next(page for page in kept if kind_of(page) == kind)
+    file = next(f for f in gallery.glob("*.html") if f"<h1>{page.title}</h1>" in f.read_text())
+    assert look(browser, file, 400, "dark").problems == []
+
+
+@needs_browser
+@pytest.mark.slow
+def test_nothing_is_wrong_with_any_page(browser: Any, gallery: Path) -> None:
+    wrong = {}
+    for file in sorted(gallery.glob("*.html")):
+        for width, scheme in LOOKS:
+            if problems := look(browser, file, width, scheme).problems:
+                wrong[file.name, width, scheme] = problems[:5]
+    assert wrong == {}
