@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from mechint.registry import PROBES, TASKS
+from tests.browser import chromium, look, needs_browser
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,10 +75,17 @@ def test_every_probe_and_task_has_a_page_with_what_it_measures(pages: ModuleType
             assert name in PROBES
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")
-def test_the_site_builds_strictly(tmp_path: Path) -> None:
+needs_mkdocs = pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning of the builder is an error."""
+    place = tmp_path_factory.mktemp("docs") / "site"
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(place)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -85,7 +93,22 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert len(list((tmp_path / "site").rglob("*.html"))) >= len(PROBES.names()) + 20
-    for file in (tmp_path / "site").rglob("*.html"):
+    return place
+
+
+@needs_mkdocs
+def test_the_site_builds_strictly(site: Path) -> None:
+    assert len(list(site.rglob("*.html"))) >= len(PROBES.names()) + 20
+    for file in site.rglob("*.html"):
         outside = re.findall(r'(?:src|<link[^>]*href)="(https?://[^"]*)"', file.read_text())
         assert not outside, f"{file.name} would fetch {outside[0]}"
+
+
+@needs_mkdocs
+@needs_browser
+def test_nothing_is_wrong_with_its_pages_in_a_browser(site: Path) -> None:
+    with chromium() as browser:
+        for name in ("index.html", "probes/fourier.html", "calibration.html"):
+            for width, scheme in ((1280, "light"), (400, "dark")):
+                seen = look(browser, site / name, width, scheme)
+                assert seen.problems == [], (name, width, scheme)

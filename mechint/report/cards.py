@@ -12,6 +12,7 @@ from mechint.report.thumbnail import Mark, thumbnail
 
 ORDER = ("study", "example", "task", "probe", "report")
 """The order in which the kinds of pages stand in the index."""
+OUTCOMES = ("reproduced", "not reproduced", "found", "not found", "abstains")
 LONGEST = 220
 """Letters of a card's text."""
 
@@ -52,10 +53,17 @@ def card(href: str, page: Page) -> Card:
         page.date,
         _text(page, kind),
         list(page.probes) or [s.title for s in page.sections if s.status and kind == "report"],
-        dict(Counter(verdicts or found)),
+        _counted(verdicts or found),
         [f"{name} {value}" for name, value in list(page.scores.items())[:2]],
         thumbnail(figure) if figure else [],
     )
+
+
+def _counted(outcomes: Sequence[str]) -> dict[str, int]:
+    """How often each came out, what was found first."""
+    counts = Counter(outcomes)
+    order = [name for name in OUTCOMES if name in counts]
+    return {name: counts[name] for name in [*order, *(n for n in counts if n not in order)]}
 
 
 def kind_of(page: Page) -> str:
@@ -71,6 +79,7 @@ def _text(page: Page, kind: str) -> str:
     leads = [_found(section) for section in page.sections]
     first = next((lead for lead in leads if lead), "")
     text = first if kind in ("study", "report") else page.abstract or first
+    text = text.replace("``", "")
     return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
 
 

@@ -278,9 +278,8 @@ def test_a_plain_figure_is_drawn_whatever_was_found(status: str) -> None:
 
 
 def test_a_page_as_json_fits_the_published_schema() -> None:
-    schema = json.loads(
-        Path(mechint.__file__).with_name("schemas").joinpath("page.json").read_text()
-    )
+    place = Path(mechint.__file__).with_name("schemas") / "page.json"
+    schema = json.loads(place.read_text())
     page = page_of({"fourier": result()}, "Addition")
     text = render(page)
     (held,) = re.findall(r'href="data:text/plain;base64,([^"]*)" download="page.json"', text)
