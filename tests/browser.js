@@ -27,7 +27,7 @@
     if (!view.querySelector("canvas") || ![...view.querySelectorAll("canvas")].every((c) => c.width > 10)) found.push(`${view.id}: no head is drawn`);
   }
   const leaves = [...document.querySelectorAll("h1, h2, h3, p, li, dt, dd, figcaption, summary, td, label, button")]
-    .filter((e) => e.checkVisibility({ contentVisibilityAuto: true }) && !(e.closest("details:not([open])") && e.tagName !== "SUMMARY") && !e.closest(".plot, nav.md-nav, .md-header, .md-search, .md-footer, .md-overlay, dialog") && ![...e.children].some((c) => /^(P|LI|UL|OL|DIV|TABLE|DETAILS|DL|PRE|BUTTON|LABEL)$/.test(c.tagName)))
+    .filter((e) => e.checkVisibility({ contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true }) && !(e.closest("details:not([open])") && e.tagName !== "SUMMARY") && !e.closest(".plot, nav.md-nav, .md-top, .md-header, .md-search, .md-footer, .md-overlay, dialog") && ![...e.children].some((c) => /^(P|LI|UL|OL|DIV|TABLE|DETAILS|DL|PRE|BUTTON|LABEL)$/.test(c.tagName)))
     .map((e) => [e, e.getBoundingClientRect()]).filter(([, r]) => r.width && r.height);
   leaves.sort((a, b) => a[1].top - b[1].top);
   for (let i = 0; i < leaves.length; i++) for (let j = i + 1; j < leaves.length && leaves[j][1].top < leaves[i][1].bottom; j++) {
