@@ -18,10 +18,10 @@ def path_patching(scorer: Scorer) -> Float[np.ndarray, " edge"]:
     """Share of the model's score that is lost when the edge alone carries the source (Wang et al.
     2023; Goldowsky-Dill et al. 2023).
 
-    Cost: one forward per edge, from its receiver on, stacked.
+    Cost: one head or MLP per edge and the blocks behind it, stacked.
     """
-    n = len(scorer.graph.edges)
-    return 1 - scorer.faithfulness(~np.eye(n, dtype=bool))
+    low, high = scorer.ends
+    return (high - scorer.path_scores().mean(1)) / (high - low)
 
 
 def edge_attribution(scorer: Scorer, steps: int = 1) -> Float[np.ndarray, " edge"]:

@@ -23,6 +23,7 @@ from mechint.counterfactuals import Pairs
 from mechint.task import IGNORE, Task
 from probes.circuits.forward import PatchedForward, sender_outputs
 from probes.circuits.graph import Graph
+from probes.circuits.paths import path_logits
 from probes.patching import logit_difference
 
 if TYPE_CHECKING:
@@ -131,6 +132,16 @@ class Scorer:
             return (every | (pairs.answers == IGNORE)).all(-1)
 
         return self._measured(kept, right)
+
+    def path_scores(self) -> Float[np.ndarray, "edge pair"]:
+        """The score when each edge alone carries the source; that of `scores` with one left out."""
+        task = self.subject.task
+        assert task is not None
+        found = [
+            score(task, path_logits(patched), pairs, self.ablation).double().cpu().numpy()
+            for pairs, patched in self.parts()
+        ]
+        return np.concatenate(found, -1)
 
     def _measured(self, kept: np.ndarray, measure: Callable[[Tensor, Pairs], Tensor]) -> np.ndarray:
         mask = torch.from_numpy(np.asarray(kept, dtype=np.float32)).to(self.subject.device)

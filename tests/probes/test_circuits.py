@@ -36,6 +36,7 @@ from probes.circuits import (
     sender_outputs,
 )
 from probes.circuits.choosing import paired
+from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
@@ -133,7 +134,9 @@ def by_hooks(model: HookedTransformer, edge: Edge, base: Tensor, source: Tensor)
 def test_path_patching_is_that_of_plain_hooks(kind: str, groups: int) -> None:
     graph, patched = patched_forward(kind, groups)
     base, source, reads = inputs()
-    found = patched.logits(~torch.eye(len(graph.edges), dtype=torch.bool))
+    found = path_logits(patched)
+    stacked = patched.logits(~torch.eye(len(graph.edges), dtype=torch.bool))
+    assert torch.allclose(found, stacked, atol=1e-10)
     for i in range(0, len(graph.edges), 1 if groups == 1 else 7):
         expected = by_hooks(made(kind), graph.edges[i], base, source)[:, reads[0]]
         assert torch.allclose(found[i], expected, atol=1e-10), str(graph.edges[i])
