@@ -127,7 +127,7 @@ class Circuits(Probe):
                     lambda result: result.metrics["components"], lambda one: [*heads(one), *mlps]
                 ),
                 "heads and MLPs missed or made up",
-                settings={"pairs": 64, "held_out": 128, **settings},
+                settings={"pairs": 32, "held_out": 64, "null_samples": 99, **settings},
                 control_settings={"only_correct": False},
             )
 
