@@ -19,6 +19,7 @@ import numpy as np
 from mechint.claim import Claim
 from mechint.figures.figure import Figure
 from mechint.jsonable import decode_array, encode_array, to_jsonable
+from mechint.notebook import as_html, short
 from mechint.null import Null
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ class Finding:
         return cls(**fields)
 
 
-@dataclass(frozen=True)
+SHOWN = 20
+"""Rows of a table, and figures of a result, that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class Table:
     """Columns of equal length; `caption` says what a row is, `units` column → unit."""
 
@@ -84,6 +89,24 @@ class Table:
         import pandas as pd
 
         return pd.DataFrame(dict(self.columns))
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return max(map(len, self.columns.values()), default=0)
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows: {', '.join(map(str, self.columns))})"
+
+    def _repr_html_(self) -> str:
+        """The first rows, with units, and the caption above them."""
+        names = [
+            f"{name} ({self.units[name]})" if name in self.units else str(name)
+            for name in self.columns
+        ]
+        rows = list(zip(*(column[:SHOWN] for column in self.columns.values()), strict=False))
+        more = len(self) - len(rows)
+        rest = f"<p>… and {more} more rows; to_frame() has all</p>" if more > 0 else ""
+        return f"<p>{html.escape(self.caption)}</p>{as_html(names, rows)}{rest}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -182,18 +205,17 @@ class ProbeResult:
         return f"<ProbeResult {self.probe}: {self.status or 'no status'}: {self.finding} ({held})>"
 
     def _repr_html_(self) -> str:
-        """The status and the finding, then every metric beside its null."""
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in self._cells(name, value))}"
-            "</tr>"
-            for name, value in self.metrics.items()
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("metric", "value", "null", "z", "p"))
+        """The status and the finding, every metric beside its null, and the figures as drawings;
+        ``result.figures[name]`` alone is interactive.
+        """
+        rows = [self._cells(name, value) for name, value in self.metrics.items()]
         status = f" <i>{html.escape(self.status)}</i>" if self.status else ""
-        return (
-            f"<b>{html.escape(self.probe)}</b>{status}<p>{html.escape(self.finding)}</p>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        )
+        head = f"<b>{html.escape(self.probe)}</b>{status}<p>{html.escape(self.finding)}</p>"
+        drawings = [
+            figure.drawing_html(name) for name, figure in list(self.figures.items())[:SHOWN]
+        ]
+        table = as_html(("metric", "value", "null", "z", "p"), rows)
+        return "".join([head, table, *drawings])
 
     def _cells(self, name: str, value: Any) -> list[str]:
         """Metric, value with its unit, mean ± std of the null, z and p, as they are shown."""
@@ -203,23 +225,6 @@ class ProbeResult:
             return [name, shown, "", "", ""]
         spread = f"{short(null.mean)} ± {short(null.std)}"
         return [name, shown, spread, short(null.z), null.p_text.removeprefix("p ").lstrip("= ")]
-
-
-def short(value: Any, limit: int = 120) -> str:
-    """A value for people: numbers to four digits, at most `limit` characters.
-
-    >>> short({"a": 0.123456789, "b": [1, 2.0]})
-    'a: 0.1235, b: [1, 2]'
-    """
-    value = to_jsonable(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = str(value)
-    if isinstance(value, dict):
-        text = ", ".join(f"{name}: {short(item)}" for name, item in value.items())
-    if isinstance(value, list):
-        text = "[" + ", ".join(short(item) for item in value) + "]"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 __all__ = [
@@ -232,5 +237,6 @@ __all__ = [
     "ProbeResult",
     "Status",
     "Table",
+    "short",
     "to_jsonable",
 ]

@@ -44,6 +44,7 @@ from mechint.models.untouched import (
     plain_arithmetic,
     untouched,
 )
+from mechint.notebook import as_html
 from mechint.task import IGNORE, Answers, Batch, FiniteTask, Task
 
 Which = int | Literal["all"]
@@ -131,6 +132,24 @@ class Subject:
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.data.tokens.shape))
         return f"Subject({self.describe()}; {type(self.model).__name__}, data {shape})"
+
+    def _repr_html_(self) -> str:
+        """Model, task, data, and the metrics and assumptions of its checkpoint. Cost: none."""
+        known, shape = self._provenance, self.model_description
+        sizes = {name: value for name, value in vars(shape).items() if value is not None}
+        rows = {
+            "model": type(self.model).__name__,
+            **sizes,
+            "parameters": sum(weight.numel() for weight in self.model.parameters()),
+            "task": "none" if self.task is None else f"{self.task.name} {self.task.to_dict()}",
+            "data": "×".join(map(str, self.data.tokens.shape)),
+            "answers per example": len(self.answers),
+            **{name: known[name] for name in ("path", "format", "step") if name in known},
+            "kept checkpoints": len(self.series),
+            **dict(known.get("metrics") or {}),
+            **{f"assumed: {name}": why for name, why in dict(known.get("assumed") or {}).items()},
+        }
+        return as_html(("", self.describe()), list(rows.items()))
 
     # --- what it is -------------------------------------------------------------------------------
     @property

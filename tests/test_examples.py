@@ -229,3 +229,13 @@ def test_neurons_stand_in_clusters_and_an_untrained_models_do_not(
     results = run("neuron_clusters", monkeypatch, tmp_path)["results"]
     assert set(results["addition"].metrics["clusters"]) == {"3", "8", "12"}
     assert results["untrained"].metrics["clusters"] == {}
+
+
+def test_learning_coefficients_are_those_of_theory_or_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = run("learning_coefficient", monkeypatch, tmp_path)
+    for truth, result in names["known"].values():
+        assert result.metrics["llc"] == pytest.approx(truth, rel=0.3)
+    first = names["course"][0]
+    assert first.status == "abstains" and "llc" not in first.metrics

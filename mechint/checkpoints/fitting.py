@@ -16,14 +16,17 @@ from mechint.task import Task
 
 
 def choose_task(
-    path: Path, found: ParsedCheckpoint, name: str | None, parameters: Mapping[str, Any]
+    path: Path, found: ParsedCheckpoint, name: str | Task | None, parameters: Mapping[str, Any]
 ) -> Task | None:
-    """The caller's task, or the file's with the caller's changes; None where nobody names one.
+    """The caller's task, by name or itself, or the file's with the caller's changes; None where
+    nobody names one.
 
     Raises:
         CheckpointError: parameters without a task, or a task of the file that cannot be made here.
         UnknownNameError, ParameterError: the caller's task or parameters are wrong.
     """
+    if isinstance(name, Task):
+        return type(name).from_dict(name.to_dict() | dict(parameters)) if parameters else name
     if name is not None and name != found.task:
         return TASKS[name].from_dict(parameters)
     if found.task is None:
@@ -33,6 +36,12 @@ def choose_task(
                 f"{', '.join(parameters)} belongs to none; name the task too"
             )
         return None
+    if found.task not in TASKS:
+        raise CheckpointError(
+            f"{path}: the task it names cannot be made: unknown task {found.task!r}; give the "
+            "task itself, mechint.load(path, task=MyTask(...)) or --plugin FILE.py:CLASS, or name "
+            "another"
+        )
     try:
         made = TASKS[found.task].from_dict(found.parameters)
     except MechintError as error:

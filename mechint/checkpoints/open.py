@@ -31,7 +31,7 @@ Weights = Callable[[], StateDict]
 
 def load_checkpoint(
     path: str | Path,
-    task: str | None = None,
+    task: str | Task | None = None,
     parameters: Mapping[str, Any] | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
@@ -41,7 +41,8 @@ def load_checkpoint(
     Args:
         path: a checkpoint file; a run directory (its last checkpoint, the others as `series`); or a
             Hugging Face model directory.
-        task: name of the task, where the file does not say or another one is wanted.
+        task: name of the task, or the task itself, where the file does not say or another one is
+            wanted.
         parameters: fields of the task; on their own they change the task that the file names.
         device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
@@ -81,7 +82,7 @@ def load_checkpoint(
 
 def load(
     path: str | Path,
-    task: str | None = None,
+    task: str | Task | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
     **parameters: Any,
@@ -91,7 +92,8 @@ def load(
     Args:
         path: a checkpoint of any format that `mechint.checkpoints` recognizes, or a run directory
             (its last checkpoint, the others as `series`).
-        task: name of the task, where the file does not say; `parameters` are the task's.
+        task: name of the task, where the file does not say; or the task itself, as one written in
+            a notebook has to be given. `parameters` are the task's.
         device: "cpu" or "cuda".
         model: fields of the model's configuration, in place of what was assumed.
 

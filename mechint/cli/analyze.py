@@ -21,6 +21,7 @@ from mechint.cli.common import (
     print_json,
     spinner,
 )
+from mechint.cli.plugin import plugin_option
 from mechint.cli.show import brief, describe, show, title_of
 from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
 from mechint.config import assign, parse_assignment
@@ -65,6 +66,7 @@ LAST = -1
     help="A probe; may be repeated. All quick ones that apply when none is named.",
 )
 @foreign_options
+@plugin_option
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes."
 )

@@ -8,6 +8,7 @@ import click
 
 from mechint.cli import complete
 from mechint.cli.common import console, counting, examples
+from mechint.cli.plugin import plugin_option
 from mechint.errors import UnknownNameError
 from mechint.registry import PROBES
 
@@ -28,6 +29,7 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
     metavar="DIR",
     help="Write the calibration table there.",
 )
+@plugin_option
 def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
     """Measure power, false positives and error of the probes on planted mechanisms and controls."""
     for name in names:

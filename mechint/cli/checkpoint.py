@@ -16,6 +16,7 @@ from mechint.cli.common import (
     spinner,
     task_option,
 )
+from mechint.cli.plugin import plugin_option
 from mechint.cli.show import assumptions
 from mechint.config import parse_assignment
 from mechint.errors import one_line
@@ -30,6 +31,7 @@ def checkpoint() -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 @task_option
 @set_option
+@plugin_option
 @json_option
 def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Say what PATH was taken for: format, architecture, task, step, metrics, what was assumed, and
@@ -87,6 +89,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
 )
 @task_option
 @set_option
+@plugin_option
 @click.option("--force", is_flag=True, help="Replace OUT where it is there already.")
 def convert(
     path: Path,

@@ -11,6 +11,7 @@ import click
 from mechint.cli import complete
 from mechint.cli.common import console, json_option, print_json, set_option
 from mechint.cli.common import examples as command_lines
+from mechint.cli.plugin import plugin_option
 from mechint.registry import PROBES, TASKS, Registry
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     help="Where the examples come from.",
 )
 @set_option
+@plugin_option
 @json_option
 def tasks(
     name: str | None, examples: int, seed: int, split: str, settings: tuple[str, ...], as_json: bool
@@ -69,6 +71,7 @@ def tasks(
     epilog=command_lines("mechint probes", "mechint probes das"),
 )
 @click.argument("name", required=False, shell_complete=complete.probes)
+@plugin_option
 @json_option
 def probes(name: str | None, as_json: bool) -> None:
     """List the probes with their questions, or show one: its settings, what it needs, its

@@ -19,6 +19,7 @@ from mechint.cli.common import (
     set_option,
 )
 from mechint.cli.described import read_file
+from mechint.cli.plugin import plugin_option
 from mechint.cli.search import (
     described_search,
     is_search,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     help="What to sweep: seed=0:8, d_model=8,16,32. May be repeated; all combinations run.",
 )
 @set_option
+@plugin_option
 @preset_option
 @click.option(
     "--executor",

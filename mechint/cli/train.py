@@ -23,6 +23,7 @@ from mechint.cli.common import (
     seeds_of,
     set_option,
 )
+from mechint.cli.plugin import plugin_option
 from mechint.cli.progress import announce, headlines, progress_bar
 from mechint.config import TrainConfig, assign
 from mechint.errors import ParameterError, UnknownNameError
@@ -50,6 +51,7 @@ preset_option = click.option(
 )
 @click.argument("task", shell_complete=complete.tasks)
 @set_option
+@plugin_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from mechint.jsonable import to_jsonable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """A Plotly figure as its JSON dictionary; `caption` says what to see in it."""
 
@@ -44,6 +45,26 @@ class Figure:
         from mechint.figures.export import save
 
         return save(self, Path(path), width, height)
+
+    @property
+    def title(self) -> str:
+        """The title that stands above the figure; empty where it has none."""
+        title = (self.spec.get("layout") or {}).get("title") or ""
+        return str(title.get("text", "") if isinstance(title, Mapping) else title)
+
+    def __repr__(self) -> str:
+        return f"Figure({self.title or 'untitled'}: {self.caption})"
+
+    def drawing_html(self, name: str) -> str:
+        """The figure as a drawing with its caption; its name and caption where it is no drawing."""
+        caption = html.escape(self.caption)
+        if "view" in self.spec or not self.spec.get("data"):
+            return f"<p><b>{html.escape(name)}</b>: {caption}</p>"
+        from mechint.figures.export import drawn
+
+        picture = base64.b64encode(drawn(self, "svg", 5.5, None)).decode()
+        image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{picture}">'
+        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
     def _repr_html_(self) -> str:
         """The figure in a notebook: interactive, with the caption below it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from mechint.config import Settings
 from mechint.errors import ParameterError, UnknownNameError
+from mechint.notebook import as_html
+from mechint.registry import summary
 from mechint.task.batch import Batch, Output, Vocabulary
 from mechint.task.pairing import Relation, choose_answer, draw_pairs, find_variable
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
@@ -37,6 +40,21 @@ class Task(Settings, abc.ABC):
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preset_results: ClassVar[Mapping[str, str]] = {}
+
+    def _repr_html_(self) -> str:
+        """What the task is, its parameters, outputs and variables, for a notebook."""
+        outputs = ", ".join(f"{out.name} ({out.n_classes} classes)" for out in self.outputs)
+        names = list(self.variables)
+        variables = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if names[12:] else "")
+        rows = [
+            *self.to_dict().items(),
+            ("outputs", outputs or "real numbers"),
+            ("variables", variables or "none"),
+            ("source", self.source),
+        ]
+        line = html.escape(summary(type(self).__doc__))
+        table = as_html(("parameter", "value"), rows)
+        return f"<b>{html.escape(self.name)}</b><p>{line}</p>{table}"
 
     # --- what every task says ---------------------------------------------------------------------
     @property

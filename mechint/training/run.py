@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,19 @@ class Run:
             f"Run({self.spec.task.name}, seed {self.spec.train.seed}, {self.status} at step "
             f"{self.step}, {place})"
         )
+
+    def _repr_html_(self) -> str:
+        """What it is, its last metrics, and its training curve."""
+        from mechint.notebook import as_html
+
+        text = f"<p>{html.escape(repr(self))}</p>"
+        if self.error:
+            text += f"<p>{html.escape(self.error)}</p>"
+        table = as_html(("metric", "value"), list(self.final.items()))
+        from mechint.figures import training_curve
+
+        curve = training_curve(self.metrics)
+        return text + table + ("" if curve is None else curve.drawing_html("training"))
 
     @property
     def path(self) -> Path | None:

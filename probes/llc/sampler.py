@@ -7,7 +7,10 @@ loss is held against that of w* on the same B: each chain has a baseline of its 
 of the batch falls out of the difference.
 
 All chains move together, vectorized where the model's forward allows it, one after another where it
-does not. Cost: one forward and backward on a batch per chain and step. Memory: four copies of the
+does not. The field's library, devinterp, would
+bring zarr, xarray and three more packages for what is here: a baseline per chain, chains at half
+the step size, and a reason where they disagree. Cost: one forward and backward on a batch per chain
+and step. Memory: four copies of the
 weights per chain.
 """
 
