@@ -32,6 +32,8 @@ from probes.llc.sampler import Sampler
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+LEAST = 0.1
+"""Share of d/2 by which a degenerate model lies below it, at least."""
 POINTS = 200
 """Points of a chain that are drawn."""
 
@@ -71,7 +73,7 @@ class LLC(Probe):
     tolerance: float = setting(
         0.2,
         "no number where the 95% interval over chains, the drift or the effect of the step size "
-        "is a larger share of it; as much below d/2 counts as degenerate",
+        "is a larger share of it",
         low=0.001,
         high=1,
     )
@@ -173,7 +175,7 @@ class LLC(Probe):
             ),
             null=("t_below_regular", "t_above_minimum"),
             effect=1 - chains.value / regular,
-            least=self.tolerance,
+            least=LEAST,
             at_chance=True,  # a statement about weights, true or false whatever the model answers
         )
 
