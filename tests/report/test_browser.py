@@ -60,8 +60,29 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
             range(9), range(9), color=range(9), color_title="value", **words, **xy
         ),
     }
+    drawn["dynamics"], drawn["stepped"] = _over_steps()
     page = Page("Shapes", [Section("All of them", figures=drawn)])
     return write_page(page, tmp_path_factory.mktemp("shapes") / "shapes.html")
+
+
+def _over_steps() -> list[figures.Figure]:
+    """Dynamics with a cursor, and bars that go through the same steps."""
+    steps = (0, 10, 20)
+    both = {"train": (steps, [1.0, 1e-3, 1e-6]), "test": (steps, [1.0, 2.0, 1e-2])}
+    panels = [
+        figures.Panel("accuracy (0–1)", both, {"train": (steps, [0, 0, 0], [1, 1, 1])}),
+        figures.Panel("loss (nats)", both, log=True),
+        figures.Panel("one number", {"one": (steps, [1, 2, 3])}),
+        figures.Panel("shares", image=(steps, [1, 2], [[0, 0.5, 1], [1, 0.5, 0]])),
+    ]
+    marks = {"training set learned": 2.0, "test set learned": 15.0}
+    texts = {"title": "Dynamics", "caption": "C"}
+    dynamics = figures.stacked(panels, x_title="step", marks=marks, **texts)
+    bars = {
+        step: figures.bars([1, 2], {"a": [step, 1]}, x_title="x", y_title="y", **texts)
+        for step in steps
+    }
+    return [figures.with_cursor(dynamics, steps), figures.stepped(bars)]
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
@@ -92,6 +113,24 @@ def test_a_head_a_token_and_an_example_are_chosen(browser: Any, report: Path) ->
         assert "the difference" in view.locator(".scale").text_content()
         view.locator("select").nth(3).select_option(index=1)
         assert "An arc" in view.locator(".scale").text_content()
+        assert page.said == []
+
+
+def test_a_slider_moves_every_figure_of_its_steps(browser: Any, tmp_path: Path) -> None:
+    dynamics, bars = _over_steps()
+    section = Section("Steps", figures={"dynamics": dynamics, "bars": bars})
+    file = write_page(Page("P", [section]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        sliders = page.locator("input[type=range]")
+        assert [sliders.nth(i).input_value() for i in range(2)] == ["2", "2"]
+        sliders.nth(1).focus()
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("document.getElementById('plot-1').layout.shapes.at(-1).x0 === 10")
+        page.wait_for_function("document.getElementById('plot-2').data[0].y[0] === 10")
+        assert sliders.nth(0).input_value() == "1"
+        assert page.locator(".steps output").all_text_contents() == ["10", "10"]
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("document.getElementById('plot-2').data[0].y[0] === 0")
         assert page.said == []
 
 
