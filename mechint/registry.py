@@ -179,6 +179,7 @@ TASKS: Registry[type[Task]] = Registry(
         "first-unique": "tasks.first_unique:FirstUnique",
         "running-sign": "tasks.running_sign:RunningSign",
         "repeated-tokens": "tasks.repeated:RepeatedTokens",
+        "rasp": "tasks.rasp:Rasp",
     },
     group="mechint.tasks",
 )

@@ -18,6 +18,7 @@ from tasks.modular import ModularArithmetic
 from tasks.ordering import Comparison
 from tasks.ordering import HiddenAddition
 from tasks.palindromes import Palindromes
+from tasks.rasp import Rasp
 from tasks.regression import RegressionMixture
 from tasks.remainders import Remainders
 from tasks.repeated import RepeatedTokens
@@ -201,6 +202,15 @@ def palindromes(
     markers: bool = ...,
 ) -> Palindromes:
     """Whether 2 · half_length values are the same backwards: class 1 if so, read at the end."""
+
+def rasp(
+    *,
+    labels: str = ...,
+    program: str = ...,
+    n: int = ...,
+    length: int = ...,
+) -> Rasp:
+    """A list of numbers after BOS: reversed, sorted, or how often each of them occurs."""
 
 def regression_mixture(
     *,

@@ -19,6 +19,7 @@ from mechint.planted.linear_network import linear_network
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
+from mechint.planted.programs import rasp_program
 
 __all__ = [
     "Calibration",
@@ -32,4 +33,5 @@ __all__ = [
     "linear_network",
     "lookup_table",
     "modular_addition",
+    "rasp_program",
 ]

@@ -120,6 +120,12 @@ PARAMETERS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         distinct=st.booleans(),
         labels=labels,
     ),
+    "rasp": drawn(
+        program=["reverse", "sort", "histogram"],
+        n=st.integers(3, 8),
+        length=st.integers(4, 7),
+        labels=labels,
+    ),
     "regression-mixture": drawn(
         n=st.integers(6, 24),
         n_tasks=st.integers(1, 3),
