@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import einsum
@@ -116,6 +117,35 @@ class EmbeddingRemoval:
     @cached_property
     def _embedded(self) -> dict[tuple[int, ...], dict[int, Tensor]]:
         return {tokens: embedded(self.subject, tokens) for tokens in self.operands}
+
+
+def random_directions(
+    basis: Float[Array, "direction element"], count: int, generator: np.random.Generator
+) -> Float[Array, "drawn element"]:
+    """`count` random orthonormal directions in the span of the orthonormal `basis`; all of it where
+    it has fewer.
+
+    >>> random_directions(np.eye(5)[:3], 2, np.random.default_rng(0)).round(12)[:, 3:].tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    """
+    if count >= len(basis):
+        return basis
+    return np.linalg.qr(generator.standard_normal((len(basis), count)))[0].T @ basis
+
+
+def null_rises(
+    edited: EmbeddingRemoval,
+    others: Float[Array, "direction element"],
+    count: int,
+    samples: int,
+    generator: np.random.Generator,
+    targets: Tensor | None = None,
+) -> Float[Array, " sample"]:
+    """Losses without `count` random directions in the span of `others`: what as many directions
+    that nobody named are worth.
+    """
+    drawn = (random_directions(others, count, generator) for _ in range(samples))
+    return np.array([edited.loss(directions, targets) for directions in drawn])
 
 
 def _within(basis: Tensor, rows: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class Subspace(Probe):
         bottleneck = Trial(
             "bottleneck",
             library.bottleneck,
-            library.untrained(library.bottleneck),
+            library.untrained(library.bottleneck) | {"another mixture": library.another_mixture},
             lambda result, plant: float(
                 np.abs(
                     np.array(result.metrics["subspace.features_held"]) - plant.truth["features"]

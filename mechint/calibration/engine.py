@@ -4,11 +4,12 @@ each.
 
 from __future__ import annotations
 
+import datetime
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ COLUMNS = (
     "worst_error",
     "estimate",
     "seconds",
+    "made",
 )
 Progress = Callable[[str], None]
 
@@ -40,7 +42,7 @@ Progress = Callable[[str], None]
 @dataclass(frozen=True)
 class Size:
     """noises: relative to the weights (see `mechint.planted`); plants: per noise level; controls:
-    per trial, all kinds together.
+    per probe, the kinds of all its trials together.
     """
 
     noises: tuple[float, ...]
@@ -51,7 +53,7 @@ class Size:
 SIZES = {
     "smoke": Size((0.0,), 1, 2),
     "laptop": Size((0.0, 0.03), 5, 20),
-    "full": Size((0.0, 0.03, 0.1), 100, 400),
+    "full": Size((0.0, 0.05), 100, 400),
 }
 CONFIDENCE = 0.95
 """Of the Clopper–Pearson interval of every share in the table."""
@@ -106,13 +108,12 @@ def calibrate(
     rows = [
         row
         for name in probes or PROBES
-        for trial in PROBES[name].calibration().trials
-        for row in run_trial(name, trial, SIZES[size], progress or (lambda text: None))
+        for row in _of_probe(name, SIZES[size], progress or (lambda text: None))
     ]
     table = Table(
         {column: [row[column] for row in rows] for column in COLUMNS},
         CAPTION,
-        {"seconds": "per run, mean"},
+        {"seconds": "of processor time per run, mean", "made": "date"},
     )
     if out is not None:
         write(table, size, vars(SIZES[size]), Path(out))
@@ -138,10 +139,18 @@ CAPTION = (
 )
 
 
+def _of_probe(name: str, size: Size, progress: Progress) -> Iterator[dict[str, Any]]:
+    trials = PROBES[name].calibration().trials
+    kinds = sum(len(trial.controls) for trial in trials)
+    for trial in trials:
+        share = replace(size, controls=math.ceil(size.controls * len(trial.controls) / kinds))
+        yield from run_trial(name, trial, share, progress)
+
+
 def run_trial(
     name: str, trial: Trial, size: Size, progress: Progress = lambda text: None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one trial of the probe `name`: plants, then controls."""
+    """The rows of one trial of the probe `name`: plants, then `size.controls` of its controls."""
     probe: Probe = PROBES[name].from_dict(dict(trial.settings))
     for noise in size.noises:
         progress(f"{name}: {trial.mechanism}, noise {noise:g}")
@@ -179,15 +188,15 @@ def _on_control(
 
 
 def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, float | None, float]:
-    """(detected, error of the estimate, seconds); a probe that refuses its subject detects
-    nothing.
+    """(detected, error of the estimate, seconds of processor time); a probe that refuses its
+    subject detects nothing.
     """
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         detected, error = measure()
     except MechintError:
         detected, error = False, math.inf
-    return bool(detected), error, time.perf_counter() - start
+    return bool(detected), error, time.process_time() - start
 
 
 def _row(
@@ -213,4 +222,5 @@ def _row(
         "worst_error": max(errors) if errors else None,
         "estimate": trial.estimate if errors else "",
         "seconds": round(statistics.fmean(seconds for _, _, seconds in runs), 3),
+        "made": datetime.date.today().isoformat(),
     }

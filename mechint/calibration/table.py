@@ -72,7 +72,7 @@ def markdown(table: Table, command: str) -> str:
     lines = [
         "# Calibration",
         "",
-        f"{table.caption} Made by `{command}`.",
+        f"{table.caption} Made by `{command}` on the date of each row.",
         "",
         (
             "`detected` is the power on a plant and the rate of false positives on a control, with "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,31 @@ from mechint.planted.ordering import comparison
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
-P = 31
+P = 17
 """Modulus of the planted addition."""
+ORDERED, POINTS = 20, 4
+"""Numbers that are compared; points of the permutations that are composed."""
 
 
 # --- plants ---------------------------------------------------------------------------------------
 def addition(noise: float, seed: int) -> Planted:
-    """Addition mod 31 by three frequencies that the seed draws."""
+    """Addition mod 17 by three frequencies that the seed draws."""
     frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
     return modular_addition(
         P, tuple(int(k) for k in frequencies), noise=noise, rotation_seed=seed, seed=seed
+    )
+
+
+def pizza(noise: float, seed: int) -> Planted:
+    """The same with constant attention."""
+    frequencies = np.random.default_rng(seed).choice(np.arange(1, (P + 1) // 2), 3, replace=False)
+    return modular_addition(
+        P,
+        tuple(int(k) for k in frequencies),
+        constant_attention=True,
+        noise=noise,
+        rotation_seed=seed,
+        seed=seed,
     )
 
 
@@ -49,31 +65,36 @@ def underconfident_addition(noise: float, seed: int) -> Planted:
     return plant
 
 
-def order(noise: float, seed: int) -> Planted:
+def order(noise: float, seed: int, n: int = ORDERED) -> Planted:
     """Which of two numbers is larger, by one direction of the embedding."""
     angle = math.pi * seed / 7
-    return comparison(40, angle=angle, noise=noise, rotation_seed=seed, seed=seed)
+    return comparison(n, angle=angle, noise=noise, rotation_seed=seed, seed=seed)
+
+
+def fine_order(noise: float, seed: int) -> Planted:
+    """The same with twice as many numbers."""
+    return order(noise, seed, 2 * ORDERED)
 
 
 def pointer_doubling(noise: float, seed: int) -> Planted:
     """Composition of permutations, 1, 2 and 4 hops, by doubling the hops in each layer."""
-    return composition(5, 4, noise=noise, rotation_seed=seed, seed=seed)
+    return composition(POINTS, 4, noise=noise, rotation_seed=seed, seed=seed)
 
 
 def induction(noise: float, seed: int) -> Planted:
     """A previous-token head and an induction head."""
-    return induction_head(12, 6, noise=noise, rotation_seed=seed, seed=seed)
+    return induction_head(10, 5, noise=noise, rotation_seed=seed, seed=seed)
 
 
 def harmonics(noise: float, seed: int) -> Planted:
-    """Addition mod 31 by a frequency that the seed draws and its second harmonic."""
-    k = int(np.random.default_rng(seed).integers(1, 8))
+    """Addition mod 17 by a frequency that the seed draws and its second harmonic."""
+    k = int(np.random.default_rng(seed).integers(1, (P - 1) // 4 + 1))
     return modular_addition(P, (k, 2 * k), noise=noise, rotation_seed=seed, seed=seed)
 
 
 def soft_induction(noise: float, seed: int) -> Planted:
     """A previous-token head and an induction head that attend elsewhere as well."""
-    return induction_head(12, 6, sharpness=3.0, noise=noise, rotation_seed=seed, seed=seed)
+    return induction_head(10, 5, sharpness=3.0, noise=noise, rotation_seed=seed, seed=seed)
 
 
 def product(noise: float, seed: int) -> Planted:
@@ -123,29 +144,52 @@ def untrained_on_shuffled(seed: int) -> Subject:
     return Subject(model, make_task("modular-arithmetic", p=P, labels="shuffled", label_seed=seed))
 
 
-def memorizing(seed: int, p: int = 13, steps: int = 100) -> Subject:
-    """A model trained, by full batches of AdamW, until it has shuffled answers by heart."""
+@cache
+def memorizing(seed: int, until: float = 1.0, p: int = 11, most: int = 200) -> Subject:
+    """A model trained, by full batches of AdamW, until it has a share `until` of the shuffled
+    answers by heart.
+    """
     task = make_task("modular-arithmetic", p=p, labels="shuffled", label_seed=seed)
     config = ModelConfig(
         n_layers=1,
-        d_model=32,
+        d_model=24,
         n_heads=2,
-        d_head=16,
-        d_mlp=128,
+        d_head=12,
+        d_mlp=96,
         n_ctx=task.n_ctx,
         d_vocab=task.d_vocab,
         d_vocab_out=task.d_vocab_out,
     )
     model, data = HookedTransformer(config, seed=seed), task.examples()
+    targets = data.targets[:, -1, 0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(steps):
+    for _ in range(most):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(data.tokens)[:, -1], data.targets[:, -1, 0])
-        loss.backward()
+        logits = model(data.tokens)[:, -1]
+        if float((logits.argmax(-1) == targets).float().mean()) >= until:
+            break
+        F.cross_entropy(logits, targets).backward()
         optimizer.step()
     for parameter in model.parameters():
         parameter.grad = None
     return Subject(model, task)
+
+
+def half_memorized(seed: int) -> Subject:
+    """The same, stopped when half of the answers are right."""
+    return memorizing(seed, until=0.5)
+
+
+def wrong_answers(plant: Callable[[float, int], Planted]) -> Controls:
+    """The plant's model asked for shuffled answers: it computes something, and not the answers."""
+
+    def build(seed: int) -> Subject:
+        subject = plant(0.0, seed).subject
+        assert subject.task is not None
+        fields = subject.task.to_dict() | {"labels": "shuffled", "label_seed": seed}
+        return Subject(subject.model, make_task(subject.task.name, **fields))
+
+    return {"another rule": build}
 
 
 def another(name: str, plant: Callable[[float, int], Planted]) -> Controls:
@@ -153,12 +197,20 @@ def another(name: str, plant: Callable[[float, int], Planted]) -> Controls:
     return {name: lambda seed: plant(0.0, seed).subject}
 
 
+def another_mixture(seed: int) -> Subject:
+    """A bottleneck that holds the best features of another mixture than the one it is asked for."""
+    plant, other = bottleneck(0.0, seed), bottleneck(0.0, seed + 10_000)
+    return Subject(plant.subject.model, other.subject.task)
+
+
 def no_waves() -> Controls:
-    """Answers memorized, by neurons of their own and by training: no frequency anywhere."""
+    """Answers memorized, by neurons of their own (a flat spectrum) and by training, wholly and in
+    part: no frequency anywhere.
+    """
     return (
-        lookup("modular-arithmetic", p=13)
-        | shuffled("modular-arithmetic", p=13)
-        | {"memorized by training": memorizing}
+        lookup("modular-arithmetic", p=11)
+        | shuffled("modular-arithmetic", p=11)
+        | {"memorized by training": memorizing, "half memorized": half_memorized}
     )
 
 
@@ -178,6 +230,16 @@ def angle_between(a: Float[np.ndarray, "d k"], b: Float[np.ndarray, "d m"]) -> f
     """
     a, b = np.linalg.qr(np.atleast_2d(a.T).T)[0], np.linalg.qr(b)[0]
     return math.degrees(math.acos(min(1.0, float(np.linalg.svd(a.T @ b)[1].min()))))
+
+
+def readout_angle(plant: Planted, hook: str, a: np.ndarray, b: np.ndarray) -> float:
+    """Degrees between the activations at position 0 along a (d_model,) and along b, centered: the
+    arc cosine of their correlation over the examples.
+    """
+    x = plant.subject.activation(hook, at=0).double().cpu().numpy()
+    x = x - x.mean(0)
+    cosine = float((x @ a) @ (x @ b) / np.linalg.norm(x @ a) / np.linalg.norm(x @ b))
+    return math.degrees(math.acos(min(1.0, abs(cosine))))
 
 
 def head(role: str) -> Callable[[Planted], str]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import SHARP, Perturbation, Planted, Slots, assemble, blank, make_task
 from mechint.task import Batch, FiniteTask, rng
 
@@ -45,7 +46,8 @@ def comparison(
         truth: "heads" {"a": (0, 0), "b": (0, 1)}, "direction" (d_model,) unit vector of the order
             in the embedding,
         "subspaces" {"hook_embed": that direction, "blocks.0.hook_resid_mid": where the two operands
-        arrive}.
+        arrive}, "read" (d_model, 1) the direction of the embedding that the MLP reads of a, which
+        noise on the weights turns away from the planted one.
     """
     made = make_task("comparison", n=n, **task)
     data = made.examples()
@@ -91,7 +93,16 @@ def comparison(
             "blocks.0.hook_resid_mid": torch.cat([slots.basis("a"), slots.basis("b")], 1),
         },
     }
-    return assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    plant = assemble(config, weights, made, truth, Perturbation(noise, rotation_seed, decoy, seed))
+    return Planted(plant.subject, {**plant.truth, "read": _read_direction(plant.subject.model)})
+
+
+def _read_direction(model: HookedTransformer) -> Tensor:
+    """(d_model, 1) float64 unit vector: what the MLP reads of the first operand's embedding."""
+    found = {name: weight.detach().double() for name, weight in model.weights().items()}
+    value, out = (found[f"blocks.0.attn.W_{letter}"][0] for letter in "VO")
+    read = value @ out @ found["blocks.0.mlp.W_in"].sum(1, keepdim=True)
+    return read / read.norm()
 
 
 def _values(task: FiniteTask, data: Batch) -> dict[int, int]:

@@ -95,10 +95,10 @@ class Ablation(Probe):
         induction = Trial(
             "induction head",
             library.induction,
-            library.untrained(library.induction),
+            library.untrained(library.induction) | library.wrong_answers(library.addition),
             library.misses(_needed, lambda plant: [library.head(role)(plant) for role in roles]),
             "heads missed or made up",
-            settings={"examples": 256, "null_examples": 64},
+            settings={"examples": 64, "null_examples": 8, "neurons": 0},
         )
         small = {"examples": 64, "null_examples": 16, "null_samples": 9, "neurons": 4}
         return Calibration((induction,), small)

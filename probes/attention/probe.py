@@ -18,7 +18,7 @@ from probes.attention.views import heads_table, pattern_figures
 from probes.fourier.spectra import Array, upper_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mechint.planted.calibration import Calibration, Planted, Trial
 
@@ -103,22 +103,26 @@ class Attention(Probe):
         from mechint.planted import library
         from mechint.planted.calibration import Calibration
 
-        trials = {
-            "induction head": library.induction,
-            "soft induction head": library.soft_induction,
-        }
-        calibrated = tuple(cls._trial(name, plant) for name, plant in trials.items())
+        addition = library.another("modular addition", library.addition)
+        calibrated = (
+            cls._trial("induction head", library.induction, addition),
+            cls._trial("soft induction head", library.soft_induction, {}),
+        )
         return Calibration(calibrated, {"samples": 499})
 
     @staticmethod
-    def _trial(name: str, plant: Callable[[float, int], Planted]) -> Trial:
+    def _trial(
+        name: str,
+        plant: Callable[[float, int], Planted],
+        controls: Mapping[str, Callable[[int], Subject]],
+    ) -> Trial:
         from mechint.planted import library
         from mechint.planted.calibration import Trial
 
         return Trial(
             name,
             plant,
-            library.untrained(plant) | library.another("modular addition", library.addition),
+            library.untrained(plant) | dict(controls),
             library.misses(
                 lambda result: [
                     (role, one)

@@ -94,32 +94,23 @@ class ClockPizza(Probe):
 
     @classmethod
     def calibration(cls) -> Calibration:
-        from mechint.planted import library, modular_addition
-        from mechint.planted.assembly import Planted
+        from mechint.planted import library
         from mechint.planted.calibration import Calibration, Trial
 
-        def pizza(noise: float, seed: int) -> Planted:
-            drawn = np.random.default_rng(seed).choice(np.arange(1, 16), 3, replace=False)
-            return modular_addition(
-                31,
-                tuple(int(k) for k in drawn),
-                constant_attention=True,
-                noise=noise,
-                rotation_seed=seed,
-                seed=seed,
-            )
-
-        def trial(mechanism: str, plant: Any) -> Trial:
+        def trial(mechanism: str, plant: Any, controls: Any) -> Trial:
             return Trial(
                 f"{mechanism}, modular addition",
                 plant,
-                library.untrained(plant) | library.no_waves(),
+                library.untrained(plant) | controls,
                 lambda result, plant: float(result.metrics["mechanism"] != mechanism),
                 "mechanism named (0 right, 1 wrong)",
                 settings={"triples": 256},
             )
 
-        trials = (trial("clock", library.addition), trial("pizza", pizza))
+        trials = (
+            trial("clock", library.addition, library.no_waves()),
+            trial("pizza", library.pizza, {}),
+        )
         return Calibration(trials, {"triples": 64, "permutations": 99})
 
     # --- measuring --------------------------------------------------------------------------------

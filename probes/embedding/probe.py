@@ -87,7 +87,9 @@ class Embedding(Probe):
         addition = Trial(
             "modular addition",
             library.addition,
-            library.untrained(library.addition) | library.lookup("modular-arithmetic", p=13),
+            library.untrained(library.addition)
+            | library.lookup("modular-arithmetic", p=11)
+            | {"half memorized": library.half_memorized},
             lambda result, plant: float(
                 abs(result.metrics["svd.rank_90"] - 2 * len(plant.truth["frequencies"]))
             ),

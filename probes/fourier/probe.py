@@ -18,7 +18,7 @@ from probes import answers
 from probes.answers import Cycle
 from probes.fourier import drawing, neurons, reporting, spectra
 from probes.fourier.neurons import Neurons
-from probes.fourier.removals import removals
+from probes.fourier.removals import RemovalNull, removals
 from probes.fourier.spectra import KeyFrequencyRule, Spectrum
 from probes.operands import embedding_rows
 
@@ -51,8 +51,11 @@ class Fourier(Probe):
       `embedding.removal_harmonics`: of the second harmonics 2k of the logits' key frequencies
       together, without those that are key themselves. A key frequency of the embedding that is not
       one of the logits is often such a harmonic, and needed (Zhong et al. 2023, accompanying
-      pizzas). `neurons.removal`: the same out of the last layer's neurons, as functions of the two
-      operands; `unembedding.removal`: out of the columns of W_U.
+      pizzas). `embedding.removal_named`, all named ones together, and the harmonics are held
+      against the removal of as many random directions among the unnamed frequencies, on at most
+      `removal_examples` inputs. `neurons.removal`: the same as `embedding.removal` out of the last
+      layer's neurons, as functions of the two operands; `unembedding.removal`: out of the columns
+      of W_U.
 
     A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above
     the permuted null of all frequencies together at level `alpha`; for the logits in place of the
@@ -100,6 +103,12 @@ class Fourier(Probe):
         "rise of the loss, in nats, above which the finding says that a removal matters",
         low=0,
     )
+    removal_samples: int = setting(
+        99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
+    )
+    removal_examples: int = setting(
+        2048, "inputs on which removals are held against random ones", low=1
+    )
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -129,7 +138,12 @@ class Fourier(Probe):
             "modular addition": (library.addition, library.no_waves()),
             "modular addition, second harmonic": (library.harmonics, {}),
         }
-        settings = {"permutations": 499, "operand_permutations": 19, "steps": 0}
+        settings = {
+            "permutations": 499,
+            "operand_permutations": 19,
+            "removal_samples": 9,
+            "steps": 0,
+        }
         trials = (
             Trial(
                 name,
@@ -173,7 +187,8 @@ class Fourier(Probe):
             )
         if embedding is not None:
             reporting.add_embedding_finding(report, embedding)
-            removed = removals(subject, cycles, order or [], embedding, logits)
+            null = RemovalNull(self.removal_samples, self.removal_examples, seed)
+            removed = removals(subject, cycles, order or [], embedding, logits, null)
             if removed is not None:
                 reporting.add_removals(report, removed, self.least_rise)
         if self.steps and len(subject.series) > 1:

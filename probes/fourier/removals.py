@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from mechint.subject import Subject
+from mechint.task import rng
 from probes import removal
 from probes.answers import Cycle
 from probes.fourier import spectra
@@ -21,7 +23,10 @@ class Removals:
     embedding: frequency → rise without it in the embedding; unnamed: without all others together;
     harmonics: the second harmonics of the logits' key frequencies that are not key there, and
     without them, together; neurons, unembedding: frequency → rise, of the logits' key frequencies,
-    empty where they cannot be told.
+    empty where they cannot be told. named_test: the rise without all named ones together, and
+    (sample,) without as many random directions among the unnamed ones, both on the same examples;
+    harmonics_test: likewise of the harmonics, beside what is neither named nor a harmonic; None
+    where there is nothing to remove, or to compare it with.
     """
 
     loss: float
@@ -29,8 +34,48 @@ class Removals:
     unnamed: float
     harmonics: tuple[int, ...] = ()
     without_harmonics: float | None = None
+    named_test: tuple[float, Array] | None = None
+    harmonics_test: tuple[float, Array] | None = None
     neurons: Mapping[int, float] = field(default_factory=dict)
     unembedding: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RemovalNull:
+    """How removals are tested: `samples` random removals on at most `examples` random inputs."""
+
+    samples: int
+    examples: int
+    seed: int
+
+    def against(
+        self, subject: Subject, order: Sequence[int]
+    ) -> Callable[[Sequence[int], Sequence[int]], tuple[float, Array] | None]:
+        """A function of frequencies and of others: the rise without the former together, and
+        (sample,) the rises without as many random directions in the span of the latter.
+        """
+        drawn = rng("fourier removal examples", self.seed).permutation(len(subject.data))
+        chosen = torch.from_numpy(np.sort(drawn[: self.examples])).to(subject.device)
+        some = subject.with_data(subject.data[chosen])
+        edited = removal.EmbeddingRemoval.of(some, order)
+        assert edited is not None
+        base = removal.mean_loss(some, some.logits(), some.targets)
+
+        def test(frequencies: Sequence[int], others: Sequence[int]) -> tuple[float, Array] | None:
+            if not frequencies or not others:
+                return None
+            directions, rest = (_directions(len(order), ks) for ks in (frequencies, others))
+            draw = rng("fourier removal null", self.seed)
+            null = removal.null_rises(edited, rest, len(directions), self.samples, draw)
+            return edited.loss(directions) - base, null - base
+
+        return test
+
+
+def _directions(n: int, frequencies: Sequence[int]) -> Array:
+    """(direction, n) orthonormal waves of the frequencies; the Nyquist frequency has one alone."""
+    rows = np.concatenate([spectra.waves(n)[k - 1] for k in frequencies])
+    return rows[(rows**2).sum(1) > 0.5]
 
 
 def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
@@ -49,6 +94,7 @@ def removals(
     order: Sequence[int],
     embedding: Spectrum,
     logits: Mapping[str, Spectrum],
+    null: RemovalNull,
 ) -> Removals | None:
     """The losses without the named frequencies; None where the embedding cannot be edited.
 
@@ -72,12 +118,15 @@ def removals(
             return 0.0
         return edited.loss(np.concatenate([waves[k - 1] for k in frequencies])) - base
 
+    tested = null.against(subject, order)
     return Removals(
         loss=base,
         embedding={k: without([k]) for k in named},
         unnamed=without(unnamed),
         harmonics=tuple(harmonics),
         without_harmonics=without(harmonics) if harmonics else None,
+        named_test=tested(named, unnamed),
+        harmonics_test=tested(harmonics, [k for k in unnamed if k not in harmonics]),
         neurons=_rises(_without_in_neurons(subject, order, waves), keys, base),
         unembedding=_rises(_without_in_classes(subject, cycles, waves), keys, base),
     )

@@ -16,6 +16,9 @@ from probes.fourier.spectra import Spectrum
 
 T = TypeVar("T")
 
+REMOVAL_LEVEL = 0.01
+"""At which sentences on removals are decided."""
+REMOVAL_NULL = "as many random directions of the unnamed frequencies removed"
 LISTED = 8
 """At most so many frequencies are spelled out in a sentence."""
 
@@ -114,15 +117,22 @@ def add_removals(report: Report, removed: Removals, least: float) -> None:
     if removed.without_harmonics is not None:
         report.metric("embedding.harmonics", list(removed.harmonics))
         report.metric("embedding.removal_harmonics", removed.without_harmonics, unit="nats")
+    for name, test in (
+        ("embedding.removal_named", removed.named_test),
+        ("embedding.removal_harmonics.sample", removed.harmonics_test),
+    ):
+        if test is not None:
+            rise, null = test
+            report.metric(name, rise, null=null, how=REMOVAL_NULL, unit="nats")
     for part in ("neurons", "unembedding"):
         if rises := getattr(removed, part):
             report.metric(f"{part}.removal", rises, unit="nats")
     table = _removal_table(removed)
     report.table("removal", table)
     report.figure("removal", drawing.removal(table, removed.loss))
-    if removed.embedding:
+    if removed.embedding and removed.named_test is not None:
         _add_removal_finding(report, removed, least)
-    if removed.without_harmonics is not None:
+    if removed.without_harmonics is not None and removed.harmonics_test is not None:
         _add_harmonics_finding(report, removed, least)
 
 
@@ -153,16 +163,20 @@ def _add_removal_finding(report: Report, removed: Removals, least: float) -> Non
     if len(ordered) > LISTED:
         rest = ordered[LISTED:]
         shown.append(f"{len(rest)} others by at most {removed.embedding[rest[0]]:.2g}")
+    together = report.metrics["embedding.removal_named"]
+    some = f"frequencies {listed(ordered[:LISTED])}"
     report.finding(
-        f"Projected out of the embedding, frequencies raise the loss of {removed.loss:.2g} nats: "
-        f"{', '.join(shown)}; all unnamed ones together by {removed.unnamed:.2g}.",
+        f"Projected out of the embedding together, {some} raise the loss of {removed.loss:.2g} "
+        f"nats by {together:.2g}; one at a time, {', '.join(shown)}; all unnamed ones together by "
+        f"{removed.unnamed:.2g}.",
         otherwise=(
-            f"Projecting frequencies {listed(ordered[:LISTED])} out of the embedding, one at a "
-            f"time, raises the loss of {removed.loss:.2g} nats by at most "
-            f"{removed.embedding[ordered[0]]:.2g}."
+            f"Projecting {some} out of the embedding together changes the loss of "
+            f"{removed.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
+            f"frequencies change it by {report.nulls['embedding.removal_named'].mean:+.2g}."
         ),
-        null="embedding.largest_share",
-        effect=removed.embedding[ordered[0]],
+        null="embedding.removal_named",
+        alpha=REMOVAL_LEVEL,
+        effect=together,
         least=least,
         causal=True,
     )
@@ -178,7 +192,8 @@ def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> N
             f"Projecting the second harmonics {harmonics} of the logits' key frequencies out of "
             f"the embedding changes the loss by {rise:+.2g} nats."
         ),
-        null="embedding.largest_share",
+        null="embedding.removal_harmonics.sample",
+        alpha=REMOVAL_LEVEL,
         effect=rise,
         least=least,
         causal=True,

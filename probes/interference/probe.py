@@ -82,10 +82,13 @@ class Interference(Probe):
         underconfident = Trial(
             "underconfident addition",
             library.underconfident_addition,
-            {"untrained, shuffled labels": library.untrained_on_shuffled},
+            {
+                "untrained, shuffled labels": library.untrained_on_shuffled,
+                "half memorized": library.half_memorized,
+            },
             lambda result, plant: float(result.metrics["cosine.batch"] <= 0),
             "sign of the cosine (0 right, 1 wrong)",
-            settings={"examples": 128, "batches": 4},
+            settings={"examples": 32, "batches": 1, "batch_size": 16},
         )
         small = {"examples": 32, "batches": 2, "batch_size": 8, "null_samples": 99}
         return Calibration((underconfident,), small)

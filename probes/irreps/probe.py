@@ -84,6 +84,12 @@ class Irreps(Probe):
     permutations: int = setting(499, "permutations of the elements in the null", low=1)
     named: int = setting(16, "most representations that are removed one at a time", low=0)
     examples: int = setting(16384, "pairs on which the loss of a removal is taken", low=1)
+    removal_samples: int = setting(
+        99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
+    )
+    removal_examples: int = setting(
+        2048, "pairs on which removals are held against random ones", low=1
+    )
     least_rise: float = setting(
         1e-3,
         "rise of the loss, in nats, above which the finding says that a removal matters",
@@ -120,7 +126,7 @@ class Irreps(Probe):
                 lambda plant: plant.truth["irreps"],
             ),
             "representations missed or made up",
-            settings={"permutations": 499},
+            settings={"permutations": 499, "removal_samples": 9},
             detects=lambda result: bool(result.metrics["logits.key_irreps"]),
         )
         return Calibration((product,), {"permutations": 49})
@@ -182,7 +188,34 @@ class Irreps(Probe):
             embedding={names[k - 1]: without([k]) for k in keys},
             unnamed=without(others),
             unembedding={names[k - 1]: without_classes(k) for k in keys},
+            named_test=self._test(edited, spectra, keys, others, targets, seed),
         )
+
+    def _test(
+        self,
+        edited: removal.EmbeddingRemoval,
+        spectra: IrrepSpectra,
+        keys: list[int],
+        others: list[int],
+        targets: torch.Tensor,
+        seed: int,
+    ) -> tuple[float, Array] | None:
+        """The rise without all named representations together, and (sample,) without as many
+        random directions of the others, on `removal_examples` of the sampled pairs.
+        """
+        if not keys or not others:
+            return None
+        count = len(targets)
+        drawn = rng("irreps removal examples", seed).permutation(count)[: self.removal_examples]
+        few = torch.from_numpy(np.sort(drawn)).to(targets.device)
+        some, targets = edited.subject.with_data(edited.subject.data[few]), targets[few]
+        edited = removal.EmbeddingRemoval(some, edited.operands)
+        base = removal.mean_loss(some, some.logits(), targets)
+        directions, draw = spectra.rows(keys), rng("irreps removal null", seed)
+        null = removal.null_rises(
+            edited, spectra.rows(others), len(directions), self.removal_samples, draw, targets
+        )
+        return edited.loss(directions, targets) - base, null - base
 
     def _sample(self, subject: Subject, seed: int) -> torch.Tensor:
         n = len(subject.data)

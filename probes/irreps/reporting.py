@@ -15,7 +15,7 @@ from mechint.groups.representations import representations
 from mechint.probe import Report
 from mechint.results import Table
 from mechint.subject import Subject
-from probes.fourier.reporting import LISTED, listed
+from probes.fourier.reporting import LISTED, REMOVAL_LEVEL, listed
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
@@ -30,6 +30,9 @@ class Rises:
     embedding: Mapping[str, float]
     unnamed: float
     unembedding: Mapping[str, float]
+    named_test: tuple[float, Array] | None
+    """The rise without all named ones together, and (sample,) without as many random directions of
+    the others."""
 
 
 def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Spectrum) -> None:
@@ -122,23 +125,29 @@ def add_removals(report: Report, rises: Rises, least: float) -> None:
     report.metric("embedding.removal", rises.embedding, unit="nats")
     report.metric("embedding.removal_unnamed", rises.unnamed, unit="nats")
     report.metric("unembedding.removal", rises.unembedding, unit="nats")
-    if not rises.embedding:
+    if rises.named_test is None:
         return
+    together, samples = rises.named_test
+    how = "as many random directions of the unnamed representations removed"
+    report.metric("embedding.removal_named", together, null=samples, how=how, unit="nats")
     own_table = report.metrics["table.source"] == "model"
     ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
     shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
     if rest := ordered[LISTED:]:
         shown.append(f"{len(rest)} others by at most {rises.embedding[rest[0]]:.2g}")
-    largest = rises.embedding[ordered[0]]
+    some = listed(ordered[:LISTED])
     report.finding(
-        f"Projected out of the embedding, representations raise the loss of {rises.loss:.2g} nats: "
-        f"{', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
+        f"Projected out of the embedding together, {some} raise the loss of {rises.loss:.2g} nats "
+        f"by {together:.2g}; one at a time, {', '.join(shown)}; all unnamed ones together by "
+        f"{rises.unnamed:.2g}.",
         otherwise=(
-            f"Projecting {listed(ordered[:LISTED])} out of the embedding, one at a time, raises "
-            f"the loss of {rises.loss:.2g} nats by at most {largest:.2g}."
+            f"Projecting {some} out of the embedding together changes the loss of "
+            f"{rises.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
+            f"representations change it by {samples.mean():+.2g}."
         ),
-        null="embedding.largest_excess",
-        effect=largest,
+        null="embedding.removal_named",
+        alpha=REMOVAL_LEVEL,
+        effect=together,
         least=least,
         n=rises.examples,
         causal=True,

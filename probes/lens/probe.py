@@ -81,7 +81,7 @@ class Lens(Probe):
         induction = Trial(
             "induction head",
             library.induction,
-            library.untrained(library.induction),
+            library.untrained(library.induction) | library.wrong_answers(library.addition),
             library.misses(
                 lambda result: [result.metrics["attribution.top_component"]],
                 lambda plant: [library.head("induction")(plant)],

@@ -83,10 +83,11 @@ class Patching(Probe):
         addition = Trial(
             "modular addition",
             library.addition,
-            library.untrained(library.addition),
+            library.untrained(library.addition) | library.wrong_answers(library.addition),
             library.misses(_strong, lambda plant: [library.head("a")(plant)]),
             "heads missed or made up",
             settings={"variable": "x", "pairs": 64},
+            control_settings={"only_correct": False},
         )
         # the first variable of composition stands at one position, and no two permutations differ
         # in one value alone
