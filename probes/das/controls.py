@@ -18,7 +18,14 @@ from mechint.interventions import ResidSite
 from mechint.results import Null
 from mechint.task import Variable
 from probes.das.fit import random_subspace
-from probes.das.swap import SwapSite, answers_under, interchange_accuracy, mean, swap
+from probes.das.swap import (
+    SwapSite,
+    answers_under,
+    interchange_accuracy,
+    mean,
+    mean_accuracies,
+    swap,
+)
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -34,8 +41,10 @@ def random_accuracies(
 ) -> list[float]:
     """Interchange accuracy of `n` random subspaces."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = [random_subspace(site.width, dimension, generator).to(site.base) for _ in range(n)]
-    return [mean(interchange_accuracy(subject, site, subspace)) for subspace in drawn]
+    drawn = (random_subspace(site.width, dimension, generator).to(site.base) for _ in range(n))
+    return mean_accuracies(
+        subject, site, (swap(subspace, site.base, site.source) for subspace in drawn)
+    )
 
 
 def norm_matched_accuracies(
@@ -46,13 +55,13 @@ def norm_matched_accuracies(
     """
     generator = torch.Generator().manual_seed(seed + 1)
     size = ((site.source - site.base) @ subspace).norm(dim=1, keepdim=True)
-    result = []
-    for _ in range(n):
+
+    def replacement() -> Tensor:
         drawn = random_subspace(site.width, subspace.shape[1], generator).to(site.base)
         change = swap(drawn, site.base, site.source) - site.base
-        scaled = change * size / change.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        result.append(mean(answers_under(subject, site, site.base + scaled, site.pairs.labels)))
-    return result
+        return site.base + change * size / change.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+    return mean_accuracies(subject, site, (replacement() for _ in range(n)))
 
 
 # --- directions that need no search ---------------------------------------------------------------

@@ -126,9 +126,10 @@ class DAS(Probe):
                 "dimensions": (1,),
                 "null_samples": 99,
                 "control_seeds": 1,
-                "steps": 80,
+                "lr": 0.05,
+                "steps": 100,
                 "batch_size": 64,
-                "pairs": 256,
+                "pairs": 512,
                 "held_out": 64,
             },
             control_settings={

@@ -145,6 +145,29 @@ class Gradients:
         ]
         return _finite(torch.cat(parts))
 
+    def cosines_of_targets(
+        self,
+        tokens: Tensor,
+        targets: Int[Tensor, "sample example pos output"],
+        weights: Float[Tensor, "group example pos output"],
+        direction: Tensor,
+    ) -> Float[Tensor, "sample group"]:
+        """Cosines with `direction` (1, parameter) of the gradients under each row of weights, for
+        many other targets of the same examples.
+        """
+        weights = weights.to(next(iter(self.free.values())))
+        if not self.vectorized:
+            every = [self.of_groups(Batch(tokens, one), weights) for one in targets]
+            return torch.stack([cosines(rows, direction)[:, 0] for rows in every])
+        of_groups = vmap(grad(self._loss), in_dims=(None, None, None, 0))
+        function = vmap(of_groups, in_dims=(None, None, 0, None))
+        parts: list[Tensor] = []
+        for some in targets.split(max(1, self._rows() // len(weights))):
+            found = function(self.free, tokens, some, weights)
+            rows = self._flat({name: part.flatten(0, 1) for name, part in found.items()})
+            parts.append(cosines(_finite(rows), direction)[:, 0].view(len(some), -1))
+        return torch.cat(parts)
+
     def of_examples(self, data: Batch) -> Float[Tensor, "example parameter"]:
         """The gradient of every example's own mean loss."""
         read = (data.targets != IGNORE).to(next(iter(self.free.values())))

@@ -154,11 +154,16 @@ class Interference(Probe):
         of its permutations of every batch, so that it is a mean over as many batches as what is
         observed.
         """
-        drawn: list[list[np.ndarray]] = [[] for _ in batches]
-        for k in range(max(self.null_samples, len(batches))):
-            which = k % len(batches)
-            draw = rng("labels", seed, k)
-            drawn[which].append(self._permuted(gradients, direction, batches[which], draw).numpy())
+        count = max(self.null_samples, len(batches))
+        drawn = [
+            self._permuted(
+                gradients,
+                direction,
+                batch,
+                [rng("labels", seed, k) for k in range(which, count, len(batches))],
+            ).numpy()
+            for which, batch in enumerate(batches)
+        ]
         choose = rng("label means", seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a group that no batch has
@@ -239,23 +244,29 @@ class Interference(Probe):
         return torch.stack(columns, 1), names, counts
 
     def _permuted(
-        self, gradients: Gradients, direction: Tensor, batch: Batch, generator: np.random.Generator
+        self,
+        gradients: Gradients,
+        direction: Tensor,
+        batch: Batch,
+        generators: Sequence[np.random.Generator],
     ) -> Tensor:
-        """(1 or 2,) cosines of the whole batch, and of its task part, when the labels are permuted
-        within every group.
+        """(generator, 1 or 2) cosines of the whole batch, and of its task part, when the labels are
+        permuted within every group.
         """
-        targets = batch.targets.clone()
         _, weights = with_whole(gradients.task, batch)
-        for group in weights[1:] if len(weights) > 1 else weights:
-            where = group.nonzero(as_tuple=True)
-            order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
-            targets[where] = targets[where][order]
-        asked = weights[
-            : 1 + ("task" in batch.masks)
-        ]  # the whole batch, and the task's part where there is a background
-        return cosines(gradients.of_groups(Batch(batch.tokens, targets), asked), direction)[
-            :, 0
-        ].cpu()
+        every = []
+        for generator in generators:
+            targets = batch.targets.clone()
+            for group in weights[1:] if len(weights) > 1 else weights:
+                where = group.nonzero(as_tuple=True)
+                order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
+                targets[where] = targets[where][order]
+            every.append(targets)
+        # the whole batch, and the task's part where there is a background
+        asked = weights[: 1 + ("task" in batch.masks)]
+        return gradients.cosines_of_targets(
+            batch.tokens, torch.stack(every), asked, direction
+        ).cpu()
 
     def _series(
         self, subject: Subject, seed: int, neurons: tuple[int, Sequence[int]] | None

@@ -113,7 +113,7 @@ class Linear(Probe):
                 lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"],
             ),
             "depths missed or made up",
-            settings={"variable": "2-hop of 0", "pos": 0, "examples": 512},
+            settings={"variable": "2-hop of 0", "pos": 0, "examples": 256},
         )
         order = Trial(
             "order direction",

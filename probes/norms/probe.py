@@ -83,7 +83,7 @@ class Norms(Probe):
             lambda result, plant: abs(result.metrics["norms.L0 attention"] - 0.5),
             "error of the first layer's ratio, 1/2 by construction",
             tolerance=0.01,
-            settings={"null_examples": 8},
+            settings={"null_examples": 4},
         )
         small = {"null_models": 19, "null_examples": 16, "bootstrap": 199}
         return Calibration((doubling,), small)
