@@ -45,10 +45,10 @@ def _beside(table: Table, path: Path) -> Table:
     if path.is_file():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
+            unknown = [None] * len(kept["probe"])  # of a column that an earlier table lacks
+            earlier = [kept.get(column, unknown) for column in table.columns]
             rows += [
-                row
-                for row in zip(*(kept[column] for column in table.columns), strict=True)
-                if row[0] not in table.columns["probe"]
+                row for row in zip(*earlier, strict=True) if row[0] not in table.columns["probe"]
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error

@@ -49,7 +49,9 @@ def logits_under(
 
     Args:
         weights: parameter name → the tensor that stands in its place, e.g. an embedding without
-            some frequencies: ``{"embed.W_E": edited}``.
+            some frequencies: ``{"embed.W_E": edited}``. One that stands at several places of the
+            model (an embedding that is the unembedding, too) is replaced at all of them but those
+            whose names are given as well.
         data: the examples; the subject's own when None.
 
     Raises:
@@ -58,7 +60,7 @@ def logits_under(
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
-    known = dict(subject.model.named_parameters())
+    known = dict(subject.model.named_parameters(remove_duplicate=False))
     for name, value in (weights or {}).items():
         if name not in known:
             raise UnknownNameError.of("parameter", name, known)
@@ -68,17 +70,32 @@ def logits_under(
                 f"{tuple(known[name].shape)}"
             )
     filled = fill_means(subject, interventions, data)
+    edited = {
+        f"model.{name}": value.to(known[name])
+        for name, value in _at_all_places(known, weights or {}).items()
+    }
     parts = []
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
         positions, _ = asked(subject, data[rows])
         chosen = [one.of_examples(rows, len(data)) for one in filled]
-        edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
         with torch.no_grad():
             arguments = (data.tokens[rows], hooks_of(chosen, positions))
-            logits = functional_call(_Hooked(subject.model), edited, arguments)
+            hooked = _Hooked(subject.model)
+            logits = functional_call(hooked, edited, arguments, tie_weights=False)
         parts.append(select_positions(logits, positions))
     return torch.cat(parts)
+
+
+def _at_all_places(known: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`weights`, also under the other names of the same parameters."""
+    shared = {
+        other: value
+        for name, value in weights.items()
+        for other, parameter in known.items()
+        if parameter is known[name]
+    }
+    return {**shared, **weights}
 
 
 def loss_under(

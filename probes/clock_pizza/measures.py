@@ -36,11 +36,6 @@ class Triples:
         """(triple,) cosine of the two gradients; 0 where one of them is zero."""
         return _cosines(self.first, self.second)
 
-    def mismatched(self, generator: np.random.Generator) -> Float[np.ndarray, " triple"]:
-        """(triple,) cosines of the first operand's gradient with the second's of another triple."""
-        order = torch.from_numpy(generator.permutation(len(self.first))).to(self.first.device)
-        return _cosines(self.first, self.second[order])
-
 
 def _cosines(a: Tensor, b: Tensor) -> Array:
     products = (a * b).sum(-1)

@@ -11,7 +11,7 @@ import numpy as np
 from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Null, ProbeResult
+from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import answers
@@ -33,12 +33,12 @@ class ClockPizza(Probe):
 
     - `gradient_symmetricity`: cosine of the gradients of a logit at the embeddings of the two
       operands, mean over random triples of two operands and a class. A pizza adds the embeddings
-      before anything else and has 1; a clock multiplies them and has less. Null: the first
-      operand's gradient beside the second's of another triple.
+      before anything else and has 1; a clock multiplies them and has less. With its 95% interval
+      over triples (bootstrap), and no p-value: initial weights are symmetric too.
     - `distance_irrelevance`: of the logit of the right class, standard deviation over the pairs of
       one distance between the operands, mean over the distances, over that of all pairs;
       `distance_irrelevance_wrong`: of the largest wrong logit. A clock's logit does not depend on
-      the distance, 1; a pizza's does, near 0. Null: distances shuffled, smaller is surprising.
+      the distance, 1; a pizza's does, near 0. Over all pairs, so that nothing is left to chance.
     - `distance_effect`: standard deviation over the distances of the right logit's mean, over how
       far that logit stands above the mean of all.
     - `circularity`: for every frequency how round the ellipse is on which the embedding puts the
@@ -51,6 +51,11 @@ class ClockPizza(Probe):
     measure lies in between, as in many models with ordinary attention, or where no frequency of the
     logits is key, so that the question does not arise. The measures are of the whole model; layers
     deeper than one can be symmetric and irrelevant of distance at once.
+
+    `effect` was chosen on plants alone: of 18 planted clocks (p = 17, 31 and 59, noise 0 to 0.1)
+    the largest effect is 0.021, of 18 planted pizzas the smallest 0.23. It was validated on
+    published models, which had no part in it: two pizzas (18c9ev5v5p, p99zdpze5l; 0.044, 0.040) and
+    a clock (l8k1hzciux) get the names that their authors give them.
 
     Cost: one forward over the data, forward and backward on the triples. Memory: a chunk's
     gradients.
@@ -65,12 +70,12 @@ class ClockPizza(Probe):
     quick: ClassVar[bool] = True
 
     triples: int = setting(1024, "random triples of two operands and a class", low=2)
-    permutations: int = setting(499, "samples of the nulls", low=1)
+    permutations: int = setting(499, "samples of the null and of the interval", low=1)
     symmetric: float = setting(0.9, "symmetricity of a pizza, at least", low=0, high=1)
     asymmetric: float = setting(0.6, "symmetricity of a clock, at most", low=-1, high=1)
     irrelevant: float = setting(0.6, "distance irrelevance of a clock, at least", low=0)
     relevant: float = setting(0.4, "distance irrelevance of a pizza, at most", low=0)
-    effect: float = setting(0.02, "effect of the distance below which it is irrelevant", low=0)
+    effect: float = setting(0.025, "effect of the distance below which it is irrelevant", low=0)
     alpha: float = setting(0.01, "level of the finding", low=1e-6, high=1)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -131,7 +136,7 @@ class ClockPizza(Probe):
         )
         triples = self._gradients(subject, cycle, order, seed)
         self._add_symmetricity(report, triples, seed)
-        self._add_irrelevance(report, cycle, order, seed)
+        self._add_irrelevance(report, cycle, order)
         self._add_circles(report, order, logits)
         self._add_finding(report, logits)
         return report.result()
@@ -160,11 +165,11 @@ class ClockPizza(Probe):
         return measures.answer_sign(self._exponents(subject, cycle).reshape(grid), np.array(order))
 
     def _add_symmetricity(self, report: Report, triples: Triples, seed: int) -> None:
-        draw = rng("clock-pizza gradient null", seed)
-        null = [float(triples.mismatched(draw).mean()) for _ in range(self.permutations)]
-        how = "the first operand's gradient beside the second's of another triple"
-        cosines = triples.cosines
-        report.metric("gradient_symmetricity", float(cosines.mean()), null=null, how=how)
+        draw, cosines = rng("clock-pizza interval", seed), triples.cosines
+        means = [float(draw.choice(cosines, len(cosines)).mean()) for _ in range(self.permutations)]
+        report.metric("gradient_symmetricity", float(cosines.mean()))
+        report.metric("gradient_symmetricity.low", float(np.quantile(means, 0.025)))
+        report.metric("gradient_symmetricity.high", float(np.quantile(means, 0.975)))
         report.array("gradient_cosines", cosines)
         report.figure(
             "gradients",
@@ -176,23 +181,17 @@ class ClockPizza(Probe):
             ),
         )
 
-    def _add_irrelevance(self, report: Report, cycle: Cycle, order: list[int], seed: int) -> None:
+    def _add_irrelevance(self, report: Report, cycle: Cycle, order: list[int]) -> None:
         subject = report.subject
         sign, values = self._sign(subject, cycle, order), np.array(order)
         assert sign is not None
         grid = subject.task.grid  # type: ignore[union-attr]
         exponents = self._exponents(subject, cycle)
         *found, mean = measures.correct_and_wrong(subject, self._columns(subject, cycle), exponents)
-        draw = rng("clock-pizza distance null", seed)
         names = ("distance_irrelevance", "distance_irrelevance_wrong")
         for name, logit in zip(names, found, strict=True):
             by_distance = measures.by_distance(logit.reshape(grid), values, sign)
-            observed = measures.distance_irrelevance(by_distance)
-            null = [
-                measures.distance_irrelevance(draw.permuted(by_distance, axis=0))
-                for _ in range(self.permutations)
-            ]
-            report.metric(name, observed, null=_smaller(name, observed, null))
+            report.metric(name, measures.distance_irrelevance(by_distance))
         correct = measures.by_distance(found[0].reshape(grid), values, sign)
         report.metric("distance_effect", measures.distance_effect(correct, mean))
         report.figure(
@@ -254,7 +253,9 @@ class ClockPizza(Probe):
         verdict = self.mechanism(symmetricity, irrelevance, effect) if logits.keys else "neither"
         report.metric("mechanism", verdict)
         numbers = (
-            f"gradient symmetricity {symmetricity:.3f}, distance irrelevance {irrelevance:.3f} "
+            f"gradient symmetricity {symmetricity:.3f} (95% interval "
+            f"{metrics['gradient_symmetricity.low']:.3f} to "
+            f"{metrics['gradient_symmetricity.high']:.3f}), distance irrelevance {irrelevance:.3f} "
             f"({metrics['distance_irrelevance_wrong']:.3f} on the largest wrong logit)"
         )
         shown = [k for k in logits.keys[:8] if k in metrics["circularity"]]
@@ -273,12 +274,3 @@ class ClockPizza(Probe):
             null="logits.largest_cosine",
             n=self.triples,
         )
-
-
-def _smaller(name: str, observed: float, null: list[float]) -> Null:
-    """A null in which smaller is more surprising."""
-    p_value = (1 + sum(value <= observed for value in null)) / (1 + len(null))
-    how = "distances shuffled within the pairs of each first operand; smaller is surprising"
-    return Null(
-        name, observed, float(np.mean(null)), float(np.std(null, ddof=1)), p_value, how, len(null)
-    )

@@ -151,9 +151,8 @@ class Progress(Probe):
         self, report: Report, cycle: Cycle, spectrum: Spectrum, keys: Sequence[int], seed: int
     ) -> None:
         """The largest cosine of a key against classes in random order; the trigonometric share of
-        as many other frequencies, and the loss without them.
+        as many other frequencies, and the loss without them, where there are enough.
         """
-        share = report.metrics["trigonometric_share"]
         others = [k for k in range(1, cycle.n // 2 + 1) if k not in keys]
         if keys and len(others) >= len(keys):
             logits, exponents, _ = progress_measures.cycle_logits(report.subject, cycle)
@@ -177,11 +176,6 @@ class Progress(Probe):
             how = f"{len(keys)} frequencies drawn from those that are not key"
             for name, samples in sampled.items():
                 report.nulls[name] = Null.sampled(name, report.metrics[name], samples, how)
-        else:
-            how = "no other frequencies to draw from"
-            report.nulls["trigonometric_share"] = Null(
-                "trigonometric_share", share, 0.0, 0.0, 1.0, how
-            )
         looked_at = [k - 1 for k in keys] or slice(None)
         largest = float(spectrum.values[looked_at].max())
         tested = replace(spectrum, observed=largest).test(

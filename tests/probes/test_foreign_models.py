@@ -60,6 +60,27 @@ def test_a_zeroed_head_is_a_zeroed_projection(subject: Subject) -> None:
     assert table.loss_change["head 1.0"] == pytest.approx(zero - loss, abs=1e-5)
 
 
+def test_an_embedding_that_is_the_unembedding_is_replaced_as_both(subject: Subject) -> None:
+    """Against the Hugging Face model with its one matrix edited in place, and with the two untied
+    by hand where both names are given.
+    """
+    known = dict(subject.model.named_parameters(remove_duplicate=False))
+    model = copy.deepcopy(subject.model.original_model)
+    tied = [n for n, p in known.items() if p is subject.model.original_model.lm_head.weight]
+    assert len(tied) == 2
+    edited = known[tied[0]].detach() + torch.randn(VOCABULARY, 16)
+    other = {name: value for name, value in zip(tied, (edited, known[tied[0]]), strict=True)}
+    with torch.no_grad():
+        model.transformer.wte.weight.copy_(edited)
+        expected = subject.loss(model(subject.data.tokens).logits[:, -1])
+        model.lm_head.weight = torch.nn.Parameter(known[tied[0]].detach().clone())
+        untied = subject.loss(model(subject.data.tokens).logits[:, -1])
+    for name in tied:
+        assert loss_under(subject, weights={name: edited}) == pytest.approx(expected, abs=1e-5)
+    assert loss_under(subject, weights=other) == pytest.approx(untied, abs=1e-5)
+    assert expected != pytest.approx(untied, abs=1e-2)
+
+
 def test_patching_the_whole_stream_gives_the_source(subject: Subject) -> None:
     result = Patching(pairs=12, only_correct=False, components=("resid_pre", "mlp")).run(subject)
     table = result.tables["components"].to_frame().set_index(["kind", "layer", "pos"])

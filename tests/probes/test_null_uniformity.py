@@ -1,0 +1,188 @@
+"""p-values on random initializations: uniform where the null is that nothing was learned.
+
+Every probe that gives a p-value has a row in UNIFORM, or stands in NOT_ASKED with the reason. The
+quick tests draw a few dozen initializations, the slow ones 200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from mechint.config import ModelConfig
+from mechint.models.transformer import HookedTransformer
+from mechint.planted import library
+from mechint.registry import PROBES, TASKS
+from mechint.results import Null
+from mechint.subject import Subject
+
+QUICK, MANY = 40, 200
+LEVEL = 1e-3
+"""Of each Kolmogorov–Smirnov test: there are some twenty of them."""
+
+
+def initial(task: str, **parameters: Any) -> Callable[[int], Subject]:
+    """A small transformer with the initial weights of a seed, on a task."""
+    made = TASKS[task].from_dict(parameters)
+
+    def build(seed: int) -> Subject:
+        config = ModelConfig(
+            n_layers=1,
+            d_model=32,
+            n_heads=2,
+            d_head=16,
+            d_mlp=64,
+            n_ctx=made.n_ctx,
+            d_vocab=made.d_vocab,
+            d_vocab_out=made.d_vocab_out,
+            output_sizes=tuple(output.n_classes for output in made.outputs),
+        )
+        return Subject(HookedTransformer(config, seed=seed), made)
+
+    return build
+
+
+def bottleneck(seed: int) -> Subject:
+    return library.bottleneck(0.0, 0).subject.untrained(seed)
+
+
+addition = initial("modular-arithmetic", p=17)
+shuffled = initial("modular-arithmetic", p=17, labels="shuffled")
+
+
+@dataclass(frozen=True)
+class Case:
+    """The metrics of one probe whose p-values are uniform on the subjects that `build` makes."""
+
+    probe: str
+    metrics: tuple[str, ...]
+    build: Callable[[int], Subject]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    quick: bool = True
+
+
+UNIFORM = (
+    Case(
+        "attention",
+        ("previous_token.largest", "induction.largest"),
+        initial("repeated-tokens", n=10, length=5, held_out=False),
+        {"samples": 199, "untrained": 0},
+        quick=False,
+    ),
+    Case("clock-pizza", ("logits.largest_cosine",), addition, {"triples": 8}),
+    Case(
+        "embedding",
+        ("svd.rank_50", "svd.rank_90", "cyclic.share", "cyclic.correlation"),
+        addition,
+        {"permutations": 199},
+    ),
+    Case(
+        "fourier",
+        ("embedding.largest_share", "neurons.largest_share", "logits.largest_cosine"),
+        addition,
+        {"permutations": 199, "operand_permutations": 99, "steps": 0},
+    ),
+    Case("gradients", ("gradients.below_shuffled",), addition, {"permutations": 19}, quick=False),
+    Case(
+        "interference",
+        ("cosine.batch",),
+        shuffled,
+        {"examples": 32, "batches": 1, "batch_size": 16},
+        quick=False,
+    ),
+    Case(
+        "irreps",
+        ("logits.largest_cosine", "embedding.largest_excess"),
+        initial("groups", group="S4"),
+        {"permutations": 199},
+    ),
+    Case("lens", ("attribution.top",), addition, {"permutations": 199}),
+    # y stands behind position 0, so that nothing there can depend on it
+    Case(
+        "linear",
+        ("linear.y.accuracy",),
+        addition,
+        {"variable": "y", "pos": 0, "permutations": 99, "ridge": 0.1},
+        quick=False,
+    ),
+    Case("neurons", ("mean_share",), addition, {"sample": 64}),
+    Case(
+        "norms",
+        ("norms.L0 attention", "norms.L0 feed-forward"),
+        addition,
+        {"null_models": 99, "null_examples": 8},
+        quick=False,
+    ),
+    Case("progress", ("largest_cosine",), addition, {"steps": 0}),
+    Case("subspace", ("subspace.signal",), bottleneck, {"samples": 99}),
+)
+
+NOT_ASKED = {
+    "ablation": "the loss of an untrained model falls or rises by any part that is taken out",
+    "das": "a search finds more than random directions do in any model; the controls search too",
+    "patching": "the source's activation carries the source's inputs in any model",
+}
+"""Probes whose null is not that nothing was learned: p may be small at initial weights, where the
+gate (no sentence of a model at chance) keeps them silent; `test_the_others_are_silent` shows it."""
+
+
+@cache
+def nulls(case: int, n: int) -> dict[str, list[Null]]:
+    one = UNIFORM[case]
+    probe = PROBES[one.probe].from_dict(dict(one.settings))
+    results = [probe.run(one.build(seed), seed=seed) for seed in range(n)]
+    return {metric: [result.null[metric] for result in results] for metric in one.metrics}
+
+
+def deviation(p: np.ndarray, steps: np.ndarray) -> float:
+    """p of the Kolmogorov–Smirnov test of p-values against the uniform distribution, each spread
+    over its step, 1 / (1 + samples); 0 where there are no steps.
+    """
+    spread = np.random.default_rng(0).random(len(p)) * steps
+    return float(kstest(p - spread, "uniform").pvalue)
+
+
+def uniform(case: int, n: int) -> None:
+    for metric, found in nulls(case, n).items():
+        p = np.array([null.p_value for null in found])
+        steps = np.array([null.floor for null in found])
+        assert deviation(p, steps) > LEVEL, (metric, np.sort(p).round(3))
+
+
+QUICK_CASES = [i for i, case in enumerate(UNIFORM) if case.quick]
+
+
+@pytest.mark.parametrize("case", QUICK_CASES, ids=lambda i: UNIFORM[i].probe)
+def test_p_values_are_uniform_on_initial_weights(case: int) -> None:
+    uniform(case, QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(len(UNIFORM)), ids=lambda i: UNIFORM[i].probe)
+def test_p_values_are_uniform_on_200_initializations(case: int) -> None:
+    uniform(case, MANY)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_ASKED))
+def test_the_others_are_silent(name: str) -> None:
+    settings = PROBES[name].calibration().test_settings
+    result = PROBES[name].from_dict({**settings}).run(addition(1), seed=1)
+    assert result.status == "abstains", result.finding
+
+
+def test_every_probe_with_a_p_value_is_asked() -> None:
+    assert {case.probe for case in UNIFORM} | set(NOT_ASKED) == set(PROBES.names())
+
+
+def test_a_biased_null_would_be_seen() -> None:
+    """p-values of a statistic that is compared with too small a null pile up near 0."""
+    draw = np.random.default_rng(0)
+    biased = draw.random(QUICK) ** 2
+    none = np.zeros(QUICK)
+    assert deviation(biased, none) < LEVEL < deviation(draw.random(QUICK), none)
