@@ -29,9 +29,16 @@ FLAT = "what a key frequency exceeds is a level that noise and lookup tables sta
 
 MEANS_OF_BATCHES = "a mean over batches was held against cosines of single batches"
 RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
+SEVERAL_SEARCHES = "the best of three searches in untrained models, not of one"
+NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p-value"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
 
 CHANGED: dict[str, str] = {
+    "das on planted order / metrics / iia_untrained": SEVERAL_SEARCHES,
+    "das on planted order / null of iia_above_untrained": SEVERAL_SEARCHES,
+    "gradients on trained addition / metrics / gradients.below_shuffled": RENAMED_ANSWERS,
+    "gradients on trained addition / null of gradients.below_shuffled": RENAMED_ANSWERS,
+    "progress on trained addition / null of trigonometric_share": NOTHING_DRAWN,
     "embedding on planted addition / null of svd.rank": RANKS,
     "embedding on untrained model / null of svd.rank": RANKS,
     "interference on trained addition / null of cosine.batch": MEANS_OF_BATCHES,
