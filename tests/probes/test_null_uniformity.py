@@ -114,7 +114,7 @@ UNIFORM = (
     Case("neurons", ("mean_share",), addition, {"sample": 64}),
     Case(
         "norms",
-        ("norms.L0 attention", "norms.L0 feed-forward"),
+        ("norms.L0 attention", "norms.L0 MLP"),
         addition,
         {"null_models": 99, "null_examples": 8},
         quick=False,
