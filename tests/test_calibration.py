@@ -98,7 +98,7 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
     assert data["command"] == f"mechint calibrate --size smoke --out {tmp_path.name}"
     assert list(dict.fromkeys(data["columns"]["probe"])) == ["gradients", "subspace"]
     text = (tmp_path / "calibration.md").read_text()
-    assert text.count("\n| subspace |") == 2 and "| planted bottleneck |" in text
+    assert text.count("\n| subspace |") == 3 and "| planted bottleneck |" in text
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(RunError, match="is not a calibration table"):
         calibrate(["subspace"], "smoke", tmp_path)
