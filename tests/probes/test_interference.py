@@ -176,8 +176,8 @@ def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> 
 def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any) -> None:
     """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter."""
 
-    def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draw: Any) -> torch.Tensor:
-        return torch.from_numpy(draw.normal(size=1))
+    def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draws: Any) -> torch.Tensor:
+        return torch.stack([torch.from_numpy(draw.normal(size=1)) for draw in draws])
 
     monkeypatch.setattr(Interference, "_permuted", permuted)
     subject = made(TASKS["comparison"](n=16), n_layers=1)
