@@ -156,8 +156,8 @@ def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
             return
         last = now
         rate = done / max(now - start, 1e-9)
-        left = in_words((of - done) / rate)
-        print_error(f"{title}: {done} of {of} ({name}), {rate:.3g} per second, {left} left")
+        left = f", {rate:.3g} per second, {in_words((of - done) / rate)} left" if done else ""
+        print_error(f"{title}: {done} of {of} ({name}){left}")
 
     yield line
 
