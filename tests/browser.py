@@ -57,6 +57,7 @@ def opened(browser: Any, file: Path, width: int = 1280, scheme: str = "light") -
         viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
     )
     page = context.new_page()
+    page.set_default_timeout(240_000)  # a loaded machine takes tens of seconds for Plotly alone
     page.said = []
     page.on("console", lambda message: page.said.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
@@ -64,7 +65,7 @@ def opened(browser: Any, file: Path, width: int = 1280, scheme: str = "light") -
     try:
         page.goto(file.resolve().as_uri())
         if page.query_selector("script[data-plot]"):
-            page.wait_for_selector("html[data-figures=drawn]", timeout=120_000)
+            page.wait_for_selector("html[data-figures=drawn]", timeout=240_000)
         yield page
     finally:
         context.close()
