@@ -166,8 +166,8 @@ class Weights(Probe):
             f"share {float(shares[top]):.2f}); {above} of {len(shares)} heads do more than any "
             "renaming.",
             otherwise=(
-                "No head copies tokens to their own class: the largest eigenvalue share is "
-                f"{float(shares[top]):.2f} ({heads.names[top]})."
+                "No head copies tokens to their own class more than to renamed ones: the largest "
+                f"eigenvalue share is {float(shares[top]):.2f} ({heads.names[top]})."
             ),
             null="copying",
             effect=float(shares[top]),
@@ -239,8 +239,8 @@ class Weights(Probe):
             f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries with "
             f"their own token (eigenvalue share {share:.2f}).",
             otherwise=(
-                f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} does not match "
-                f"queries with their own token (eigenvalue share {share:.2f})."
+                f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries "
+                f"with their own token no more than with renamed ones (share {share:.2f})."
             ),
             null="matching",
             effect=share,
