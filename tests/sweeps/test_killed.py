@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pandas as pd
 import pytest
 
 import mechint
-from mechint.sweeps import plan, run_sweep
+from mechint.locks import BusyError, locked
+from mechint.sweeps import plan, read_plan, run_sweep
 from mechint.sweeps.executors.slurm import script
-from mechint.sweeps.plan import Group
+from mechint.sweeps.table import keep_plan
 from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
-from tests.training.conftest import kill_after, start_child
 
 
 def written(out: Path) -> dict[str, int]:
@@ -26,20 +27,31 @@ def written(out: Path) -> dict[str, int]:
     return {str(file): file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")}
 
 
-def kill_at_work(start: Callable[[], int], out: Path) -> bool:
-    """Start a process, and SIGKILL its group once it has written metrics; whether it was at work
-    still.
+def kill_at_work(command: Sequence[str | Path], out: Path) -> bool:
+    """Start a process, and SIGKILL it and its children once metrics were written; whether it was at
+    work still.
     """
-    before, child = written(out), start()
+    for group in read_plan(out):  # a process of the one killed before may still hold it
+        while is_held(group.books(out)):
+            select.select([], [], [], 0.05)
+    before, child = written(out), start(*command)
     descriptor = os.pidfd_open(child)
     while written(out) == before and not _ended(descriptor, 0.02):
         pass
-    alive = not _ended(descriptor, 0.05)
+    alive = not _ended(descriptor, 0)
     os.close(descriptor)
-    if alive and os.getpgid(child) == child:
+    if alive:
         os.killpg(child, signal.SIGKILL)
-    kill_after(child, 0)
+    os.waitpid(child, 0)
     return alive
+
+
+def is_held(directory: Path) -> bool:
+    try:
+        with locked(directory):
+            return False
+    except BusyError:
+        return True
 
 
 def _ended(descriptor: int, seconds: float) -> bool:
@@ -52,23 +64,41 @@ def table(out: Path) -> pd.DataFrame:
     return frame.drop(columns="path").sort_values("name").reset_index(drop=True)
 
 
+DRIVER = """
+import sys
+from pathlib import Path
+import mechint.training.trainer as trainer
+from mechint.sweeps import read_plan, run_sweep
+trainer.STATE_SECONDS = 0.05
+out = Path(sys.argv[1])
+list(run_sweep(read_plan(out), out, sys.argv[2], workers=int(sys.argv[3])))
+"""
+
+
+def start(*command: str | Path) -> int:
+    """A process in a session of its own that says nothing; its number."""
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
+    silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+    return os.posix_spawnp(command[0], command, environment, file_actions=silent, setsid=True)
+
+
 @pytest.mark.slow
-def test_killed_five_times(
-    tmp_path: Path, two_nodes: Any, cluster: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mechint.training.trainer.STATE_SECONDS", 0.05)
-    groups = plan(TASK, (*longer(1500), "evaluate_every=10"), {"seed": [0, 1], "d_mlp": [8, 16]})
-    out = tmp_path / "sweep"
+def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> None:
+    groups = plan(TASK, (*longer(800), "evaluate_every=10"), {"seed": [0, 1], "d_mlp": [8, 16]})
+    out, task = tmp_path / "sweep", tmp_path / "task.sbatch"
     list(run_sweep(groups, tmp_path / "whole"))
-    ways: list[Callable[[], int]] = [
-        lambda: start_child(lambda: finish(groups, out, "local")),
-        lambda: start_child(lambda: finish(groups, out, "ray")),
-        lambda: start_task(tmp_path, groups, out),
-        lambda: start_child(lambda: finish(groups, out, "local", workers=2)),
-        lambda: start_child(lambda: finish(groups, out, "ray")),
+    keep_plan(groups, out)
+    task.write_text(script(len(groups), out, options={"groups_per_task": str(len(groups))}))
+    driver = (sys.executable, "-c", DRIVER, out)
+    ways = [
+        (*driver, "local", "1"),
+        (*driver, "ray", "1"),
+        ("bash", task),
+        (*driver, "local", "2"),
+        (*driver, "ray", "1"),
     ]
-    killed = [kill_at_work(start, out) for start in ways]
-    assert all(killed), "each was killed at work"
+    killed = [kill_at_work(command, out) for command in ways]
+    assert all(killed), f"at work when it was killed: {killed}"
     statuses: set[str] = set()
     while statuses != {"finished"}:  # processes of the killed ones may still hold a group
         statuses = {row["status"] for rows in run_sweep(groups, out) for row in rows}
@@ -81,16 +111,3 @@ def test_killed_five_times(
     )
     assert not lost
     pd.testing.assert_frame_equal(table(out), table(tmp_path / "whole"))
-
-
-def finish(groups: list[Group], out: Path, executor: str, workers: int = 1) -> None:
-    list(run_sweep(groups, out, executor, workers=workers))
-
-
-def start_task(place: Path, groups: list[Group], out: Path) -> int:
-    """All groups as one task of a Slurm array, as the batch script runs them."""
-    file = place / "task.sbatch"
-    file.write_text(script(len(groups), out, options={"groups_per_task": str(len(groups))}))
-    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "7"}
-    silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
-    return os.posix_spawnp("bash", ["bash", file], environment, file_actions=silent, setsid=True)
