@@ -111,3 +111,8 @@ def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> Non
     )
     assert not lost
     pd.testing.assert_frame_equal(table(out), table(tmp_path / "whole"))
+
+
+def test_one_task_of_an_array_may_hold_every_group(tmp_path: Path) -> None:
+    text = script(5, tmp_path, options={"groups_per_task": "5"})
+    assert "#SBATCH --array=0-0\n" in text and "--only $first:$((first + 5))" in text
