@@ -55,10 +55,10 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
                 part = value.sum(0, keepdim=True) / len(pairs)
                 means[name] = means[name] + part if name in means else part
     parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
-    columns = [
-        np.concatenate(column, -1) for column in zip(*(one[0] for one in parts), strict=True)
-    ]
-    return Effects(sites, *columns, max(error for _, error in parts))
+    direct, effect, first, exact, own = (
+        np.concatenate(column, -1) for column in zip(*(one for one, _ in parts), strict=True)
+    )
+    return Effects(sites, direct, effect, first, exact, own, max(error for _, error in parts))
 
 
 def components(subject: Subject) -> list[Site]:

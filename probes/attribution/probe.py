@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mechint import figures
 from mechint.config import setting
@@ -17,7 +17,7 @@ from probes.ablation.nulls import no_effect
 from probes.attribution.measures import Effects, measured
 from probes.circuits.choosing import paired
 from probes.circuits.effects import correlation
-from probes.circuits.scoring import ABLATIONS
+from probes.circuits.scoring import ABLATIONS, Ablation
 from probes.lens.readout import Readout
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Attribution(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         wanted = self.ablation or ("mean" if self.variable is None else "counterfactual")
-        ablation = next(one for one in ABLATIONS if one == wanted)
+        ablation = cast("Ablation", wanted)
         variable = None
         if ablation == "counterfactual":
             variable = choose_variable(subject.task, self.variable)

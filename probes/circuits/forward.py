@@ -188,12 +188,13 @@ class _Run:
             queries = self.inputs(at, heads)
         else:
             queries, keys, values = self.inputs(at, 3 * heads, tap).split(heads, 1)
-        normed = [
+        q, k, v = (
             norm(f.weights, f"{block}.ln1", "", f.config, x, no_hook)
             for x in (queries, keys, values)
-        ]
+        )
+        mask = self._causal(keys.shape[-2])
         written = attend_apart(
-            f.weights, f"{block}.attn", f.config, *normed, self._causal(keys.shape[-2])
+            f.weights, f"{block}.attn", f.config, q, k, v, mask
         )  # (circuit, head, example, pos, d_model)
         self._add(written.movedim(1, 0))
         self._add_bias(layer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class Circuits(Probe):
     def _ablation(self, subject: Subject) -> tuple[Ablation, Variable | None]:
         """What stands in for edges that are left out, and the variable that sources differ in."""
         chosen = self.ablation or ("mean" if self.variable is None else "counterfactual")
-        ablation = next(one for one in ABLATIONS if one == chosen)
+        ablation = cast("Ablation", chosen)
         assert subject.task is not None
         if ablation != "counterfactual":
             if self.variable is not None:
