@@ -137,7 +137,12 @@ def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None
     subject = composition(n=3, k=2, hops=(2,)).subject
     path = tmp_path / "ckpt.pt"
     save_checkpoint(
-        path, config=subject.model.config, weights=subject.model.weights(), task=subject.task
+        path,
+        config=subject.model.config,
+        weights=subject.model.weights(),
+        task=subject.task,
+        step=0,
+        metrics={},
     )
     asked = ("analyze", path, "--probe", "lens", "--set", "lens.permutations=19")
     page = tmp_path / "report.html"
