@@ -96,9 +96,9 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         _print(rows, [measurement.probe.name for measurement in table.measurements])
         if comparison is not None:
             console().print(f"\n{comparison.sentence()}", markup=False)
-    failed = [name for row in rows for name in row if name.endswith(".error")]
-    if failed and len(failed) == len(rows) * len(request.probes):
-        print_error(str(next(row[failed[0]] for row in rows if failed[0] in row)))
+    problems = [row.get(f"{name}.error") for row in rows for name in request.probes]
+    if problems and all(isinstance(problem, str) for problem in problems):
+        print_error(str(problems[0]))
         return 2
     return 0
 

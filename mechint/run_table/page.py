@@ -98,7 +98,9 @@ def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
 
 def _probes_of(row: Row) -> list[str]:
     return [name.removesuffix(".status") for name in row if name.endswith(".status")] + [
-        name.removesuffix(".error") for name in row if name.endswith(".error")
+        name.removesuffix(".error")
+        for name, value in row.items()
+        if name.endswith(".error") and isinstance(value, str)  # a metric may be called an error too
     ]
 
 
