@@ -87,6 +87,8 @@ class RunDirectory:
             write_text(self.path / "config.json", json.dumps(spec, indent=1))
         clear_partial(make_directory(self.path / "checkpoints"))
         if not _is_json(self.manifest_file):
+            if self.manifest_file.is_fifo():  # writing to it would wait for a reader
+                self.manifest_file.unlink()
             made = manifest() | ({"threads": threads} if threads else {})
             text = json.dumps({**made, "ensemble": dict(ensemble)}, indent=1)
             write_text(self.manifest_file, text)
