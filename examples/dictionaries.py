@@ -23,8 +23,7 @@ subject = plant.subject
 
 def dictionary(directions: torch.Tensor) -> Dictionary:
     """One latent per column of directions (d_model, latent), active from 0.05 on."""
-    width, n = directions.shape
-    b_enc, b_dec = torch.full((n,), -0.05), torch.zeros(width)
+    b_enc, b_dec = torch.full(directions.shape[1:], -0.05), torch.zeros(directions.shape[:1])
     return Dictionary("standard", directions, b_enc, directions.T, b_dec, hook=HOOK)
 
 
@@ -34,11 +33,9 @@ print(f"a batch of activations: {tuple(batch.shape)}")
 
 # %% The right dictionary and random ones, through files
 answers = plant.truth["subspaces"][HOOK].float()
-draw = torch.Generator().manual_seed(0)
+random = torch.randn(3, *answers.shape, generator=torch.Generator().manual_seed(0))
 directions = {"one latent per answer": answers}
-for index in range(3):
-    random = torch.randn(answers.shape, generator=draw)
-    directions[f"random {index}"] = torch.linalg.qr(random)[0]
+directions |= {f"random {index}": q for index, q in enumerate(torch.linalg.qr(random)[0])}
 recovered = {}
 for name, columns in directions.items():
     with tempfile.TemporaryDirectory() as place:

@@ -41,8 +41,8 @@ LEAST_WORKING_BYTES = 1 << 24
 
 
 def select_positions(
-    x: Float[Tensor, "example pos ..."], positions: int | Int[Tensor, "example ..."]
-) -> Float[Tensor, "example ..."]:
+    x: Shaped[Tensor, "example pos ..."], positions: int | Int[Tensor, "example ..."]
+) -> Shaped[Tensor, "example ..."]:
     """x at one position of each example, (example, …), or at several, (example, answer, …); a view
     where all examples share one.
 
@@ -65,9 +65,7 @@ def position_axis(name: str) -> int:
     return 2 if name.endswith(("hook_pattern", "hook_attn_scores")) else 1
 
 
-def select(
-    name: str, activation: Float[Tensor, "example ..."], positions: Positions
-) -> Float[Tensor, "example ..."]:
+def select(name: str, activation: Shaped[Tensor, ...], positions: Positions) -> Shaped[Tensor, ...]:
     """The activation of hook `name`, (example, pos, …), at `positions`; whole where they are
     None.
     """
@@ -128,7 +126,7 @@ class Recorder:
         tokens: Shaped[Tensor, "example ..."],
         wanted: Mapping[str, Positions],
         budget: int | None = None,
-    ) -> dict[str, Float[Tensor, "example ..."]]:
+    ) -> dict[str, Shaped[Tensor, ...]]:
         """Activations by name, (example, pos, …), or (example, …) at positions; one forward per
         chunk serves all names.
 
@@ -154,7 +152,7 @@ class Recorder:
         tokens: Shaped[Tensor, "example ..."],
         wanted: Mapping[str, Positions],
         budget: int | None = None,
-    ) -> Iterator[tuple[slice, dict[str, Float[Tensor, "example ..."]]]]:
+    ) -> Iterator[tuple[slice, dict[str, Shaped[Tensor, ...]]]]:
         """Which examples, and their activations; arguments and errors as of `record`.
 
         Memory: the activations of one chunk.

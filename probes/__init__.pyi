@@ -110,6 +110,7 @@ def das(
     threshold: float = ...,
     most_input: float = ...,
     null_samples: int = ...,
+    control_seeds: int = ...,
 ) -> ProbeResult:
     """Which subspace of the activations holds a causal variable, and how often does swapping it
     swap the answer?"""
@@ -142,6 +143,8 @@ def fourier(
     neuron_mixtures: int = ...,
     operand_permutations: int = ...,
     least_rise: float = ...,
+    removal_samples: int = ...,
+    removal_examples: int = ...,
     steps: int = ...,
 ) -> ProbeResult:
     """At which frequencies do embedding, neurons, residual stream and logits vary with the operands
@@ -188,6 +191,8 @@ def irreps(
     permutations: int = ...,
     named: int = ...,
     examples: int = ...,
+    removal_samples: int = ...,
+    removal_examples: int = ...,
     least_rise: float = ...,
 ) -> ProbeResult:
     """In which irreducible representations of the group do embedding, hidden layer, unembedding and

@@ -1,13 +1,9 @@
-"""The gradient of the training loss, weight by weight: which parts of the model are still being
-changed.
+"""The gradient of the training loss by weight: which parts of the model are still changing.
 
 norm(W) = ‖∂L/∂W‖₂ with L the mean cross-entropy over all answers that are read, each output alone
 and then averaged (`weights="equal"`) or divided by the logarithm of its number of classes and added
-(`weights="log"`; remainders, Eq. 12). Over a run's checkpoints it shows when each part learns
-(remainders, Fig. 18).
-
-Cost: one forward and one backward a checkpoint, and one a sample of the null. Memory: autograd's
-for one chunk of examples, and one copy of the weights.
+(`weights="log"`; remainders, Eq. 12). Over checkpoints it shows when each part learns (Fig. 18).
+Cost: one forward and one backward per checkpoint and per sample of the null. Memory: one chunk's.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def n_rows(probes: Sequence[str], size: str) -> int:
     """How many rows `calibrate` makes of these probes.
 
     >>> n_rows(["subspace"], "smoke")
-    2
+    3
     """
     return sum(
         len(SIZES[size].noises) + len(trial.controls)

@@ -23,8 +23,8 @@ from mechint.cli.common import (
 )
 from mechint.cli.plugin import plugin_option
 from mechint.cli.show import brief, describe, show, title_of
+from mechint.cli.sorting import sort_settings
 from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
-from mechint.config import assign, parse_assignment
 from mechint.errors import (
     CheckpointError,
     MechintError,
@@ -212,45 +212,6 @@ def write(out: Path, page: Page) -> list[str]:
         return [str(error)]
     print_error(f"report written to {out}")
     return []
-
-
-def sort_settings(
-    settings: Sequence[str], task: str | None, names: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """``--set`` texts as parameters of the task, and settings of each probe and of the model
-    ("model").
-
-    Without a named task, what no probe has belongs to the task that the file names.
-    """
-    given = {
-        name.partition(".")[2]: value
-        for name, value in map(parse_assignment, settings)
-        if name.startswith("model.")
-    }
-    settings = [text for text in settings if not text.startswith("model.")]
-    parameters, options = _sort_others(settings, task, names)
-    return parameters, {**options, "model": given}
-
-
-def _sort_others(
-    settings: Sequence[str], task: str | None, names: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The same for what is not the model's."""
-    targets: dict[str, Any] = {name: PROBES[name] for name in names}
-    if task is not None:
-        sorted_ = assign(settings, targets | {"task": TASKS[task]})
-        return sorted_.pop("task"), sorted_
-    fields = {
-        field for probe in targets.values() for field in (row["name"] for row in probe.describe())
-    }
-    mine, others = [], {}
-    for text in settings:
-        name, value = parse_assignment(text)
-        if name.partition(".")[0] in targets or name in fields:
-            mine.append(text)
-        else:
-            others[name.removeprefix("task.")] = value
-    return others, assign(mine, targets)
 
 
 def run_probes(

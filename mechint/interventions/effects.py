@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.resume import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
 from mechint.models.protocol import Hooks
+from mechint.models.replaced import call_with_weights
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -70,10 +70,7 @@ def logits_under(
                 f"{tuple(known[name].shape)}"
             )
     filled = fill_means(subject, interventions, data)
-    edited = {
-        f"model.{name}": value.to(known[name])
-        for name, value in _at_all_places(known, weights or {}).items()
-    }
+    edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
     parts = []
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
@@ -82,20 +79,9 @@ def logits_under(
         with torch.no_grad():
             arguments = (data.tokens[rows], hooks_of(chosen, positions))
             hooked = _Hooked(subject.model)
-            logits = functional_call(hooked, edited, arguments, tie_weights=False)
+            logits = call_with_weights(hooked, edited, arguments)
         parts.append(select_positions(logits, positions))
     return torch.cat(parts)
-
-
-def _at_all_places(known: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`weights`, also under the other names of the same parameters."""
-    shared = {
-        other: value
-        for name, value in weights.items()
-        for other, parameter in known.items()
-        if parameter is known[name]
-    }
-    return {**shared, **weights}
 
 
 def loss_under(

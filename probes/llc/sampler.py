@@ -23,10 +23,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 
 from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
+from mechint.models.replaced import call_with_weights
 from mechint.models.rows import dense
 from mechint.task import Batch, Task, rng
 from probes.llc.likelihood import example_losses, without_gradient
@@ -268,7 +269,7 @@ class _With:
         if resumes(self.model):  # mathematics of ours, which can be mapped over chains
             weights = {**detached_weights(self.model), **self.weights}
             return Forward(weights, self.model.config).logits(dense(*arguments))
-        return functional_call(self.model, self.weights, arguments)
+        return call_with_weights(self.model, self.weights, arguments)
 
 
 def _generator(*key: int | str) -> torch.Generator:

@@ -67,7 +67,7 @@ MODELS: dict[str, Callable[[], Subject]] = {
 
 ENOUGH: dict[str, dict[str, Any]] = {
     "das": {"null_samples": 99, "pairs": 128, "held_out": 64, "steps": 30},
-    "embedding": {"permutations": 399},
+    "embedding": {"permutations": 499},
     "fourier": {"permutations": 499, "operand_permutations": 19, "steps": 0},
     "interference": {"null_samples": 99},
     "irreps": {"permutations": 499},
@@ -97,15 +97,18 @@ def test_a_probe_says_nothing_past_the_gate(name: str) -> None:
     trials = PROBES[name].calibration().trials
     assert trials, f"{name} names no plant that it has to find"
     for trial in trials:
-        settings = {**ENOUGH.get(name, {}), **trial.settings}
+        enough = ENOUGH.get(name, {})
+        settings = {**trial.settings}
+        settings |= {key: max(value, settings.get(key, value)) for key, value in enough.items()}
         result = PROBES[name].from_dict(settings).run(trial.plant(0.0, 12345).subject, seed=12345)
         assert result.findings, f"{name}: {result.finding!r} passed no gate"
         assert result.finding == " ".join(one.sentence for one in result.findings)
         tested = [one for one in result.findings if one.alpha is not None]
         assert all(one.tested and set(one.tested) <= set(result.null) for one in tested)
         assert all(one.status == "abstains" for one in result.findings if one not in tested)
-        assert any(one.status == "found" for one in tested), f"{trial.mechanism}: {result.finding}"
-        assert result.status == "found"
+        if trial.detects is None:  # else the trial asks for a number, whatever is said of it
+            assert any(one.status == "found" for one in tested), f"{trial}: {result.finding}"
+            assert result.status == "found"
 
 
 CASES = [(name, model) for name in PROBES.names() for model in MODELS]
