@@ -71,6 +71,7 @@ def logits_under(
             )
     filled = fill_means(subject, interventions, data)
     edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
+    names = {f"model.{name}": value for name, value in known.items()}
     parts = []
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
@@ -79,7 +80,7 @@ def logits_under(
         with torch.no_grad():
             arguments = (data.tokens[rows], hooks_of(chosen, positions))
             hooked = _Hooked(subject.model)
-            logits = call_with_weights(hooked, edited, arguments)
+            logits = call_with_weights(hooked, edited, arguments, names)
         parts.append(select_positions(logits, positions))
     return torch.cat(parts)
 

@@ -9,12 +9,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 
-def call_with_weights(module: nn.Module, weights: Mapping[str, Tensor], arguments: Any) -> Any:
+def call_with_weights(
+    module: nn.Module,
+    weights: Mapping[str, Tensor],
+    arguments: Any,
+    known: Mapping[str, Tensor] | None = None,
+) -> Any:
     """``module(*arguments)`` with `weights`, by parameter name, in place of its own.
 
     A parameter that stands at several places (an embedding that is the unembedding) is replaced at
     all of them, unless another name of it is given as well. A module that is reached by two names
-    is replaced once: torch would leave the replacement in it.
+    is replaced once: torch would leave the replacement in it. known: all names of the parameters,
+    where `module` has others than those that torch would give.
 
     >>> import torch
     >>> layer = nn.Linear(1, 1, bias=False)
@@ -25,7 +31,7 @@ def call_with_weights(module: nn.Module, weights: Mapping[str, Tensor], argument
     >>> layer.weight.is_leaf
     True
     """
-    known = dict(module.named_parameters(remove_duplicate=False))
+    known = dict(module.named_parameters(remove_duplicate=False)) if known is None else known
     shared = {
         other: value
         for name, value in weights.items()
