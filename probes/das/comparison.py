@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def _searched_controls(
     result = [("arbitrary", list[float](), f"the same search for arbitrary labels, {how}")]
     for seed in range(fitting.seed, fitting.seed + searches):
         labels = [controls.arbitrary_labels(site, variable, seed) for site in sites]
-        options = fitting.options() | {"seed": seed}
+        options: dict[str, Any] = fitting.options() | {"seed": seed}
         subspace, _ = fit(sites[0], subject.task, best.dimension, **options, labels=labels[0])
         answers = interchange_accuracy(subject, sites[1], subspace, labels[1])
         result[0][1].append(mean(answers))

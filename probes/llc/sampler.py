@@ -268,7 +268,7 @@ class _With:
     def __call__(self, *arguments: Tensor) -> Tensor:
         if resumes(self.model):  # mathematics of ours, which can be mapped over chains
             weights = {**detached_weights(self.model), **self.weights}
-            return Forward(weights, self.model.config).logits(dense(*arguments))
+            return Forward(weights, self.model.config).logits(dense(arguments[0]))
         return call_with_weights(self.model, self.weights, arguments)
 
 

@@ -61,7 +61,8 @@ def main() -> None:
     for name in PROGRAMS:
         parameters, recorded = compile_program(name)
         text = np.frombuffer(json.dumps(recorded).encode(), np.uint8)
-        np.savez_compressed(HERE / f"{name}.npz", recorded=text, **parameters)
+        arrays: dict[str, Any] = {"recorded": text, **parameters}
+        np.savez_compressed(HERE / f"{name}.npz", **arrays)
 
 
 if __name__ == "__main__":
