@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.config import ModelConfig, Settings
@@ -55,10 +56,31 @@ def check_weights(path: Path, config: Settings, weights: StateDict) -> None:
             f"{path}: its configuration speaks of {config.depth:,} blocks, its {len(weights):,} "
             f"tensors of fewer (at most {MAX_DEPTH:,} are served)"
         )
-    for name, shape in parameter_shapes(config).items():
-        value = weights.get(name)
+    check_tensors(
+        path,
+        parameter_shapes(config),
+        weights,
+        holder="state dict ",
+        advice="; the model diverged, so open an earlier checkpoint",
+    )
+
+
+def check_tensors(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, Tensor],
+    holder: str = "",
+    advice: str = "",
+) -> None:
+    """CheckpointError where one of `shapes` is not among `tensors`, or not of that shape, of
+    floating-point type, and finite.
+
+    holder: what lacks a tensor, in words; advice: what to do about values that are not finite.
+    """
+    for name, shape in shapes.items():
+        value = tensors.get(name)
         if value is None:
-            raise CheckpointError(f"{path}: state dict lacks {name}, shape {shape}")
+            raise CheckpointError(f"{path}: {holder}lacks {name}, shape {shape}")
         if tuple(value.shape) != tuple(shape):
             raise CheckpointError(
                 f"{path}: {name}: got shape {tuple(value.shape)}, expected {shape}"
@@ -71,8 +93,8 @@ def check_weights(path: Path, config: Settings, weights: StateDict) -> None:
         wrong = int((~torch.isfinite(value)).sum())
         if wrong:
             raise CheckpointError(
-                f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not finite; "
-                "the model diverged, so open an earlier checkpoint"
+                f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not "
+                f"finite{advice}"
             )
 
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from mechint.checkpoints.content import read_content
+from mechint.checkpoints.weights import check_tensors
 from mechint.dictionaries.dictionary import ARCHITECTURES, NORMALIZATIONS, Dictionary
 from mechint.errors import CheckpointError
 from mechint.files import read_json, write_bytes, write_text
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
-NUMBERS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
@@ -147,23 +147,6 @@ def _tensors(
             f"{path}: holds {', '.join(strange[:4])}, which this architecture does not have; "
             f"expected {', '.join(shapes)}"
         )
-    for name, shape in shapes.items():
-        value = state.get(name)
-        if value is None:
-            raise CheckpointError(f"{path}: lacks {name}, shape {shape}")
-        if tuple(value.shape) != shape:
-            raise CheckpointError(
-                f"{path}: {name}: got shape {tuple(value.shape)}, expected {shape}"
-            )
-        if value.dtype not in NUMBERS:
-            kind = str(value.dtype).removeprefix("torch.")
-            raise CheckpointError(
-                f"{path}: {name} holds {kind} numbers, expected floating-point ones"
-            )
-        wrong = int((~torch.isfinite(value)).sum())
-        if wrong:
-            raise CheckpointError(
-                f"{path}: {name} holds {wrong:,} of {value.numel():,} values that are not finite"
-            )
+    check_tensors(path, shapes, state)
     whole = all(state[name].dtype == torch.float64 for name in shapes)
     return {name: state[name].to(torch.float64 if whole else torch.float32) for name in shapes}
