@@ -112,12 +112,13 @@ def example_page(script: Path, *, run: bool = True) -> Page:
             if run:
                 with contextlib.redirect_stdout(printed):
                     exec(compile(cell.code, script.name, "exec"), names)
+            said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             figures, findings = _shown(names, known)
             sections.append(
                 Section(
                     cell.title,
                     code=cell.code,
-                    output=printed.getvalue().rstrip()[:LONGEST],
+                    output=said[:LONGEST],
                     figures=figures,
                     findings=findings,
                 )

@@ -99,13 +99,13 @@ def test_a_page_of_an_example_has_each_step_with_what_it_printed(tmp_path: Path)
     script.write_text(
         '"""What two numbers make.\n\nMore."""\n\n# %% Add\nx = 1 + 2\nprint("three is", x)\n'
         "\n# %% Look\nimport os\nfrom pathlib import Path\n"
-        "print(os.environ['SIZE'], Path('a').exists())\n"
+        "print(os.environ['SIZE'], Path('a').exists(), Path('a').resolve())\n"
     )
     page = example_page(script)
     assert page.abstract == "What two numbers make. More."
     assert [(s.title, s.output) for s in page.sections] == [
         ("Add", "three is 3"),
-        ("Look", "smoke False"),
+        ("Look", "smoke False a"),
     ]
     assert page.downloads["sums.py"] == script.read_text()
     assert cells_of(script.read_text())[1][0].code == page.sections[0].code
