@@ -19,6 +19,7 @@ SHAPED = [
     "mechint.activations",
     "mechint.checkpoints",
     "mechint.counterfactuals",
+    "mechint.dictionaries",
     "mechint.finding",
     "mechint.groups",
     "mechint.hermite",
@@ -36,6 +37,8 @@ SHAPED = [
     "probes.ablation",
     "probes.answers",
     "probes.attention",
+    "probes.attribution",
+    "probes.circuits",
     "probes.clock_pizza",
     "probes.das",
     "probes.embedding",
@@ -45,6 +48,7 @@ SHAPED = [
     "probes.irreps",
     "probes.lens",
     "probes.linear",
+    "probes.llc",
     "probes.neurons",
     "probes.norms",
     "probes.operands",
@@ -52,6 +56,7 @@ SHAPED = [
     "probes.progress",
     "probes.removal",
     "probes.subspace",
+    "probes.weights",
     "tasks",
 ]
 sys.modules["mechint_shapes"] = shapes  # pytest's import mode leaves `tests` without attributes

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.interventions import detached_weights, select_positions
@@ -93,10 +93,12 @@ class PatchedForward:
         return self.source.nbytes + self.change.nbytes
 
     def logits(
-        self, kept: Float[Tensor, "circuit edge"], tap: Tap | None = None
+        self,
+        kept: Float[Tensor, "circuit edge"] | Bool[Tensor, "circuit edge"],
+        tap: Tap | None = None,
     ) -> Float[Tensor, "circuit example d_vocab_out"]:
         """Logits at the answers when each edge carries `kept` of this forward, the rest of the
-        source: 1 where it belongs to the circuit, 0 where it does not.
+        source: 1 (or True) where it belongs to the circuit, 0 where it does not.
 
         tap: called with the inputs of each group of receivers, of one circuit, and differentiable;
         all positions are computed then.
