@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-PENALTIES = (0.0, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Penalties tried, relative to the mean variance of the coordinates."""
+PENALTIES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Penalties tried, relative to the mean variance of the coordinates. None is 0: what rounding alone
+tells apart, such as the exactly equal activations of a compiled program, is no feature of a model.
+"""
 
 
 class Discriminant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,11 @@ SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "comparison": lambda: planted.comparison(12, 0.5, noise=0.01),
     "composition": lambda: planted.composition(5, 2),
     "induction": lambda: planted.induction_head(8, 4, noise=0.01),
+    "program": lambda: planted.rasp_program("histogram", noise=0.001),
     "bottleneck": lambda: planted.bottleneck(width=4, noise=0.1, n=12, n_tasks=3, rank=4),
 }
+
+PROGRAMS = ("sort", "reverse")  # of three and four layers, beside the one above
 
 # composition's variables show at the positions of their own answers, interchange looks at the last
 # one that is read
@@ -39,10 +43,24 @@ def remainders() -> planted.Planted:
 
 @pytest.mark.parametrize(("name", "subject"), PAIRS)
 def test_a_probe_keeps_the_contract(name: str, subject: str, subtests: pytest.Subtests) -> None:
-    calibration = PROBES[name].calibration()
-    suited = calibration.suited.get(subject, {})
-    probe = PROBES[name].from_dict({**calibration.test_settings, **suited})
+    suited = PROBES[name].calibration().suited.get(subject, {})
     plant = remainders() if subject == "remainders" else SUBJECTS[subject]()
+    _keeps_the_contract(name, suited, plant, subtests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROBES.names())
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_probe_keeps_the_contract_on_programs(
+    name: str, program: str, subtests: pytest.Subtests
+) -> None:
+    _keeps_the_contract(name, {}, planted.rasp_program(program, noise=0.001), subtests)
+
+
+def _keeps_the_contract(
+    name: str, suited: dict[str, Any], plant: planted.Planted, subtests: pytest.Subtests
+) -> None:
+    probe = PROBES[name].from_dict({**PROBES[name].calibration().test_settings, **suited})
     for check in probe_checks(probe, plant.subject):
         with subtests.test(check.name):
             check()
