@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint.figures.figure import Figure
-from mechint.figures.marks import has_names, marked_levels
+from mechint.figures.marks import band_of, has_names, marked_levels
 from mechint.figures.theme import (
     COLORS,
     axis,
@@ -54,24 +54,7 @@ def lines(
         at = numbers(x[name] if isinstance(x, Mapping) else x)
         if bands and name in bands:
             low, high = (numbers(edge) for edge in bands[name])
-            area = {
-                "x": at + at[::-1],
-                "y": high + low[::-1],
-                "fill": "toself",
-                "fillcolor": faint(color, 0.18),
-                "line": {"width": 0},
-            }
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": name,
-                    "legendgroup": name,
-                    "showlegend": False,
-                    "hoverinfo": "skip",
-                }
-                | area
-            )
+            data.append(band_of(name, at, low, high, color))
         mode = "lines+markers" if markers else "lines"
         data.append(
             {

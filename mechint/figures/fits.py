@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechint.figures.figure import Figure
-from mechint.figures.theme import axis, colors, faint, figure, level, numbers
+from mechint.figures.marks import band_of
+from mechint.figures.theme import axis, colors, figure, level, numbers
 
 
 def fits(
@@ -40,14 +41,7 @@ def fits(
         common = {"type": "scatter", "name": name, "legendgroup": name}
         if name in curves:
             at, fit, low, high = (numbers(values) for values in curves[name])
-            area = {
-                "x": at + at[::-1],
-                "y": high + low[::-1],
-                "fill": "toself",
-                "fillcolor": faint(color, 0.18),
-                "line": {"width": 0},
-            }
-            data.append(common | {"mode": "lines", "showlegend": False, "hoverinfo": "skip"} | area)
+            data.append(band_of(name, at, low, high, color))
             data.append(
                 common
                 | {

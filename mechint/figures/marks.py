@@ -1,4 +1,4 @@
-"""What stands in a plot beside its data: named levels and the band of the null."""
+"""What stands in a plot beside its data: named levels, the band of the null, bands of curves."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import (
-    MARGIN,
-    band,
-    level,
-    numbers,
-)
+from mechint.figures.theme import MARGIN, band, faint, level, numbers
 
 
 def has_names(values: Any) -> bool:
@@ -55,6 +50,23 @@ def marked_levels(
         ]
         layout["margin"] = MARGIN | {"r": 20 + 6 * max(len(note["text"]) for note in notes)}
     return layout
+
+
+def band_of(name: str, x: list[Any], low: list[Any], high: list[Any], color: str) -> dict[str, Any]:
+    """The trace of the area from `low` to `high` over x, which comes and goes with curve `name`."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": x + x[::-1],
+        "y": high + low[::-1],
+        "fill": "toself",
+        "fillcolor": faint(color, 0.18),
+        "line": {"width": 0},
+    }
 
 
 def _turned(mark: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mechint.figures.figure import Figure
-from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, faint, figure, numbers
+from mechint.figures.marks import band_of
+from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, figure, numbers
 
 PANEL, GAP, FRAME = 110, 34, 170
 """Pixels of a panel, between two, and of what stands around them."""
@@ -132,22 +133,8 @@ def _traces(
     data: list[dict[str, Any]] = []
     for name, (x, low, high) in panel.bands.items():
         at, down, up = _drawable(x_log, x, low, high)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,
-                "legendgroup": name,
-                "showlegend": False,
-                "hoverinfo": "skip",
-                "x": at + at[::-1],
-                "y": up + down[::-1],
-                "fill": "toself",
-                "fillcolor": faint(palette.get(name, COLORS[0]), 0.18),
-                "line": {"width": 0},
-                "yaxis": y_axis,
-            }
-        )
+        color = palette.get(name, COLORS[0])
+        data.append(band_of(name, at, down, up, color) | {"yaxis": y_axis})
     for name, (x, y) in panel.series.items():
         at, height = _drawable(x_log, x, y)
         data.append(
