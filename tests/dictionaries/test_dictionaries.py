@@ -89,6 +89,27 @@ def test_latents_and_reconstruction_are_those_of_the_formula(one: Dictionary) ->
         assert np.allclose(rebuilt[i, j], expected[1], atol=1e-9)
 
 
+SAELENS = sorted((Path(__file__).parents[1] / "fixtures" / "saelens").iterdir())
+
+
+@pytest.mark.parametrize("folder", SAELENS, ids=lambda folder: folder.name)
+def test_what_saelens_saved_is_read_and_computes_the_same(folder: Path, tmp_path: Path) -> None:
+    found = load_dictionary(folder)
+    assert (found.hook, found.d_in, found.d_sae) == ("blocks.0.hook_resid_post", 8, 20)
+    computed = load_file(folder / "computed.safetensors")
+    latents, rebuilt = found.encode(computed["x"]), found.reconstruct(computed["x"])
+    assert torch.allclose(latents, computed["latents"], atol=1e-6)
+    assert torch.allclose(rebuilt, computed["reconstruction"], atol=1e-5)
+    assert (computed["latents"] > 0).any() and not torch.allclose(rebuilt, computed["x"], atol=0.1)
+    save_dictionary(found, tmp_path)
+    theirs, ours = (
+        load_file(folder / "sae_weights.safetensors"),
+        load_file(tmp_path / "sae_weights.safetensors"),
+    )
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+
+
 def test_a_latent_that_is_ablated_takes_its_own_direction_with_it() -> None:
     one = dictionary()
     x = torch.randn(6, D_IN, generator=torch.Generator().manual_seed(3)).double()
