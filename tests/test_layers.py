@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     ["errors"],
     ["registry", "config", "files", "locks", "namespace", "schema", "stubs"],
-    ["groups", "hermite", "jsonable", "notebook"],
+    ["durations", "groups", "hermite", "jsonable", "notebook"],
     ["task"],
     ["figures"],
     ["results", "null", "claim"],

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import click
 
 from mechint.cli import complete
+from mechint.durations import in_words
 from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
 
 if TYPE_CHECKING:
@@ -160,17 +161,6 @@ def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
         print_error(f"{title}: {done} of {of} ({name}){left}")
 
     yield line
-
-
-def in_words(seconds: float) -> str:
-    """A span of time for a reader.
-
-    >>> in_words(4), in_words(200), in_words(8000)
-    ('4 s', '3 min', '2.2 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 MOST_SEEDS = 100_000

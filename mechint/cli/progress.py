@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, print_error
+from mechint.durations import in_words
 
 if TYPE_CHECKING:
     from mechint.training import Progress
@@ -91,17 +92,6 @@ class ProgressReporter:
         if at - begun < 2.0 or not done < self.share < 1:
             return ""
         return f"  {in_words((at - begun) * (1 - self.share) / (self.share - done))} left"
-
-
-def in_words(seconds: float) -> str:
-    """A duration in the unit that suits it.
-
-    >>> in_words(30), in_words(600), in_words(7200)
-    ('30 s', '10 min', '2.0 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def summary(metrics: Mapping[str, Any]) -> str:

@@ -92,7 +92,8 @@ def reproduce(
 
 def _ask(study: str) -> None:
     """Say how long the paper's own sizes take on a CPU, and whether to go on."""
-    from mechint.studies import estimate_seconds, find_study, in_words
+    from mechint.durations import in_words
+    from mechint.studies import estimate_seconds, find_study
 
     with spinner(f"timing a few steps of {study}"):
         seconds = estimate_seconds(find_study(study), "full")

@@ -17,7 +17,7 @@ from mechint.studies.core.claims import (
     Replaced,
     claim,
 )
-from mechint.studies.core.progress import estimate_seconds, in_words
+from mechint.studies.core.progress import estimate_seconds
 from mechint.studies.core.runner import Reproduction, find_study, reproduce
 from mechint.studies.core.study import (
     SIZES,
@@ -45,7 +45,6 @@ __all__ = [
     "claim",
     "estimate_seconds",
     "find_study",
-    "in_words",
     "mean_and_spread",
     "plan",
     "reproduce",

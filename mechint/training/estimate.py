@@ -139,8 +139,9 @@ def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
 
 def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
     """Seconds that one step of these runs takes as one ensemble, the least of a few that are timed
-    now.
+    now: on a CPU those that one core computes, which other work on the machine does not lengthen.
     """
+    from mechint.training.part import on_threads
     from mechint.training.trainer import Ensemble
 
     short = {"steps": 1 + TIMED_STEPS, "evaluate_every": 1 + TIMED_STEPS, "eval_examples": 2}
@@ -153,18 +154,21 @@ def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
         for spec in specs
     ]
     ensemble = Ensemble(runs, [None] * len(runs), device)
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
 
     def timed() -> float:
-        started = time.perf_counter()
+        started = clock()
         ensemble.advance().cpu()
-        return time.perf_counter() - started
+        return clock() - started
 
-    first = timed()
-    return first if first > SLOW else min(timed() for _ in range(TIMED_STEPS))
+    with on_threads(1):
+        first = timed()
+        return first if first > SLOW else min(timed() for _ in range(TIMED_STEPS))
 
 
 def estimate_seconds(specs: Sequence[Spec], device: torch.device) -> float:
-    """Seconds that the runs take on this machine at most, one ensemble after another.
+    """Seconds that the runs take on this machine at most, one ensemble after another, on a CPU
+    with a core each.
 
     An ensemble of each kind is timed for a few steps, with at most `TIMED_MODELS` of its models and
     of at most `KINDS` kinds; the others are taken to cost in proportion to their memory.

@@ -18,7 +18,7 @@ from mechint.claim import Claim
 from mechint.studies import PlannedRun, Runs, find_study, plan, reproduce
 from mechint.studies.joint_training import transitions
 from mechint.studies.joint_training.arms import FULL_ARMS, TOGETHER, judged_operation
-from mechint.studies.joint_training.measures import Measures, residue_accuracies
+from mechint.studies.joint_training.measures import Measures, held, residue_accuracies
 from mechint.studies.joint_training.runs import full
 from mechint.studies.joint_training.transitions import parameters
 from mechint.training import Run, train_many
@@ -161,6 +161,16 @@ def solving(mixed: list[float], alone: list[float], early: list[float], n: int) 
     study = Measures(runs_of(made), "laptop")
     study.residues = lambda arm, width: [{2: 0.5, 5: 1.0}]  # type: ignore[method-assign]
     return judge("joint-training", "e", study)
+
+
+def test_what_a_run_had_learned_at_its_end_is_drawn_on() -> None:
+    made = plan("x", "modular-arithmetic", {"p": 5}).spec
+    short, long = (
+        Run(made, metrics=[{"step": 50 * i, "x": value} for i, value in enumerate(values)])
+        for values in ([0.1, 1.0], [0.1, 0.2, 0.3, 0.4])
+    )
+    drawn = held([short, long], "x", 4)
+    assert drawn.tolist() == [[0.1, 1.0, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]]
 
 
 def test_mixture_against_sums_alone() -> None:

@@ -202,6 +202,24 @@ def test_finished_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
     ]
 
 
+def test_what_a_study_took_adds_up_over_its_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(0, 10**6, 100))
+
+    def now() -> dict[str, float]:
+        moment = float(next(moments))
+        return {"seconds": moment, "processor_seconds": moment / 2}
+
+    monkeypatch.setattr(runner.Spent, "_now", staticmethod(now))
+    for calls in (1, 2):  # one moment at the start, one after training, one after measuring
+        done = reproduce("toy", "laptop", tmp_path / "toy")
+        kind = json.loads((tmp_path / "toy" / runner.KIND).read_text())
+        assert (kind["seconds"], kind["processor_seconds"]) == (200 * calls, 100 * calls)
+    facts = json.loads((done.report.parent / "page.json").read_text())["facts"]
+    assert (facts["time spent"], facts["processor time"]) == ("7 min", "3 min")
+
+
 def test_stopped_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = reproduce("toy", "laptop", tmp_path / "whole")
 
@@ -328,6 +346,13 @@ def test_duration_counts_every_run() -> None:
             return super().runs(size)[:2]
 
     assert 0 < estimate_seconds(Fewer(), "laptop") < 60
+
+
+def test_duration_is_that_of_a_machine_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work that stretches the wall clock does not stretch the estimate."""
+    hours = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(hours)))
+    assert 0 < estimate_seconds(Toy(), "laptop") < 600
 
 
 def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:

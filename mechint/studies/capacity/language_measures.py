@@ -81,6 +81,8 @@ class Measures:
             "das",
             self.runs[name].subject(),
             variable=operand,
+            dimensions=(1,),
+            control_seeds=1,
             steps=200,
             pairs=512,
             held_out=256,

@@ -19,6 +19,12 @@ from mechint.studies.capacity.tables import add_tables
 from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study, plan
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 22, 27, 32, 38, 44, 50, 56)
+FIRST_SEED = FRESH + 10
+"""Of the regressions. Three seeds from FRESH on were judged before: Student's interval of three is
+4.3 standard errors wide, which left b and d undecided and set the number of seeds; none of them is
+judged again.
+"""
+
 SMALL = {"n": 64, "n_tasks": 8, "rank": 8}
 MIXTURE = {"alpha": 1.0, "beta": 0.7}
 
@@ -52,7 +58,7 @@ class Budget:
 
 
 LAPTOP = Budget(
-    WIDTHS, 3, 2500, 16, (1, 16, 64), (24, 40, 56, 60), 6000, (8, 16, 24, 40), 800, SMALL
+    WIDTHS, 8, 2500, 16, (1, 16, 64), (24, 40, 56, 60), 6000, (8, 16, 24, 40), 800, SMALL
 )
 FULL = Budget(
     WIDTHS,
@@ -91,7 +97,7 @@ def regression(
         task,
         {"width": width, "columns": columns},
         {**train, "data_seed": FRESH},
-        seed=FRESH + seed,
+        seed=FIRST_SEED + seed,
         width=width,
         **labels,
     )

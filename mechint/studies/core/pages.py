@@ -5,7 +5,7 @@ provenance.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint.claim import Claim
@@ -13,13 +13,14 @@ from mechint.jsonable import to_jsonable
 from mechint.report import Page, Section
 from mechint.results import Table
 from mechint.studies.core.claims import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, UNDERPOWERED
-from mechint.studies.core.progress import in_words
 from mechint.studies.core.study import Analysis, Runs, Study
 from mechint.training.manifest import manifest
 
 
-def study_page(study: Study, size: str, analysis: Analysis, runs: Runs, seconds: float) -> Page:
-    """The report of an analysis as data; `seconds`: spent on it so far."""
+def study_page(
+    study: Study, size: str, analysis: Analysis, runs: Runs, spent: Mapping[str, str]
+) -> Page:
+    """The report of an analysis as data; spent: on it so far, in words by the kind of time."""
     first = Section("Claims", lead=in_three_sentences(analysis.claims), claims=analysis.claims)
     evidence = {
         "Evidence": evidence_table(analysis.claims),
@@ -45,7 +46,7 @@ def study_page(study: Study, size: str, analysis: Analysis, runs: Runs, seconds:
         "study": study.name,
         "size": size,
         "runs": f"{runs.n_finished} of {len(runs)} finished",
-        "time spent": in_words(seconds),
+        **spent,
     }
     return Page(
         study.title,

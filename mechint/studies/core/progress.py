@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 
-from mechint.studies.core.study import PlannedRun, Study
-from mechint.training import Progress, train_many
+import torch
 
-TIMED_STEPS = 4
-SLOW = 5.0
-"""Seconds from which one step alone, with what comes before it, is estimate enough."""
+from mechint.durations import in_words
+from mechint.studies.core.study import Study
+from mechint.training import Progress
+from mechint.training.estimate import estimate_seconds as training_seconds
 
 
 def estimate_seconds(study: Study, size: str, device: str = "cpu") -> float:
-    """Seconds the runs would take, from a few steps of one run of every kind timed now; ensembles
-    make it less.
+    """Seconds that the runs take at most, one ensemble after another, from a few steps of some
+    ensembles; measuring comes on top.
     """
-    kinds: dict[str, list[PlannedRun]] = {}
-    for one in study.runs(size):
-        shape = {**one.spec.to_dict(), "train": one.spec.train.batch_size}
-        kinds.setdefault(json.dumps(shape, sort_keys=True), []).append(one)
-    return sum(
-        _seconds_per_step(of_a_kind[0], device) * sum(one.spec.train.steps for one in of_a_kind)
-        for of_a_kind in kinds.values()
-    )
-
-
-def _seconds_per_step(one: PlannedRun, device: str) -> float:
-    def timed(steps: int) -> float:
-        train = dataclasses.replace(
-            one.spec.train, steps=steps, evaluate_every=steps, eval_examples=2, checkpoints="last"
-        )
-        started = time.perf_counter()
-        train_many([dataclasses.replace(one.spec, train=train, out=None)], device=device)
-        return time.perf_counter() - started
-
-    first = timed(1)
-    if first > SLOW:
-        return first
-    return max(timed(1 + TIMED_STEPS) - first, 0.01 * first) / TIMED_STEPS
+    return training_seconds([one.spec for one in study.runs(size)], torch.device(device))
 
 
 class ProgressReporter:
@@ -78,14 +55,3 @@ class ProgressReporter:
             left = f", about {in_words(elapsed * (self.total - work) / work)} left"
         several = f"-{run + first.models - 1}" if first.models > 1 else ""
         self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
-
-
-def in_words(seconds: float) -> str:
-    """A duration in the unit that suits it.
-
-    >>> in_words(30), in_words(600), in_words(7200)
-    ('30 s', '10 min', '2.0 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,7 +1,8 @@
 """Run a study to its report, in a directory where a stopped study goes on without repeating
 finished runs.
 
-DIR/study.json     which study at which size, and the seconds spent; another study is refused
+DIR/study.json     which study at which size, and the seconds spent on training and measuring;
+                   another study is refused
 DIR/runs/NAME/     one run directory each
 DIR/runs.csv       one row per run: labels, status, final metrics
 DIR/claims.json    the claims with their verdicts and numbers
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mechint.claim import Claim
+from mechint.durations import in_words
 from mechint.errors import NonFiniteError, RunError, UnknownNameError
 from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.registry import STUDIES
@@ -87,20 +90,21 @@ def reproduce(
     names = [one.name for one in planned]
     assert len(set(names)) == len(names), f"{name}: two runs of one name"
     specs = [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
-    clock = Clock(budget)
+    clock, spent = Clock(budget), Spent(place)
     try:
         trained = _train([one.stage for one in planned], specs, device, progress, clock)
     finally:
-        seconds = _add_seconds(place, clock.elapsed)
+        spent.add()
     if progress:
         progress(f"{name}: measuring {len(trained)} runs")
     runs = Runs(dict(zip(names, trained, strict=True)), {one.name: one.labels for one in planned})
     analysis = study.analyze(runs, size)
+    spent.add()
     frame = _frame(planned, trained)
     write_text(place / "runs.csv", frame.to_csv(index=False))
     claims = [claim.to_dict() for claim in analysis.claims]
     write_text(place / "claims.json", json.dumps(claims, indent=1, ensure_ascii=False) + "\n")
-    page = study_page(study, size, analysis, runs, seconds)
+    page = study_page(study, size, analysis, runs, spent.facts())
     write_text(place / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     waiting = sum(run.status in ("waiting", "interrupted") for run in trained)
     return Reproduction(analysis.claims, frame, write_page(page, place / "report.html"), waiting)
@@ -190,12 +194,34 @@ def _read_kind(place: Path) -> dict[str, Any]:
         raise RunError(f"{place / KIND}: cannot be read: {error}; choose another --out") from error
 
 
-def _add_seconds(place: Path, seconds: float) -> float:
-    """Add to the seconds spent in this directory; the sum."""
-    kind = _read_kind(place)
-    total = kind.get("seconds", 0.0) + seconds
-    write_text(place / KIND, json.dumps({**kind, "seconds": round(total, 1)}))
-    return total
+class Spent:
+    """Adds up in study.json what a study has taken, however often it was stopped: seconds, and
+    processor seconds, which other work on the machine does not lengthen.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.since = place, self._now()
+
+    @staticmethod
+    def _now() -> dict[str, float]:
+        # of this process and of the workers that have ended
+        return {"seconds": time.monotonic(), "processor_seconds": sum(os.times()[:4])}
+
+    def add(self) -> None:
+        """Write down what was spent since the last time."""
+        kind, now = _read_kind(self.place), self._now()
+        for name, value in now.items():
+            kind[name] = round(kind.get(name, 0.0) + value - self.since[name], 1)
+        self.since = now
+        write_text(self.place / KIND, json.dumps(kind))
+
+    def facts(self) -> dict[str, str]:
+        """Both sums in words, for the report."""
+        kind = _read_kind(self.place)
+        return {
+            "time spent": in_words(kind["seconds"]),
+            "processor time": in_words(kind["processor_seconds"]),
+        }
 
 
 def _open(place: Path, name: str, size: str) -> Path:

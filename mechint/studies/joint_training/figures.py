@@ -11,6 +11,7 @@ from mechint.studies.core.study import Analysis, mean_and_spread
 from mechint.studies.joint_training.measures import (
     MIXTURES,
     Measures,
+    held,
     last,
     reached,
     solved,
@@ -100,16 +101,13 @@ def mixture(study: Measures) -> Figure:
     """Held-out accuracy of every operation over the steps of the mixture, and of sums trained
     alone.
     """
-    runs = study.triplets("MAX+MED+ADD")
-    steps = [row["step"] for row in runs[0].metrics]
+    runs, alone = study.triplets("MAX+MED+ADD"), study.triplets("ADD")
+    steps = max(([row["step"] for row in run.metrics] for run in (*runs, *alone)), key=len)
     curves = {
-        name: np.array(
-            [[row[f"test.greedy.accuracy.{name}"] for row in run.metrics] for run in runs]
-        )
+        name: held(runs, f"test.greedy.accuracy.{name}", len(steps))
         for name in ("MAX", "MED", "ADD")
     }
-    alone = [[row["test.greedy.accuracy"] for row in run.metrics] for run in study.triplets("ADD")]
-    curves["ADD alone"] = np.array(alone)
+    curves["ADD alone"] = held(alone, "test.greedy.accuracy", len(steps))
     return figures.lines(
         steps,
         {name: values.mean(0) for name, values in curves.items()},
@@ -119,8 +117,8 @@ def mixture(study: Measures) -> Figure:
         y_title="accuracy on held-out triplets (0–1)",
         y_range=(0.0, 1.03),
         caption=(
-            "Means over seeds, from the least to the best seed shaded; ADD alone is trained on "
-            "its own."
+            "Means over seeds, from the least to the best seed shaded; a run that has learned "
+            "ends, and its last value is drawn on. ADD alone is trained on its own."
         ),
     )
 

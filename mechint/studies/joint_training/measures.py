@@ -115,6 +115,12 @@ def last(run: Run) -> float:
     return float(run.final["test.greedy.accuracy"])
 
 
+def held(runs: Sequence[Run], name: str, n: int) -> Float[np.ndarray, "run evaluation"]:
+    """(run, `n`) a metric at every evaluation, the last value on where a run has ended before."""
+    rows = ([float(row[name]) for row in run.metrics] for run in runs)
+    return np.array([row + [row[-1]] * (n - len(row)) for row in rows])
+
+
 def reached(run: Run) -> float:
     """The first step at which the run is at SOLVED; infinite where it never is."""
     steps = (float(row["step"]) for row in run.metrics if row["test.greedy.accuracy"] >= SOLVED)

@@ -27,6 +27,11 @@ from mechint.studies.joint_training.measures import Measures
 
 TRIPLET_WIDTHS = (8, 16, 32, 64)
 TRIPLET_TRAIN = {"steps": 5000, "evaluate_every": 50}
+LEARNED = {"stop_accuracy": 0.99}
+"""A run on triplets ends where it has learned all that is held out: what it costs after that
+decides nothing.
+"""
+
 EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
 """The paper's rule: the training loss changed by less than this over ten evaluations."""
 
@@ -84,8 +89,10 @@ def triplet_arms(
     **task: Any,
 ) -> Iterator[PlannedRun]:
     """Sums alone and beside others at every width; each operation alone at the middle one; the
-    early stop and the other initial weights at the widest.
+    early stop and the other initial weights at the widest. 300 of each operation is shown and not
+    judged, by fewer seeds.
     """
+    early, train = {**train, **EARLY_STOP}, {**train, **LEARNED}
     middle, widest = widths[-2], widths[-1]
     per_operation: dict[str, Any] = {"per_operation": 300 if task.get("n", 10) == 10 else 10}
     for width in reversed(widths):
@@ -95,7 +102,7 @@ def triplet_arms(
             "300 each of MAX+MED+ADD",
             SUMS,
             width,
-            seeds,
+            few,
             train,
             stage=stage,
             **task,
@@ -103,7 +110,6 @@ def triplet_arms(
         )
     for name in ("MAX", "MIN", "MED", "PROD", "NADD"):
         yield from triplets(name, (name,), middle, few, train, stage=stage, **task)
-    early = {**train, **EARLY_STOP}
     yield from triplets("ADD, early stop", ("ADD",), widest, seeds, early, stage=stage, **task)
     for arm in ("MAX+MED+ADD", "ADD"):
         yield from triplets(arm, arm.split("+"), widest, few, train, "torch", stage, **task)
