@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 from mechint import planted
 from mechint.calibration import calibrate, engine
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
-from mechint.planted import Trial, library
+from mechint.planted import Trial, library, trained
 from mechint.registry import PROBES
 
 CHEAP = ("gradients", "linear", "subspace")
@@ -68,7 +68,35 @@ def test_the_hard_cases_are_what_they_say() -> None:
     assert 0.5 < float(followed.mean()) < 0.9 and soft.subject.accuracy()["next"] == 1.0
     k, second = library.harmonics(0.0, 3).truth["frequencies"]
     assert second == 2 * k
-    assert library.memorizing(0).accuracy()["answer"] > 0.99
+    assert trained.memorizing(0).accuracy()["answer"] > 0.99
+
+
+def test_a_half_trained_model_is_judged_by_what_it_needs() -> None:
+    """Half of the answers of addition are right, by a frequency that is there already: to name it
+    is not counted, to name one that the model does not need is.
+    """
+    subject = trained.half_trained(0)
+    assert 0.5 <= subject.accuracy()["answer"] < 0.7
+    assert trained.half_memorized(0).task.to_dict()["labels"] == "shuffled"  # type: ignore[union-attr]
+    rises = [trained.loss_without(subject, k) - trained.loss_without(subject, 0) for k in range(6)]
+    needed, useless = int(np.argmax(rises)), 1 + int(np.argmin(rises[1:]))
+    assert rises[0] == 0 and rises[needed] > 1
+    count = trained.not_needed(lambda result: result)  # type: ignore[arg-type, return-value]
+    assert [count([needed], subject), count([needed, useless], subject), count([], subject)] == [
+        0,
+        1,
+        0,
+    ]
+
+    claims = iter((0.0, 2.0, 0.0, 0.0))
+    chosen = trial(
+        controls={},
+        half_trained=lambda seed: library.bottleneck(0.0, seed).subject,
+        false_claims=lambda result, one: next(claims),
+    )
+    (row,) = rows(chosen, engine.Size((), 4, 0))
+    assert (row["subject"], row["runs"], row["detected"]) == ("half-trained: bottleneck", 4, 0.5)
+    assert (row["wrong"], row["noise"], row["estimate"]) == (1 / 4, None, engine.FALSE_CLAIMS)
 
 
 def test_a_refusal_detects_nothing() -> None:
@@ -149,15 +177,9 @@ def test_misses_counts_both_kinds_of_error() -> None:
     assert error([1, 2, 9], planted.Planted(None, {"frequencies": (1, 2, 3)})) == 2  # type: ignore[arg-type]
 
 
-BELOW_TARGET = {"attention"}
-"""Probes whose power is below the target at full size, as the table says: attention finds 93 of 100
-planted induction heads and 94 of 100 soft ones.
-"""
-
-
 def test_the_table_in_the_documentation_meets_the_target() -> None:
     """Power at least 0.99 without noise, at most 0.01 false positives over at least 200 controls,
-    planted truth recovered.
+    planted truth recovered, and on half-trained models hardly a claim that is not so.
     """
     data = json.loads(
         (Path(__file__).parents[1] / "docs" / "calibration.json").read_text(encoding="utf-8")
@@ -169,13 +191,18 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
     names = {row["probe"] for row in found}
     assert names == set(PROBES.names())
     for row in found:
-        if row["noise"] == 0 and row["probe"] not in BELOW_TARGET:
+        if row["noise"] == 0:
             assert row["detected"] >= 0.99 and row["wrong"] == 0, row
-    missed = {row["probe"] for row in found if row["noise"] == 0 and not row["detected"] >= 0.99}
-    assert missed == BELOW_TARGET, "a probe that has reached the target leaves the list"
+        if row["subject"].startswith("half-trained"):
+            assert row["runs"] >= 100 and row["wrong"] <= 0.01, row
     for name in names:
-        controls = [row for row in found if row["probe"] == name and row["noise"] is None]
+        controls = [
+            row for row in found if row["probe"] == name and row["subject"].startswith("control")
+        ]
         runs = sum(row["runs"] for row in controls)
         assert (
             runs >= 200 and sum(row["detected"] * row["runs"] for row in controls) / runs <= 0.01
         ), name
+    half = {row["probe"] for row in found if row["subject"].startswith("half-trained")}
+    trials = {name: PROBES[name].calibration().trials for name in PROBES.names()}
+    assert half == {name for name in trials if any(one.half_trained for one in trials[name])}

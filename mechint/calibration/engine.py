@@ -37,6 +37,8 @@ COLUMNS = (
     "made",
 )
 Progress = Callable[[str], None]
+FALSE_CLAIMS = "claims that removal does not bear out"
+"""What stands under `estimate` on half-trained models, none of which may be made."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,12 @@ def calibrate(
         progress: called with a text before each row.
 
     Returns:
-        One row per trial and noise level, and one per trial and kind of control. `detected` is the
-        share of runs in which the probe detects: the power on plants, the rate of false positives
-        on controls, with its 95% Clopper–Pearson interval from `low` to `high`; `wrong` the share
-        of plants whose estimate is not the planted truth to within the trial's tolerance; `error`
-        the median error of the estimate.
+        One row per trial and noise level, one per trial and kind of control, and one per trial with
+        half-trained models. `detected` is the share of runs in which the probe detects: the power
+        on plants, the rate of false positives on controls, with its 95% Clopper–Pearson interval
+        from `low` to `high`; `wrong` the share of plants whose estimate is not the planted truth to
+        within the trial's tolerance, and of half-trained models on which something is named that
+        removal does not bear out; `error` the median error of the estimate.
 
     Raises:
         UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be
@@ -127,7 +130,7 @@ def n_rows(probes: Sequence[str], size: str) -> int:
     3
     """
     return sum(
-        len(SIZES[size].noises) + len(trial.controls)
+        len(SIZES[size].noises) + len(trial.controls) + (trial.half_trained is not None)
         for name in probes
         for trial in PROBES[name].calibration().trials
     )
@@ -150,18 +153,24 @@ def _of_probe(name: str, size: Size, progress: Progress) -> Iterator[dict[str, A
 def run_trial(
     name: str, trial: Trial, size: Size, progress: Progress = lambda text: None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one trial of the probe `name`: plants, then `size.controls` of its controls."""
+    """The rows of one trial of the probe `name`: plants, then `size.controls` of its controls, then
+    as many half-trained models as plants.
+    """
     probe: Probe = PROBES[name].from_dict(dict(trial.settings))
     for noise in size.noises:
         progress(f"{name}: {trial.mechanism}, noise {noise:g}")
         runs = [_on_plant(trial, probe, noise, seed) for seed in range(size.plants)]
-        yield _row(name, trial, f"planted {trial.mechanism}", noise, runs)
+        yield _row(name, trial, f"planted {trial.mechanism}", runs, noise, trial.estimate)
     control: Probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
     each = math.ceil(size.controls / max(1, len(trial.controls)))
     for kind, build in trial.controls.items():
         progress(f"{name}: control {kind}")
         runs = [_on_control(trial, control, build, seed) for seed in range(each)]
-        yield _row(name, trial, f"control: {kind}", None, runs)
+        yield _row(name, trial, f"control: {kind}", runs)
+    if trial.half_trained is not None:
+        progress(f"{name}: half-trained")
+        runs = [_on_half_trained(trial, control, seed) for seed in range(size.plants)]
+        yield _row(name, trial, f"half-trained: {trial.mechanism}", runs, estimate=FALSE_CLAIMS)
 
 
 def _detects(trial: Trial, probe: Probe, result: ProbeResult) -> bool:
@@ -187,6 +196,16 @@ def _on_control(
     )
 
 
+def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> tuple[bool, float | None, float]:
+    def measure() -> tuple[bool, float | None]:
+        assert trial.half_trained is not None and trial.false_claims is not None
+        subject = trial.half_trained(seed)
+        result = probe.run(subject, seed=seed)
+        return _detects(trial, probe, result), trial.false_claims(result, subject)
+
+    return _timed(measure)
+
+
 def _timed(measure: Callable[[], tuple[bool, float | None]]) -> tuple[bool, float | None, float]:
     """(detected, error of the estimate, seconds of processor time); a probe that refuses its
     subject detects nothing.
@@ -203,12 +222,14 @@ def _row(
     name: str,
     trial: Trial,
     subject: str,
-    noise: float | None,
     runs: Sequence[tuple[bool, float | None, float]],
+    noise: float | None = None,
+    estimate: str = "",
 ) -> dict[str, Any]:
     hits = sum(detected for detected, _, _ in runs)
     low, high = clopper_pearson(hits, len(runs))
-    errors = [error for _, error, _ in runs if error is not None] if noise is not None else []
+    tolerance = 0.0 if estimate == FALSE_CLAIMS else trial.tolerance
+    errors = [error for _, error, _ in runs if error is not None] if estimate else []
     return {
         "probe": name,
         "subject": subject,
@@ -217,10 +238,10 @@ def _row(
         "detected": hits / len(runs),
         "low": low,
         "high": high,
-        "wrong": sum(error > trial.tolerance for error in errors) / len(errors) if errors else None,
+        "wrong": sum(error > tolerance for error in errors) / len(errors) if errors else None,
         "error": statistics.median(errors) if errors else None,
         "worst_error": max(errors) if errors else None,
-        "estimate": trial.estimate if errors else "",
+        "estimate": estimate,
         "seconds": round(statistics.fmean(seconds for _, _, seconds in runs), 3),
         "made": datetime.date.today().isoformat(),
     }

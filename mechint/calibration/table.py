@@ -87,6 +87,12 @@ def markdown(table: Table, command: str) -> str:
             "what stands under `estimate`. A control has no truth to miss; a probe that refuses a "
             "subject detects nothing."
         ),
+        (
+            "A half-trained model may have learned a part of the true rule, so that to detect it "
+            "there is not a false positive: `wrong` is the share of these models on which the "
+            "probe names something"
+        ),
+        "that is not needed when it is taken out, which another computation than its own decides.",
         "",
         "| " + " | ".join(shown) + " |",
         "|" + " --- |" * len(shown),

@@ -20,6 +20,10 @@ class Trial:
     truth, described by `estimate`, right up to `tolerance`. settings: of the probe, small enough to
     run hundreds of times; control_settings: what differs on controls, such as not asking for pairs
     that are answered correctly. detects(result): the probe's status where it is None.
+
+    half_trained: subject of a seed that may have learned a part of the true rule, so that to find
+    it there is not a false positive. Nobody knows beforehand what is there; false_claims(result,
+    subject) counts what the probe names and another computation does not bear out.
     """
 
     mechanism: str
@@ -31,6 +35,11 @@ class Trial:
     settings: Mapping[str, Any] = field(default_factory=dict)
     control_settings: Mapping[str, Any] = field(default_factory=dict)
     detects: Callable[[ProbeResult], bool] | None = None
+    half_trained: Callable[[int], Subject] | None = None
+    false_claims: Callable[[ProbeResult, Subject], float] | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.half_trained is None) == (self.false_claims is None)
 
 
 @dataclass(frozen=True)

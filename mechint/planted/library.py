@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 
-from mechint.config import ModelConfig
-from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Planted, make_task
 from mechint.planted.bottleneck import bottleneck as plant_bottleneck
 from mechint.planted.composition import composition
@@ -26,6 +22,7 @@ from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
+from mechint.planted.trained import half_memorized, memorizing
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
@@ -142,42 +139,6 @@ def untrained_on_shuffled(seed: int) -> Subject:
     """Initial weights and shuffled answers: examples that teach each other nothing."""
     model = addition(0.0, seed).subject.untrained(seed).model
     return Subject(model, make_task("modular-arithmetic", p=P, labels="shuffled", label_seed=seed))
-
-
-@cache
-def memorizing(seed: int, until: float = 1.0, p: int = 11, most: int = 200) -> Subject:
-    """A model trained, by full batches of AdamW, until it has a share `until` of the shuffled
-    answers by heart.
-    """
-    task = make_task("modular-arithmetic", p=p, labels="shuffled", label_seed=seed)
-    config = ModelConfig(
-        n_layers=1,
-        d_model=24,
-        n_heads=2,
-        d_head=12,
-        d_mlp=96,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-    )
-    model, data = HookedTransformer(config, seed=seed), task.examples()
-    targets = data.targets[:, -1, 0]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(most):
-        optimizer.zero_grad()
-        logits = model(data.tokens)[:, -1]
-        if float((logits.argmax(-1) == targets).float().mean()) >= until:
-            break
-        F.cross_entropy(logits, targets).backward()
-        optimizer.step()
-    for parameter in model.parameters():
-        parameter.grad = None
-    return Subject(model, task)
-
-
-def half_memorized(seed: int) -> Subject:
-    """The same, stopped when half of the answers are right."""
-    return memorizing(seed, until=0.5)
 
 
 def wrong_answers(plant: Callable[[float, int], Planted]) -> Controls:

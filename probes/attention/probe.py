@@ -77,7 +77,9 @@ class Attention(Probe):
         0.1, "least score above the null's mean by which a head is of a kind", low=0, high=1
     )
     alpha: float = setting(0.002, "family-wise level against the nulls", low=1e-6, high=1)
-    samples: int = setting(999, "samples of the nulls", low=1)
+    samples: int = setting(
+        999, "samples of the nulls; 2/alpha of them, so that no single one decides", low=1
+    )
     untrained: int = setting(
         99, "untrained models in the null of the preference; 0 for none", low=0
     )
@@ -135,7 +137,9 @@ class Attention(Probe):
                 ],
             ),
             "heads missed or made up",
-            settings={"samples": 499, "untrained": 0},
+            settings={
+                "untrained": 0
+            },  # the null as it is by default: one sample in 499 would decide
             detects=lambda result: bool(
                 result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
             ),

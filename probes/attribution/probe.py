@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint import figures
 from mechint.config import setting
-from mechint.counterfactuals import choose_variable
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from probes.ablation.nulls import no_effect
 from probes.attribution.measures import Effects, measured
-from probes.circuits.choosing import paired
+from probes.circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes.circuits.effects import correlation
-from probes.circuits.scoring import ABLATIONS, Ablation
 from probes.lens.readout import Readout
 
 if TYPE_CHECKING:
@@ -66,14 +64,8 @@ class Attribution(Probe):
     )
     intervenes: ClassVar[bool] = True
 
-    variable: str | None = setting(
-        None, "causal variable in which source and base differ; none: the whole answer"
-    )
-    ablation: str | None = setting(
-        None,
-        "what replaces an activation; counterfactual where a variable is named, else mean",
-        choices=ABLATIONS,
-    )
+    variable: str | None = variable_setting()
+    ablation: str | None = ablation_setting("replaces an activation")
     examples: int = setting(256, "examples", low=2, high=2**20)
     only_correct: bool = setting(True, "only examples that the model answers correctly")
     null_samples: int = setting(999, "draws of the signs", low=1)
@@ -119,13 +111,7 @@ class Attribution(Probe):
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
-        wanted = self.ablation or ("mean" if self.variable is None else "counterfactual")
-        ablation = cast("Ablation", wanted)
-        variable = None
-        if ablation == "counterfactual":
-            variable = choose_variable(subject.task, self.variable)
-        elif self.variable is not None:
-            self.reject("variable", f"none with ablation={ablation}")
+        ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         pairs, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
         effects = measured(subject, pairs[: self.examples], ablation)
         report = Report(self, subject)

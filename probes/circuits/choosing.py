@@ -1,22 +1,66 @@
-"""What the circuits probe looks at: which examples, which graph."""
+"""What circuits and attribution look at: which stand-in, which examples, which graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from mechint.counterfactuals import Pairs, answered, asked_answer, pair_all, unpaired
+from mechint.config import setting
+from mechint.counterfactuals import (
+    Pairs,
+    answered,
+    asked_answer,
+    choose_variable,
+    pair_all,
+    unpaired,
+)
 from mechint.errors import DataError
 from mechint.task import FiniteTask, Variable, choose_answer
 from probes.circuits.graph import Graph
-from probes.circuits.scoring import Ablation
+from probes.circuits.scoring import ABLATIONS, Ablation
 
 if TYPE_CHECKING:
+    from mechint.probe import Probe
     from mechint.subject import Subject
 
 ALL_INPUTS = 1 << 14
 """A circuit of a finite task with no more inputs is judged on all of them."""
+
+
+def variable_setting() -> Any:
+    """The setting `variable` of a probe that compares a base with a source."""
+    return setting(None, "causal variable in which source and base differ; none: the whole answer")
+
+
+def ablation_setting(replaced: str) -> Any:
+    """The setting `ablation`: by what it is that `replaced` names is replaced."""
+    return setting(
+        None,
+        f"what {replaced}; counterfactual where a variable is named, else mean",
+        choices=ABLATIONS,
+    )
+
+
+def stand_in(
+    probe: Probe, subject: Subject, ablation: str | None, variable: str | None
+) -> tuple[Ablation, Variable | None]:
+    """What stands in for what is left out, and the variable that sources differ in, by the settings
+    of a probe.
+
+    Raises:
+        ParameterError: a variable with no counterfactual, or a counterfactual of a task that names
+            no variable.
+    """
+    chosen = cast("Ablation", ablation or ("mean" if variable is None else "counterfactual"))
+    assert subject.task is not None
+    if chosen != "counterfactual":
+        if variable is not None:
+            probe.reject("variable", f"none with ablation={chosen}")
+        return chosen, None
+    if not subject.task.variables:
+        probe.reject("ablation", f"resample or mean: {subject.task.name} names no variables")
+    return chosen, choose_variable(subject.task, variable)
 
 
 def paired(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from mechint.config import setting
-from mechint.counterfactuals import choose_variable
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
-from mechint.task import Variable
 from probes.circuits import views
-from probes.circuits.choosing import graph_of, paired, split
+from probes.circuits.choosing import (
+    ablation_setting,
+    graph_of,
+    paired,
+    split,
+    stand_in,
+    variable_setting,
+)
 from probes.circuits.effects import correlation, edge_attribution, path_patching
 from probes.circuits.graph import Graph
 from probes.circuits.judging import incompleteness, judge_circuit, rivals_of
-from probes.circuits.scoring import ABLATIONS, Ablation, Scorer
+from probes.circuits.scoring import Scorer
 from probes.circuits.search import find_circuit
 
 if TYPE_CHECKING:
@@ -76,15 +81,8 @@ class Circuits(Probe):
     )
     intervenes: ClassVar[bool] = True
 
-    variable: str | None = setting(
-        None, "causal variable in which source and base differ; none: the whole answer"
-    )
-    ablation: str | None = setting(
-        None,
-        "what an edge outside the circuit carries; counterfactual where a variable is named, else "
-        "mean",
-        choices=ABLATIONS,
-    )
+    variable: str | None = variable_setting()
+    ablation: str | None = ablation_setting("an edge outside the circuit carries")
     method: str | None = setting(
         None, "how edges are ranked; by their number when none", choices=METHODS
     )
@@ -141,7 +139,7 @@ class Circuits(Probe):
 
     # --- measuring --------------------------------------------------------------------------------
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        ablation, variable = self._ablation(subject)
+        ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         wanted = self.pairs + self.held_out
         every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct)
         search, test = split(subject, every, self.pairs, self.held_out)
@@ -190,19 +188,6 @@ class Circuits(Probe):
         self._show(report, graph, kept, effects, found.drops, rivals.random_sufficiency)
         self._say(report)
         return report.result()
-
-    def _ablation(self, subject: Subject) -> tuple[Ablation, Variable | None]:
-        """What stands in for edges that are left out, and the variable that sources differ in."""
-        chosen = self.ablation or ("mean" if self.variable is None else "counterfactual")
-        ablation = cast("Ablation", chosen)
-        assert subject.task is not None
-        if ablation != "counterfactual":
-            if self.variable is not None:
-                self.reject("variable", f"none with ablation={ablation}")
-            return ablation, None
-        if not subject.task.variables:
-            self.reject("ablation", f"resample or mean: {subject.task.name} names no variables")
-        return ablation, choose_variable(subject.task, self.variable)
 
     # --- what is shown and said -------------------------------------------------------------------
     def _show(

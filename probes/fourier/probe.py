@@ -131,12 +131,19 @@ class Fourier(Probe):
 
     @classmethod
     def calibration(cls) -> Calibration:
-        from mechint.planted import library
+        from mechint.planted import library, trained
         from mechint.planted.calibration import Calibration, Trial
 
-        plants = {
-            "modular addition": (library.addition, library.no_waves()),
-            "modular addition, second harmonic": (library.harmonics, {}),
+        def keys(result: ProbeResult) -> list[int]:
+            return result.metrics["logits.key_frequencies"]
+
+        half = {
+            "half_trained": trained.half_trained,
+            "false_claims": trained.not_needed(keys),
+        }
+        plants: dict[str, Any] = {
+            "modular addition": (library.addition, library.no_waves(), half),
+            "modular addition, second harmonic": (library.harmonics, {}, {}),
         }
         settings = {
             "permutations": 499,
@@ -149,15 +156,13 @@ class Fourier(Probe):
                 name,
                 plant,
                 library.untrained(plant) | controls,
-                library.misses(
-                    lambda result: result.metrics["logits.key_frequencies"],
-                    lambda plant: plant.truth["frequencies"],
-                ),
+                library.misses(keys, lambda plant: plant.truth["frequencies"]),
                 "frequencies missed or made up",
                 settings=settings,
-                detects=lambda result: bool(result.metrics["logits.key_frequencies"]),
+                detects=lambda result: bool(keys(result)),
+                **more,
             )
-            for name, (plant, controls) in plants.items()
+            for name, (plant, controls, more) in plants.items()
         )
         return Calibration(tuple(trials), {"permutations": 99, "operand_permutations": 9})
 

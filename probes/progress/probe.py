@@ -104,20 +104,22 @@ class Progress(Probe):
 
     @classmethod
     def calibration(cls) -> Calibration:
-        from mechint.planted import library
+        from mechint.planted import library, trained
         from mechint.planted.calibration import Calibration, Trial
+
+        def keys(result: ProbeResult) -> list[int]:
+            return result.metrics["key_frequencies"]
 
         addition = Trial(
             "modular addition",
             library.addition,
             library.untrained(library.addition) | library.no_waves(),
-            library.misses(
-                lambda result: result.metrics["key_frequencies"],
-                lambda plant: plant.truth["frequencies"],
-            ),
+            library.misses(keys, lambda plant: plant.truth["frequencies"]),
             "frequencies missed or made up",
             settings={"steps": 0},
-            detects=lambda result: bool(result.metrics["key_frequencies"]),
+            detects=lambda result: bool(keys(result)),
+            half_trained=trained.half_trained,
+            false_claims=trained.not_needed(keys),
         )
         return Calibration((addition,), {"samples": 9})
 

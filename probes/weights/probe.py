@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -93,41 +93,25 @@ class Weights(Probe):
         from mechint.planted import library
         from mechint.planted.calibration import Calibration, Trial
 
-        small = {"directions": 0}
-
-        def composes(kind: str) -> Callable[[ProbeResult], bool]:
-            return lambda result: result.null[f"composition.{kind}"].p_value <= 0.01
-
-        def other(kind: str) -> Callable[[ProbeResult, Planted], float]:
-            """Whether the pair with the largest z is none of those that were planted."""
-            return lambda result, plant: float(
-                result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(plant)
+        def trial(name: str, kind: str, plant: Any, other: Mapping[str, Any]) -> Trial:
+            return Trial(
+                f"{name} ({kind}-composition)",
+                plant,
+                library.untrained(plant) | dict(other),
+                lambda result, one: float(
+                    result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(one)
+                ),
+                "whether the pair is another",
+                settings={"directions": 0},
+                detects=lambda result: result.null[f"composition.{kind}"].p_value <= 0.01,
             )
 
-        induction = Trial(
-            "induction head (K-composition)",
-            library.induction,
-            library.untrained(library.induction)
-            | library.another("pointer doubling", library.pointer_doubling),
-            other("K"),
-            "whether the pair is another",
-            settings=small,
-            detects=composes("K"),
+        induction, doubling = library.induction, library.pointer_doubling
+        trials = (
+            trial("induction head", "K", induction, library.another("pointer doubling", doubling)),
+            trial("pointer doubling", "Q", doubling, library.another("induction head", induction)),
         )
-        doubling = Trial(
-            "pointer doubling (Q-composition)",
-            library.pointer_doubling,
-            library.untrained(library.pointer_doubling)
-            | library.another("induction head", library.induction),
-            other("Q"),
-            "whether the pair is another",
-            settings=small,
-            detects=composes("Q"),
-        )
-        return Calibration(
-            (induction, doubling),
-            {"draws": 99, "directions": 1, "examples": 16},
-        )
+        return Calibration(trials, {"draws": 99, "directions": 1, "examples": 16})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         report, heads = Report(self, subject), Heads.of(subject)

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 import mechint
 from mechint import planted
 from mechint.errors import MechintError
 from mechint.finding import CHANCE_LEVEL, best_output, performance
 from mechint.planted import library
+from mechint.planted.trained import loss_without
 from mechint.registry import PROBES, TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -168,32 +167,14 @@ def test_no_frequency_where_there_is_none(name: str, model: str) -> None:
     assert result is None or result.status != "found", result.finding
 
 
-def loss_without(subject: Subject, frequency: int) -> float:
-    """Loss in nats after the frequency is taken out of the value tokens' embedding, by NumPy."""
-    model = subject.model
-    kept = model.W_E.detach().clone()
-    values = kept[:P].double().numpy()  # (token, d_model)
-    spectrum = np.fft.fft(values, axis=0)
-    spectrum[[frequency, P - frequency]] = 0
-    edited = kept.clone()
-    edited[:P] = torch.from_numpy(np.fft.ifft(spectrum, axis=0).real).to(kept.dtype)
-    try:
-        model.W_E.data.copy_(edited)
-        logits = model(subject.data.tokens)[:, -1].detach().double()
-    finally:
-        model.W_E.data.copy_(kept)
-    log_p = logits.log_softmax(-1)
-    return -float(log_p[torch.arange(len(log_p)), subject.data.targets[:, -1, 0]].mean())
-
-
 @pytest.mark.parametrize("model", ["half-trained", "right"])
 def test_a_frequency_that_fourier_names_is_needed(model: str) -> None:
     subject, result = MODELS[model](), result_of("fourier", model)
     assert result is not None
-    logits = subject.model(subject.data.tokens)[:, -1].detach().double().log_softmax(-1)
-    before = -float(logits[torch.arange(len(logits)), subject.data.targets[:, -1, 0]].mean())
+    before = loss_without(subject, 0, P)
+    assert before == pytest.approx(subject.loss()["answer"], rel=1e-4)
     for frequency in result.metrics["logits.key_frequencies"]:
-        assert loss_without(subject, frequency) > before + 1e-3, frequency
+        assert loss_without(subject, frequency, P) > before + 1e-3, frequency
     if model == "right":
         assert set(result.metrics["logits.key_frequencies"]) == {2, 5}
 

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from mechint.config import ModelConfig
-from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
+from mechint.planted.trained import small_transformer
 from mechint.registry import PROBES, TASKS
 from mechint.results import Null
 from mechint.subject import Subject
@@ -31,21 +30,7 @@ def initial(task: str, **parameters: Any) -> Callable[[int], Subject]:
     """A small transformer with the initial weights of a seed, on a task."""
     made = TASKS[task].from_dict(parameters)
 
-    def build(seed: int) -> Subject:
-        config = ModelConfig(
-            n_layers=1,
-            d_model=32,
-            n_heads=2,
-            d_head=16,
-            d_mlp=64,
-            n_ctx=made.n_ctx,
-            d_vocab=made.d_vocab,
-            d_vocab_out=made.d_vocab_out,
-            output_sizes=tuple(output.n_classes for output in made.outputs),
-        )
-        return Subject(HookedTransformer(config, seed=seed), made)
-
-    return build
+    return lambda seed: Subject(small_transformer(made, seed, 32, 64), made)
 
 
 def bottleneck(seed: int) -> Subject:
