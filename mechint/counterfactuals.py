@@ -23,6 +23,7 @@ from mechint.subject import Subject
 from mechint.task import (
     IGNORE,
     Batch,
+    Counterfactuals,
     Relation,
     Task,
     Variable,
@@ -105,12 +106,18 @@ def draw(
         answer: index of the answer that pairs are about; the last one the variable reaches when
             None.
 
+    Where the task states its minimal pairs one by one, all of them where they are fewer than `n`.
+
     Raises:
         NotApplicableError: the answer cannot depend on the variable.
-        DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn; says what was missing.
+        DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn, or none of those stated;
+            says what was missing.
     """
     assert subject.task is not None
     relation, index = Relation(relation), choose_answer(subject.task, variable, answer)
+    stated = subject.task.stated_pairs(variable) if relation is Relation.MINIMAL else None
+    if stated is not None:
+        return _stated(subject, stated, n, seed, only_correct, index)
     kept: list[Pairs] = []
     limit = {Relation.MINIMAL: 0, Relation.INDEPENDENT: n // 2, Relation.SAME: n}
     room = {True: n, False: limit[relation]}
@@ -131,6 +138,28 @@ def draw(
         f"{subject.describe()}: {sum(map(len, kept))} of {n} pairs for the variable "
         f"{variable.name} at the answer {name}: {_missing(tally, relation, only_correct)}"
     )
+
+
+def _stated(
+    subject: Subject,
+    stated: Counterfactuals,
+    n: int,
+    seed: int,
+    only_correct: bool,
+    answer: int,
+) -> Pairs:
+    """At most `n` of the stated pairs, in random order."""
+    tally = Counter(drawn=0, fitting=0)
+    pairs = _fitting(subject, stated, Relation.MINIMAL, answer, tally)
+    keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
+    if not bool(keep.any()):
+        raise DataError(
+            f"{subject.describe()}: of {len(stated.base)} stated pairs {len(pairs)} change the "
+            "answer, none of them with both answers right; set only_correct=false"
+        )
+    rows = keep.nonzero().flatten().cpu()
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    return pairs[rows[order[:n]].to(subject.device)]
 
 
 def pair_all(
@@ -241,6 +270,18 @@ def _pairs(
     task = subject.task
     assert task is not None
     drawn = candidates(task, variable, n, seed, task.probe_split, relation)
+    return _fitting(subject, drawn, relation, answer, tally)
+
+
+def _fitting(
+    subject: Subject,
+    drawn: Counterfactuals,
+    relation: Relation,
+    answer: int,
+    tally: Counter[str],
+) -> Pairs:
+    """Those of the pairs drawn that are what `relation` promises and have the answer."""
+    n = len(drawn.base)
     reads, answers = drawn.base.answers.at(answer)
     source_reads, source_answers = drawn.source.answers.at(answer)
     fits = fitting(drawn, relation, answer) & (reads != IGNORE) & (source_reads != IGNORE)

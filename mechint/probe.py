@@ -114,6 +114,8 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
     if subject.task is None and (need is Need.TASK or need in _NEED_A_TASK):
         return "no task is known for it; name one with --task and --set"
     meets, reason = NEEDS[need]
+    if need is Need.VARIABLES and subject.task is not None:
+        reason = subject.task.without_variables
     return None if meets(subject) else reason
 
 

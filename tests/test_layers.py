@@ -24,7 +24,7 @@ FLOORS = [
     ["figures"],
     ["results", "null", "claim"],
     ["models"],
-    ["activations", "transitions", "similarity"],
+    ["activations", "transitions", "similarity", "prompts"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
     ["probe", "finding"],
     ["training", "report", "run_table"],

@@ -19,6 +19,7 @@ from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, MechintError
 from mechint.models import find_device
+from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS
 from mechint.subject import Subject
 from mechint.task import Task
@@ -35,6 +36,7 @@ def load_checkpoint(
     parameters: Mapping[str, Any] | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
 ) -> Checkpoint:
     """Open a checkpoint of any registered format.
 
@@ -47,8 +49,10 @@ def load_checkpoint(
         device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
             assumed: ``{"attention_dir": "bidirectional"}``.
+        data: a file of prompts (`mechint.prompts`) for a language model without a task.
 
     Raises:
+        DataError: prompts that cannot be used.
         CheckpointError: missing, empty, truncated, foreign or hostile file, a directory without a
             model, or a model that does not fit the task.
         ParameterError: a device that is not there, or a parameter out of range.
@@ -60,6 +64,8 @@ def load_checkpoint(
     name, parsed = recognize(file, None if _is_dir(file) else read_content(file))
     parsed = override(file, parsed, changes)
     chosen = choose_task(file, parsed, task, parameters or {})
+    if data is not None:
+        chosen = _prompts(file, parsed, chosen, Path(data))
     within = {
         step: _fitted(file, parsed, weights, chosen) for step, weights in parsed.series.items()
     }
@@ -85,6 +91,7 @@ def load(
     task: str | Task | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
+    data: str | Path | None = None,
     **parameters: Any,
 ) -> Subject:
     """Open a checkpoint file or a run directory as a Subject.
@@ -96,13 +103,31 @@ def load(
             a notebook has to be given. `parameters` are the task's.
         device: "cpu" or "cuda".
         model: fields of the model's configuration, in place of what was assumed.
+        data: a file of prompts (`mechint.prompts`) for a language model without a task.
 
     Raises:
+        DataError: prompts that cannot be used.
         CheckpointError: missing, truncated, foreign or hostile file, or one that does not fit the
             task.
     """
-    opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
+    opened = load_checkpoint(
+        path, task=task, parameters=parameters, device=device, model=model, data=data
+    )
     return opened.subject()
+
+
+def _prompts(file: Path, parsed: ParsedCheckpoint, task: Task | None, data: Path) -> Task:
+    """The prompts in `data` as the task of a language model that has none."""
+    if task is not None:
+        raise CheckpointError(
+            f"{file}: prompts ({data}) are for a language model without a task, and this one is "
+            f"asked about {task.name}; leave out one of the two"
+        )
+    d_vocab = getattr(parsed.config, "d_vocab", None)
+    if not d_vocab or getattr(parsed.config, "d_vocab_out", d_vocab) != d_vocab:
+        raise CheckpointError(f"{file}: is not a language model, so prompts ({data}) do not fit it")
+    folder = file if _is_dir(file) else file.parent
+    return Prompts.of(data, folder, d_vocab, getattr(parsed.config, "n_ctx", None))
 
 
 # --- which file -----------------------------------------------------------------------------------

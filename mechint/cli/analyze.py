@@ -20,8 +20,10 @@ from mechint.cli.common import (
     print_error,
     print_json,
     spinner,
+    split_commas,
 )
-from mechint.cli.plugin import plugin_option
+from mechint.cli.opening import Opening
+from mechint.cli.plugin import PLUGINS, plugin_option
 from mechint.cli.show import brief, describe, show, title_of
 from mechint.cli.sorting import sort_settings
 from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
     from mechint.report import Page
     from mechint.results import ProbeResult
-    from mechint.subject import Subject, Which
+    from mechint.subject import Subject
 
 LAST = -1
 """The answer that probes ask about unless told otherwise."""
@@ -51,7 +53,8 @@ LAST = -1
         "mechint analyze model.pt --task modular-arithmetic --set p=113 --probe fourier",
         "mechint analyze runs/add --probe das --set das.dimensions=1,2",
         "mechint analyze runs/add --probe llc --over-steps --csv llc.csv",
-        "mechint analyze runs/seed-0 runs/seed-1 --probe norms",
+        "mechint analyze runs/seed-0 runs/seed-1 --probe norms,lens",
+        "mechint analyze models/gpt2 --data prompts.jsonl --probe patching --out report.html",
     ),
 )
 @click.argument(
@@ -61,14 +64,26 @@ LAST = -1
     "--probe",
     "names",
     multiple=True,
-    metavar="NAME",
-    shell_complete=complete.probes,
-    help="A probe; may be repeated. All quick ones that apply when none is named.",
+    callback=split_commas,
+    metavar="NAME,…",
+    shell_complete=complete.probe_lists,
+    help="Comma-separated probes; all quick ones that apply when none is named.",
 )
 @foreign_options
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Prompts for a language model without a task: .txt, a text per line, or .jsonl.",
+)
 @plugin_option
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the probes."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed of the probes.",
 )
 @click.option(
     "--answer",
@@ -93,6 +108,7 @@ LAST = -1
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
+    metavar="N",
     help="Processes that measure, where there are several models.",
 )
 @force_option
@@ -103,6 +119,7 @@ def analyze(
     task: str | None,
     settings: tuple[str, ...],
     device: str,
+    data: Path | None,
     seed: int,
     answer: str | None,
     out: Path | None,
@@ -133,6 +150,10 @@ def analyze(
 
         check_writable(out, force=force)
     if wants_table(paths, over_steps, csv):
+        if data is not None:
+            raise ParameterError(
+                f"--data {data}: is for one model; a table measures every model on its own task"
+            )
         _, options = sort_settings(settings, task, names)
         if options["model"]:
             raise ParameterError(
@@ -144,40 +165,32 @@ def analyze(
         return show_table(
             paths, TableRequest(asked, seed, which, over_steps, workers, csv, out, as_json)
         )
-    return analyze_one(paths[0], names, task, settings, device, seed, which, out, as_json)
+    plugins = click.get_current_context().meta.get(PLUGINS, ())
+    opening = Opening(paths[0], task, settings, device, data, seed, which, plugins)
+    return analyze_one(opening, names, out, as_json)
 
 
-def analyze_one(
-    path: Path,
-    names: Sequence[str],
-    task: str | None,
-    settings: Sequence[str],
-    device: str,
-    seed: int,
-    answer: Which | None,
-    out: Path | None,
-    as_json: bool,
-) -> int:
+def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_json: bool) -> int:
     """Open one model, run the probes, keep and show what they found; the exit status."""
+    path = opening.path
     with spinner(f"opening {path}"):
-        from mechint.checkpoints import load_checkpoint
         from mechint.probe import quick_probes
 
         chosen = tuple(dict.fromkeys(names)) or tuple(quick_probes())
-        parameters, options = sort_settings(settings, task, chosen)
+        parameters, options = sort_settings(opening.settings, opening.task, chosen)
         model = options.pop("model")
-        opened = load_checkpoint(path, task=task, parameters=parameters, device=device, model=model)
+        opened = opening.load(parameters, model)
         subject = opened.subject()
-        subject = subject if answer is None else subject.with_answer(answer)
+        subject = subject if opening.answer is None else subject.with_answer(opening.answer)
     with counting("probing") as update:
-        results, problems = run_probes(subject, chosen, options, seed, update)
+        results, problems = run_probes(subject, chosen, options, opening.seed, update)
     if not names:
         problems = [] if results else problems
     # files first: whoever reads our output may close it early
-    if (path / "config.json").is_file():
-        keep(path, opened, subject, results)
+    if (path / "config.json").is_file() and opened.path != path:
+        keep(opening, opened, subject, results)
     if out is not None and results:
-        problems += write(out, report_page(opened, subject, results))
+        problems += write(out, report_page(opening, opened, subject, results))
     if as_json:
         print_json(
             {
@@ -192,14 +205,15 @@ def analyze_one(
     return 2 if problems else 0
 
 
-def report_page(opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]) -> Page:
+def report_page(
+    opening: Opening, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
+) -> Page:
     """The page of what was found, which opens with how well the model answers."""
     from mechint.report import head_of, page_of
 
-    probes = "".join(f" --probe {name}" for name in results)
-    answer = "" if subject.answer == LAST else f" --answer {subject.answer}"
-    command = f"mechint analyze {opened.path}{probes}{answer} --out report.html"
-    return page_of(results, title_of(opened), **head_of(opened, subject, results, command))
+    command = opening.command(opened.path, list(results))
+    head = head_of(opened, subject, results, command, opening.options())
+    return page_of(results, title_of(opened), **head)
 
 
 def write(out: Path, page: Page) -> list[str]:
@@ -237,7 +251,7 @@ def run_probes(
 
 
 def keep(
-    run: Path, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
+    opening: Opening, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
 ) -> None:
     """Keep whole results in the run's directory, and for the gallery a page of all that are kept of
     these weights; a directory that is read-only only warns. Results on another answer than the
@@ -246,12 +260,13 @@ def keep(
     from mechint.files import write_text
     from mechint.report import PAGE
 
+    run = opening.path
     ending = "" if subject.answer == LAST else f".answer-{subject.answer}"
     results = {f"{name}{ending}": result for name, result in results.items()}
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())
-        page = report_page(opened, subject, kept(run, opened) | dict(results))
+        page = report_page(opening, opened, subject, kept(run, opened) | dict(results))
         write_text(run / PAGE, json.dumps(page.to_dict()))
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")

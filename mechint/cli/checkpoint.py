@@ -24,10 +24,10 @@ from mechint.errors import one_line
 
 @click.group(cls=CliGroup)
 def checkpoint() -> None:
-    """Look into a checkpoint, or write it in another format."""
+    """Inspect a checkpoint, or write it in another format."""
 
 
-@checkpoint.command()
+@checkpoint.command(short_help="Print format, architecture, task, step and accuracy.")
 @click.argument("path", type=click.Path(path_type=Path))
 @task_option
 @set_option
@@ -78,7 +78,7 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
         print_error(f"the file does not name its task; give it with {fitting} when you analyze it")
 
 
-@checkpoint.command()
+@checkpoint.command(short_help="Write a checkpoint in another format.")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(

@@ -212,6 +212,26 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+def split_commas(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The names of an option that may be repeated and takes a list with commas, each once."""
+    names = [name.strip() for value in values for name in value.split(",")]
+    if not all(names):
+        raise click.BadParameter("expected names with a comma between them", ctx, param)
+    return tuple(dict.fromkeys(names))
+
+
+def _loggers(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    names = split_commas(ctx, param, values)
+    for name in names:
+        if name not in complete.LOGGERS:
+            raise UnknownNameError.of("logger", name, complete.LOGGERS)
+    return names
+
+
 SET_HELP = "A parameter; may be repeated. Where two share a name, write task.NAME, model.NAME …"
 set_option = click.option(
     "--set",
@@ -235,8 +255,10 @@ log_option = click.option(
     "--log",
     "loggers",
     multiple=True,
-    type=click.Choice(["tensorboard", "wandb"]),
-    help="Send the metrics there as they come; may be repeated.",
+    callback=_loggers,
+    metavar="NAME,…",
+    shell_complete=complete.loggers,
+    help="Send the metrics to tensorboard, wandb, or both, as they come.",
 )
 force_option = click.option(
     "--force", is_flag=True, help="Replace a file that mechint did not write."

@@ -24,6 +24,8 @@ from mechint.registry import PROBES, STUDIES, TASKS, Registry
 Items = list[CompletionItem]
 NOT_SETTINGS = ("subject", "seed", "answer")
 """Parameters of a probe's function that are no settings of the probe."""
+LOGGERS = ("tensorboard", "wandb")
+"""Where metrics can be sent."""
 
 
 def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
@@ -34,6 +36,19 @@ def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
 def probes(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Names of probes."""
     return _starting(PROBES, incomplete)
+
+
+def probe_lists(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Names of probes, the last of a list with commas."""
+    before, comma, last = incomplete.rpartition(",")
+    named = before.split(",")
+    found = (name for name in PROBES if name not in named)
+    return _starting([f"{before}{comma}{name}" for name in found], f"{before}{comma}{last}")
+
+
+def loggers(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Where metrics can be sent."""
+    return _starting(LOGGERS, incomplete)
 
 
 def studies(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
@@ -131,7 +146,8 @@ def _task_of(ctx: click.Context) -> str | None:
 
 def _probes_of(ctx: click.Context) -> list[str]:
     """The probes that the line names."""
-    return [word for word in dict.fromkeys(_words(ctx)) if word in PROBES]
+    words = [name for word in _words(ctx) for name in word.split(",")]
+    return [name for name in dict.fromkeys(words) if name in PROBES]
 
 
 def _starting(names: Iterable[str] | Sequence[str], incomplete: str) -> Items:

@@ -28,4 +28,7 @@ def completion(shell: str) -> None:
     assert kind is not None
     # click's own way asks the installed bash for its version first; the script is the same
     made = kind(main, {}, "mechint", VARIABLE)
-    click.echo(made.source_template % made.source_vars())
+    template = made.source_template
+    if shell == "fish":  # a word may hold commas: a list of probes
+        template = template.replace('string split "," $', 'string split --max 1 "," $')
+    click.echo(template % made.source_vars())

@@ -14,7 +14,7 @@ def gallery() -> None:
     """Make one folder of pages out of what studies and runs left."""
 
 
-@gallery.command()
+@gallery.command(short_help="Draw the pages of runs and studies as one gallery.")
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--out",

@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     help="How many examples to show.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the examples."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed of the examples.",
 )
 @click.option(
     "--split",

@@ -14,6 +14,9 @@ import click
 from mechint.errors import MechintError, ParameterError
 from mechint.registry import PROBES, TASKS
 
+PLUGINS = "mechint.plugins"
+"""Where a command finds the plug-ins that it was given, in click's context."""
+
 
 def load_plugin(text: str) -> str:
     """Register the task or probe that `text` names, ``path/file.py:Class``; returns its name.
@@ -76,6 +79,7 @@ def _source(module: ModuleType | None, name: str) -> Path | None:
 
 def _load(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
     if not ctx.resilient_parsing:  # completion runs nobody's file
+        ctx.meta[PLUGINS] = values
         for value in values:
             load_plugin(value)
 

@@ -59,7 +59,7 @@ def seconds_of(text: str) -> float:
     "--budget",
     metavar="TIME",
     help=(
-        "Leave off after so long (90s, 30m, 2h) with every state saved and the claims judged on "
+        "Stop after this long (90s, 30m, 2h) with every state saved and the claims judged on "
         "what is finished; the same command goes on."
     ),
 )

@@ -41,7 +41,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME",
             default="test.accuracy",
             show_default=True,
-            help="What is sought: a metric, or PROBE.METRIC. Losses are minimized.",
+            help="What to optimize: a metric, or PROBE.METRIC. Losses are minimized.",
         ),
         click.option(
             "--search",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console
@@ -48,8 +49,12 @@ def title_of(opened: Checkpoint) -> str:
     """The report's title: the task in words with the sizes and choices that are its own, or the
     file's name.
     """
+    from mechint.prompts import Prompts
+
     if opened.task is None:
         return opened.path.name
+    if isinstance(opened.task, Prompts):
+        return f"Prompts of {Path(opened.task.path).name}, {opened.path.name}"
     defaults = type(opened.task)().to_dict()
     changed = ", ".join(
         f"{name} = {value}"

@@ -17,6 +17,7 @@ from mechint.cli.common import (
     json_option,
     log_option,
     set_option,
+    split_commas,
 )
 from mechint.cli.described import read_file
 from mechint.cli.plugin import plugin_option
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Train over combinations of values; a table that stops and goes on.",
+    short_help="Train every combination of values; resumable.",
     epilog=examples(
         "mechint sweep modular-arithmetic --over seed=0:8 --over d_model=8,16,32",
         "mechint sweep modular-arithmetic --preset fast --over seed=0:16 --probe fourier --out S",
         "mechint sweep modular-arithmetic --search lr=1e-4..1e-2:log --trials 50",
-        "mechint sweep runs/sweep-modular-arithmetic            # how it stands",
+        "mechint sweep runs/sweep-modular-arithmetic            # its status",
         "mechint sweep runs/sweep-modular-arithmetic --resume",
         "mechint sweep plan.toml --executor slurm --slurm time=2:00:00 --dry-run",
     ),
@@ -105,9 +106,10 @@ if TYPE_CHECKING:
     "--probe",
     "probes",
     multiple=True,
-    metavar="NAME",
-    help="Measure every run as it finishes; may be repeated.",
-    shell_complete=complete.probes,
+    callback=split_commas,
+    metavar="NAME,…",
+    help="Comma-separated probes that measure every run as it finishes.",
+    shell_complete=complete.probe_lists,
 )
 @search_options
 @log_option
@@ -135,7 +137,7 @@ def sweep(
 ) -> int:
     """Train TASK over all combinations of values; or the sweep that a FILE (JSON or TOML: task,
     set, over) describes; or, with --search, look for the settings that do best. For the directory
-    DIR of a sweep or a search: how it stands; with --resume it goes on.
+    DIR of a sweep or a search: print its status, or continue it with --resume.
     """
     from mechint.sweeps.executors.slurm import parse_options
 

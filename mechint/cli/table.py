@@ -81,6 +81,8 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
 
         names = " ".join(str(path) for path in paths)
         title = paths[0].name if len(paths) == 1 else f"{len(rows)} models"
+        if comparison is not None:
+            title = " and ".join(str(row["name"]) for row in rows)
         measured = [measurement.probe.name for measurement in table.measurements]
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
         command = _command(names, request)
@@ -122,7 +124,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _command(names: str, request: TableRequest) -> str:
-    options = "".join(f" --probe {name}" for name in request.probes)
+    options = f" --probe {','.join(request.probes)}" if request.probes else ""
     if request.answer is not None:
         options += f" --answer {request.answer}"
     return f"mechint analyze {names}{options}{' --over-steps' if request.over_steps else ''}"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.checkpoints import load_checkpoint
-from mechint.errors import MechintError, ParameterError
+from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.files import make_directory, write_text
 from mechint.gallery.cells import cells_of, notebook
 from mechint.gallery.probes import TASK_KICKER
@@ -33,8 +33,26 @@ from mechint.results import Figure, ProbeResult, Table
 
 PRESET = "fast"
 EXAMPLE_KICKER = "mechint example"
-MORE = {"modular-arithmetic": ("ablation", "patching"), "composition": ("ablation",)}
-"""Probes that run on a task beside the quick ones."""
+MORE: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "modular-arithmetic": {
+        "ablation": {},
+        "attribution": {},
+        "circuits": {},
+        "das": {},
+        "gradients": {},
+        "linear": {},
+        "llc": {"chains": 4},
+        "neurons": {},
+        "patching": {},
+        "progress": {"steps": 6},
+        "weights": {},
+    },
+    "composition": {"ablation": {}, "weights": {}},
+    "groups": {"neurons": {}},
+    "regression-mixture": {"subspace": {}},
+    "remainders": {"interference": {}, "linear": {}},
+}
+"""Probes that run on a task beside the quick ones, with their settings."""
 LONGEST = 12_000
 """Characters of what a step printed that are kept."""
 
@@ -66,11 +84,12 @@ def task_page(name: str, runs: Path) -> Page:
         )
     opened = load_checkpoint(folder)
     subject = opened.subject()
-    chosen = sorted({*quick_probes(), *MORE.get(name, ())})
+    more = MORE.get(name, {})
     results: dict[str, ProbeResult] = {}
-    for probe in chosen:
-        with contextlib.suppress(MechintError):  # it does not apply to this task, and says so
-            results[probe] = PROBES[probe]().run(subject, seed=0)
+    for probe in sorted({*quick_probes(), *more}):
+        with contextlib.suppress(NotApplicableError):
+            made = PROBES[probe].from_dict(more.get(probe, {}))
+            results[probe] = made.run(subject, seed=0)
     command = f"mechint train {name} --preset {PRESET} --out runs/{name}"
     page = page_of(results, f"Task: {name}", **head_of(opened, subject, results, command))
     about = Section("What it is", lead=TASKS.describe(name), tables=_described(opened.task))

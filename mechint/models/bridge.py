@@ -46,13 +46,38 @@ def boot(path: Path) -> Any:
         try:
             local = {"local_files_only": True, "trust_remote_code": False}
             model = AutoModelForCausalLM.from_pretrained(path, **EAGER, dtype="float32", **local)
-            written = any((path / name).is_file() for name in TOKENIZER_FILES)
+            written = has_tokenizer(path)
             return _bridge_to(model, str(path), None if written else _numbers(model.config))
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
             line = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CheckpointError(
                 f"{path}: this Hugging Face model cannot be opened: {line[:200]}"
             ) from error
+
+
+def has_tokenizer(path: Path) -> bool:
+    """Whether a tokenizer lies in the directory `path`."""
+    return any((path / name).is_file() for name in TOKENIZER_FILES)
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer in the local directory `path`; runs no code of the directory's.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    if not has_tokenizer(path):
+        raise CheckpointError(f"{path}: no tokenizer: expected {' or '.join(TOKENIZER_FILES)}")
+    with _quiet():
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(
+                path, local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
+            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise CheckpointError(f"{path}: its tokenizer cannot be read: {line[:200]}") from error
 
 
 def boot_native(config: Any, seed: int | None = None) -> Any:

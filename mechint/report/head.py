@@ -19,20 +19,38 @@ METRICS = "metrics.jsonl"
 
 
 def head_of(
-    opened: Checkpoint, subject: Subject, measured: Collection[str], command: str = ""
+    opened: Checkpoint,
+    subject: Subject,
+    measured: Collection[str],
+    command: str = "",
+    options: str = "",
 ) -> dict[str, Any]:
     """The fields of a `Page` that stand before its findings.
 
     Args:
         measured: names of the probes whose findings follow.
-        command: what makes the page again.
+        command: what makes the page again; options: those of ``mechint analyze`` that open the
+            model so again, with a space before each.
     """
     return {
         "scores": scores(opened),
         "figures": _training(opened),
-        "next_steps": next_steps(opened, subject, measured),
+        "next_steps": next_steps(opened, subject, measured, options),
         "command": command,
     }
+
+
+def percent(share: float) -> str:
+    """A share of one with as many digits as tell it from 0% and 100%.
+
+    >>> percent(0.873), percent(0.9995), percent(1.0), percent(0.99999999)
+    ('87.3%', '99.95%', '100.0%', 'over 99.999%')
+    """
+    for digits in (1, 2, 3):
+        text = f"{share:.{digits}%}"
+        if float(text[:-1]) not in (0.0, 100.0) or share in (0.0, 1.0):
+            return text
+    return "over 99.999%" if share > 0.5 else "under 0.001%"
 
 
 def scores(opened: Checkpoint) -> dict[str, str]:
@@ -43,7 +61,7 @@ def scores(opened: Checkpoint) -> dict[str, str]:
     several = len(performance.accuracy) > 1
     return {
         f"accuracy, {name}" if several else "accuracy": (
-            f"{accuracy:.1%}, chance {performance.chance[name]['accuracy']:.1%}"
+            f"{percent(accuracy)}, chance {performance.chance[name]['accuracy']:.1%}"
             if math.isfinite(accuracy)
             else "not asked in these examples"
         )
@@ -66,14 +84,18 @@ def _chance(opened: Checkpoint) -> float | None:
 
 
 def next_steps(
-    opened: Checkpoint, subject: Subject, measured: Collection[str], limit: int = 4
+    opened: Checkpoint,
+    subject: Subject,
+    measured: Collection[str],
+    options: str = "",
+    limit: int = 4,
 ) -> dict[str, str]:
     """Command → what it would show: probes that apply and were not run."""
     place = _place(opened.path)
     steps: dict[str, str] = {}
     for name in PROBES:
         if name not in measured and PROBES[name]().applicable(subject) is None:
-            steps[f"mechint analyze {place} --probe {name}"] = PROBES[name].question
+            steps[f"mechint analyze {place}{options} --probe {name}"] = PROBES[name].question
     return dict(list(steps.items())[:limit])
 
 

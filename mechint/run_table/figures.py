@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,8 @@ def figure_of(
             parts += [f"{color} = {row.get(color)}"] if color else []
             curve = curves.setdefault(", ".join(parts), defaultdict(list))
             curve[row[x]].append(float(row[column]))
+    if x == "seed" and len(y) == 1 and not color:
+        return _strip(rows, y[0])
     if not curves:
         raise ParameterError(f"figure: columns {x} and {', '.join(y)} share no row with numbers")
     places = {name: sorted(curve) for name, curve in curves.items()}
@@ -53,4 +56,23 @@ def figure_of(
         caption=text if bands else "One point per model.",
         bands=bands,
         markers=True,
+    )
+
+
+def _strip(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
+    """A number of models that differ in their seed alone: points, and their mean."""
+    held = [row for row in rows if is_number(row.get(column)) and is_number(row.get("seed"))]
+    if not held:
+        raise ParameterError(f"figure: columns seed and {column} share no row with numbers")
+    values = [float(row[column]) for row in held]
+    return figures.scatter(
+        [str(row["seed"]) for row in held],
+        values,
+        title=f"{column}, by seed",
+        x_title="seed",
+        y_title=column,
+        text=[str(row.get("name", row["seed"])) for row in held],
+        caption=f"One point per model; their mean is {statistics.fmean(values):.4g}, their "
+        f"standard deviation {statistics.stdev(values) if len(values) > 1 else 0.0:.2g}.",
+        height=300,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mechint.report.head import percent
 from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
@@ -110,7 +111,7 @@ def _scores(rows: Sequence[Row]) -> dict[str, str]:
     if not held:
         return {}
     low, high = min(held), max(held)
-    text = f"{high:.1%}" if low == high else f"{low:.1%} to {high:.1%}"
+    text = percent(high) if low == high else f"{percent(low)} to {percent(high)}"
     return {"test accuracy": text}
 
 
@@ -148,21 +149,50 @@ def _measured(
     counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
     lead = ", ".join(f"{count} of {len(rows)} {name}" for name, count in counts.items())
     names = main_columns(rows, probe)
-    axis = next((name for name in settings_of(rows) if all_numbers(rows, name)), None)
     figures = dict(stepped or {})
-    if axis is not None and not over_steps(rows):  # over steps, they are panels of the dynamics
-        color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
-        for name in names[:MAX_FIGURES]:
-            figures[name] = figure_of(rows, axis, [name], color)
-    columns = {"name": [row.get("name") for row in rows]}
-    columns |= {name: [row.get(name) for row in rows] for name in [*settings_of(rows), *names]}
+    if len(rows) > 2 and not over_steps(rows):  # over steps, they are panels of the dynamics
+        figures |= _figures(rows, probe)
+    if len(rows) == 2:
+        table = _beside(rows, names, probe)
+    else:
+        columns = {"name": [row.get("name") for row in rows]}
+        columns |= {name: [row.get(name) for row in rows] for name in [*settings_of(rows), *names]}
+        table = Table(columns, "the numbers with a null, and that vary most")
     errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
     return Section(
         probe,
         lead=f"{lead}.",
         paragraphs=errors[:3],
         figures=figures,
-        tables={
-            f"{probe} per model": Table(columns, "the numbers with a null, and that vary most")
-        },
+        tables={f"{probe} per model": table},
     )
+
+
+def _figures(rows: Sequence[Row], probe: str) -> dict[str, Figure]:
+    """The probe's numbers that vary, over the setting that does; models that differ in their seed
+    alone are points without an order.
+    """
+    axes = [name for name in settings_of(rows) if all_numbers(rows, name)]
+    axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
+    if axis is None:
+        return {}
+    color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
+    varying = [
+        name
+        for name in main_columns(rows, probe, MAX_FIGURES)
+        if len({row.get(name) for row in rows}) > 1
+    ]
+    tested = [name for name in varying if any(f"{name}.p" in row for row in rows)]
+    return {name: figure_of(rows, axis, [name], color) for name in tested or varying}
+
+
+def _beside(rows: Sequence[Row], names: Sequence[str], probe: str) -> Table:
+    """Two models beside each other: a row per number."""
+    columns: dict[str, list[object]] = {
+        "number": [name.removeprefix(f"{probe}.") for name in names]
+    }
+    for place, row in enumerate(rows):
+        name = str(row.get("name"))
+        name = name if name not in columns else f"{name} ({place + 1})"
+        columns[name] = [row.get(number) for number in names]
+    return Table(columns, "the numbers with a null, and that differ most")

@@ -30,7 +30,8 @@ class Task(Settings, abc.ABC):
     ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx, d_vocab_out follow from the
     task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
     "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what the model of
-    seed 0 that was trained with it reached).
+    seed 0 that was trained with it reached), `without_variables` (what a probe of causal variables
+    says where there are none).
     """
 
     name: ClassVar[str]
@@ -40,6 +41,7 @@ class Task(Settings, abc.ABC):
     train_defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preset_results: ClassVar[Mapping[str, str]] = {}
+    without_variables: ClassVar[str] = "its task names no causal variables"
 
     def _repr_html_(self) -> str:
         """What the task is, its parameters, outputs and variables, for a notebook."""
@@ -131,6 +133,12 @@ class Task(Settings, abc.ABC):
         return (
             Control("untrained", "the same architecture with its initial weights", untrained=True),
         )
+
+    def stated_pairs(self, variable: Variable) -> Counterfactuals | None:
+        """All minimal pairs for `variable` where the task is given them one by one; None where
+        they are drawn.
+        """
+        return None
 
     def tables(self) -> dict[str, Any]:
         """What was drawn or given (permutations, bijections, multiplication tables), as JSON

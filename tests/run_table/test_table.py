@@ -139,3 +139,48 @@ def test_damaged_rows_are_passed_over(folder: Path) -> None:
 def test_natural_order() -> None:
     names = ["a10", "a9", "b", "a", "10", "9"]
     assert sorted(names, key=natural) == ["9", "10", "a", "a9", "a10", "b"]
+
+
+def rows_of_seeds(n: int) -> list[dict[str, object]]:
+    """Models that differ in their seed: a number with a null, one without, and a constant one."""
+    return [
+        {
+            "name": f"seed-{seed}",
+            "path": f"s{seed}",
+            "status": "finished",
+            "seed": seed,
+            "test.accuracy": 0.9 + seed / 100,
+            "lens.status": "found",
+            "lens.top": 1.0 + seed,
+            "lens.top.p": 0.01,
+            "lens.error": seed * 1e-7,
+            "lens.final": 1.0,
+            "lens.final.p": 0.01,
+        }
+        for seed in range(n)
+    ]
+
+
+def test_seeds_are_points_and_not_a_curve() -> None:
+    """Only what varies and has a null is drawn, with mean and standard deviation."""
+    from mechint.run_table.page import page_of_table
+
+    page = page_of_table(rows_of_seeds(3), "seeds")
+    lens = next(section for section in page.sections if section.title == "lens")
+    assert list(lens.figures) == ["lens.top"]
+    (trace,) = lens.figures["lens.top"].spec["data"]
+    assert trace["mode"] == "markers" and trace["x"] == ["0", "1", "2"]
+    assert "their mean is 2, their standard deviation 1" in lens.figures["lens.top"].caption
+
+
+def test_two_models_stand_side_by_side() -> None:
+    """No figure of two points; a row per number, a column per model."""
+    from mechint.run_table.page import page_of_table
+
+    page = page_of_table(rows_of_seeds(2), "two")
+    lens = next(section for section in page.sections if section.title == "lens")
+    assert lens.figures == {}
+    columns = lens.tables["lens per model"].columns
+    assert list(columns) == ["number", "seed-0", "seed-1"]
+    held = {name: pair for name, *pair in zip(*columns.values(), strict=True)}
+    assert held["top"] == [1.0, 2.0] and held["final"] == [1.0, 1.0]

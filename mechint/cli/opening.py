@@ -1,0 +1,72 @@
+"""How one model is opened and asked, and the command line that does so again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mechint.checkpoints import Checkpoint
+    from mechint.subject import Which
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What ``mechint analyze`` was given for one model.
+
+    settings: the ``--set`` texts; data: a file of prompts; answer: which one probes ask about, the
+    last when None; plugins: ``--plugin`` texts.
+    """
+
+    path: Path
+    task: str | None = None
+    settings: Sequence[str] = ()
+    device: str = "cpu"
+    data: Path | None = None
+    seed: int = 0
+    answer: Which | None = None
+    plugins: Sequence[str] = ()
+
+    def load(self, parameters: dict[str, Any], model: dict[str, Any]) -> Checkpoint:
+        """The checkpoint, with the task's and the model's own settings."""
+        from mechint.checkpoints import load_checkpoint
+
+        return load_checkpoint(
+            self.path,
+            task=self.task,
+            parameters=parameters,
+            device=self.device,
+            model=model,
+            data=self.data,
+        )
+
+    def options(self, probes: Iterable[str] | None = None) -> str:
+        """The options that open and ask the model so again, without the settings of probes; with
+        those of `probes` where these are named.
+        """
+        from mechint.registry import PROBES
+
+        named = set(probes or ())
+        kept = [
+            text
+            for text in self.settings
+            if (first := text.partition("=")[0].partition(".")[0]) not in PROBES or first in named
+        ]
+        parts = [f"--plugin {text}" for text in map(shlex.quote, self.plugins)]
+        parts += [f"--task {self.task}"] if self.task else []
+        parts += [f"--data {shlex.quote(str(self.data))}"] if self.data else []
+        parts += [f"--set {shlex.quote(text)}" for text in kept]
+        parts += [f"--device {self.device}"] if self.device != "cpu" else []
+        parts += [f"--answer {self.answer}"] if self.answer is not None else []
+        parts += [f"--seed {self.seed}"] if self.seed else []
+        return "".join(f" {part}" for part in parts)
+
+    def command(self, path: Path, probes: Sequence[str]) -> str:
+        """The command that runs `probes` on the model in `path` and writes the report."""
+        return (
+            f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
+            f"{self.options(probes)} --out report.html"
+        )

@@ -1,0 +1,229 @@
+"""Prompts as a task: what a probe asks of one, answered from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.errors import DataError
+from mechint.files import read_json
+from mechint.models.bridge import has_tokenizer, load_tokenizer
+from mechint.prompts.reading import Example, PromptFile
+from mechint.task import (
+    IGNORE,
+    Batch,
+    Chance,
+    Counterfactuals,
+    FiniteTask,
+    Output,
+    Variable,
+    Vocabulary,
+)
+
+
+@dataclass(frozen=True)
+class Prompts(FiniteTask):
+    """Prompts from a file, for a language model that was not trained on a task of ours.
+
+    Chance is the best constant answer over the prompts of the file, so one prompt alone shows
+    numbers and figures, and sentences about its answer abstain.
+    """
+
+    name: ClassVar[str] = "prompts"
+    source: ClassVar[str] = "a file of the user's"
+    without_variables: ClassVar[str] = (
+        'no prompt has a pair; give "prompt", "answer" and "counterfactual" in a .jsonl file'
+    )
+
+    path: str = setting("prompts.txt", "file: .txt, a text per line; .jsonl, an object per line")
+    tokenizer: str | None = setting(
+        None, "directory of the tokenizer; none where the file holds token ids"
+    )
+    vocab_size: int | None = setting(
+        None, "tokens of the model; what the tokenizer's directory states when none", low=1
+    )
+
+    @classmethod
+    def of(cls, path: Path, model: Path, d_vocab: int, n_ctx: int | None) -> Prompts:
+        """The prompts in the file `path` for a model of `d_vocab` tokens that reads `n_ctx`
+        positions and lies in the directory `model`, with its tokenizer where it has one.
+
+        Raises:
+            DataError: a prompt is longer than what the model reads, or the file cannot be used.
+            CheckpointError: the tokenizer cannot be read.
+        """
+        tokenizer = str(model) if has_tokenizer(model) else None
+        made = cls(path=str(path), tokenizer=tokenizer, vocab_size=d_vocab)
+        for one in made.prompts:
+            if n_ctx is not None and len(one.tokens) > n_ctx:
+                raise DataError(
+                    f"{path}, line {one.line}: {len(one.tokens)} tokens; the model reads at most "
+                    f"{n_ctx}"
+                )
+        return made
+
+    # --- the file ---------------------------------------------------------------------------------
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return None if self.tokenizer is None else load_tokenizer(Path(self.tokenizer))
+
+    @cached_property
+    def _file(self) -> PromptFile:
+        return PromptFile(Path(self.path), self._tokenizer, self.d_vocab)
+
+    @cached_property
+    def prompts(self) -> list[Example]:
+        """Every different prompt of the file, in its order."""
+        return self._file.read().examples
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """(base, counterfactual) as indices of `prompts`, every pair both ways."""
+        return list(self._file.pairs) if self.prompts else []
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the file holds texts, whose own tokens are the answers."""
+        return self.prompts[0].answer is None
+
+    # --- what every task says ---------------------------------------------------------------------
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        words: list[str] = []
+        if self._tokenizer is not None:
+            words = self._tokenizer.batch_decode([[index] for index in range(len(self._tokenizer))])
+        known = self.vocab_size
+        if known is None and self.tokenizer is not None:
+            given = read_json(Path(self.tokenizer) / "config.json", DataError)
+            stated = given.get("vocab_size") if isinstance(given, Mapping) else None
+            known = stated if isinstance(stated, int) else len(words)
+        if known is None:
+            raise DataError(
+                f"{self.path}: neither tokenizer nor vocab_size is given; name the tokenizer's "
+                "directory, or give token ids and vocab_size"
+            )
+        words = words[:known]
+        return Vocabulary((*words, *map(str, range(len(words), known))), separator="")
+
+    @cached_property
+    def n_ctx(self) -> int:
+        return max(len(one.tokens) for one in self.prompts)
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("next token", self.d_vocab, names=self.vocabulary.tokens),)
+
+    @cached_property
+    def chance(self) -> Mapping[str, Chance]:
+        return {"next token": Chance.of(self.examples().answers.targets.flatten())}
+
+    @property
+    def n_answers(self) -> int:
+        return self.n_ctx - 1 if self.is_text else 1
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return (len(self.prompts),)
+
+    @property
+    def fractions(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+    def inputs(self) -> Int[Tensor, "n pos"]:
+        rows = [one.tokens for one in self.prompts]
+        ends = {row[-1] for row in rows}
+        # what fills the shorter rows ends none of them, so that each row tells which prompt it is
+        filler = next(token for token in range(len(ends) + 1) if token not in ends)
+        return torch.tensor([[*row, *[filler] * (self.n_ctx - len(row))] for row in rows])
+
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
+        index = self._index(tokens)
+        lengths = self._lengths[index].to(tokens.device)
+        return Batch(tokens, self.label_inputs(tokens), lengths=lengths)
+
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
+        return self._targets[self._index(tokens)].to(tokens.device)
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        (index,) = self._index(torch.tensor([list(tokens)])).tolist()
+        one = self.prompts[index]
+        if one.answer is None:
+            said = [*one.tokens[1:], IGNORE]
+        else:
+            said = [IGNORE] * (len(one.tokens) - 1) + [one.answer]
+        return [[token] for token in said + [IGNORE] * (len(tokens) - len(said))]
+
+    def tokens_of(self, text: str) -> list[int]:
+        return self._file.encode(text, "text")
+
+    # --- pairs ------------------------------------------------------------------------------------
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """The prompt as a whole, where the file states counterfactuals."""
+        if not self.pairs:
+            return {}
+        partners: list[list[int]] = [[] for _ in self.prompts]
+        for base, other in self.pairs:
+            partners[base].append(other)
+        table = self.inputs()
+
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            rows = []
+            for index, value in zip(self._index(tokens).tolist(), values.tolist(), strict=True):
+                choices = partners[index] or [index]
+                rows.append(choices[value % len(choices)])
+            return table[rows].to(tokens.device)
+
+        return {
+            "prompt": Variable(
+                "prompt",
+                len(self.prompts),
+                "which prompt of the file it is; changed to a counterfactual of it",
+                self._index,
+                self._label,
+                change=change,
+            )
+        }
+
+    def stated_pairs(self, variable: Variable) -> Counterfactuals | None:
+        """The pairs of the file, both ways."""
+        base, source = (list(side) for side in zip(*self.pairs, strict=True))
+        every = self.examples()
+        values = torch.tensor(source)
+        labels = variable.label(every.tokens[base], values)
+        return Counterfactuals(variable, every[base], every[source], labels, values)
+
+    def _label(self, tokens: Tensor, values: Tensor) -> Tensor:
+        """The answer of prompt number `values`, where that of `tokens` is read."""
+        answers = torch.tensor([one.answer or 0 for one in self.prompts], device=tokens.device)
+        own = self.label_inputs(tokens)
+        return answers[values][:, None, None].expand_as(own).where(own != IGNORE, IGNORE)
+
+    # --- looked up --------------------------------------------------------------------------------
+    @cached_property
+    def _places(self) -> dict[tuple[int, ...], int]:
+        return {tuple(row): index for index, row in enumerate(self.inputs().tolist())}
+
+    @cached_property
+    def _lengths(self) -> Int[Tensor, " n"]:
+        return torch.tensor([len(one.tokens) for one in self.prompts])
+
+    @cached_property
+    def _targets(self) -> Int[Tensor, "n pos output"]:
+        return torch.tensor([self.brute_force(row) for row in self.inputs().tolist()])
+
+    def _index(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, " batch"]:
+        """(batch,) which prompt of the file each row is; DataError for one that is not in it."""
+        try:
+            found = [self._places[tuple(row)] for row in tokens.tolist()]
+        except KeyError as error:
+            raise DataError(f"{self.path}: tokens {error} are not a prompt of the file") from error
+        return torch.tensor(found, device=tokens.device)

@@ -1,0 +1,271 @@
+"""Prompts of one's own on a language model of a local directory: what is read, what is refused, and
+what probes say of a small model that knows six capitals.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+import mechint
+import probes
+from mechint.cli import main
+from mechint.errors import CheckpointError, DataError
+from mechint.prompts import Prompts
+from mechint.task import IGNORE
+
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Austria": "Vienna",
+    "Poland": "Warsaw",
+    "Greece": "Athens",
+}
+WORDS = ["[UNK]", "the", "capital", "of", "is", *CAPITALS, *CAPITALS.values()]
+
+
+def sentence(country: str) -> str:
+    return f"the capital of {country} is"
+
+
+def save_tokenizer(folder: Path) -> Any:
+    """A tokenizer of whole words in `folder`, as transformers writes it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    table = {word: index for index, word in enumerate(WORDS)}
+    made = Tokenizer(models.WordLevel(table, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.decoder = decoders.WordPiece(prefix="##")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 of two layers with its tokenizer, trained on six sentences until it knows them."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = save_tokenizer(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        shape = {"n_positions": 12, "n_embd": 32, "n_layer": 2, "n_head": 2}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(WORDS) + 3, **shape)).eval()
+        texts = [f"{sentence(country)} {city}" for country, city in CAPITALS.items()]
+        tokens = torch.tensor(tokenizer(texts)["input_ids"])
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+        for _ in range(150):
+            optimizer.zero_grad()
+            model(tokens, labels=tokens).loss.backward()
+            optimizer.step()
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("data") / "prompts.txt"
+    lines = [f"{sentence(country)} {city}" for country, city in CAPITALS.items()]
+    file.write_text("\n\n".join([*lines, "the capital of"]) + "\r\n", encoding="utf-8-sig")
+    return file
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every country beside the next one."""
+    file = tmp_path_factory.mktemp("data") / "pairs.jsonl"
+    names = list(CAPITALS)
+    rows = [
+        row(country) | {"counterfactual": row(other)}
+        for country, other in zip(names, names[1:] + names[:1], strict=True)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def row(country: str) -> dict[str, str]:
+    return {"prompt": sentence(country), "answer": f" {CAPITALS[country]}"}
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(main, ["analyze", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+# --- what is read ---------------------------------------------------------------------------------
+def test_every_token_of_a_text_is_asked_for(gpt2: Path, texts: Path) -> None:
+    subject = mechint.load(gpt2, data=texts)
+    task = subject.task
+    assert isinstance(task, Prompts) and len(subject.data) == 7 and task.n_ctx == 6
+    assert subject.data.lengths is not None and subject.data.lengths.tolist() == [6] * 6 + [3]
+    words = task.vocabulary.tokens
+    assert len(words) == len(WORDS) + 3 and words[: len(WORDS)] == tuple(WORDS)
+    for index in range(6):
+        tokens, targets = subject.data.tokens[index], subject.data.targets[index, :, 0]
+        assert targets[:-1].tolist() == tokens[1:].tolist() and targets[-1] == IGNORE
+    assert [words[int(t)] for t in subject.targets[:6, 0]] == list(CAPITALS.values())
+    assert (subject.data.targets[6, 2:] == IGNORE).all()
+    for tokens, targets in zip(subject.data.tokens, subject.data.targets, strict=True):
+        assert task.brute_force(tokens.tolist()) == targets.tolist()
+
+
+def test_the_answer_is_what_the_model_itself_says(gpt2: Path, pairs: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(gpt2)
+    model = AutoModelForCausalLM.from_pretrained(gpt2).eval()
+    subject = mechint.load(gpt2, data=pairs)
+    assert subject.task is not None and subject.task.chance["next token"].accuracy == 1 / 6
+    for index, country in enumerate(CAPITALS):
+        with torch.no_grad():
+            said = model(torch.tensor([tokenizer.encode(sentence(country))])).logits[0, -1]
+        torch.testing.assert_close(subject.logits()[index], said, rtol=1e-4, atol=1e-4)
+        assert tokenizer.decode([int(said.argmax())]) == CAPITALS[country]
+    assert subject.accuracy() == {"next token": 1.0}
+
+
+def test_token_ids_need_no_tokenizer(gpt2: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((gpt2 / name).read_bytes())
+    file = tmp_path / "ids.jsonl"
+    file.write_text('{"prompt": [1, 2, 3, 5, 4], "answer": 11}\n{"prompt": [1, 2], "answer": 3}\n')
+    subject = mechint.load(bare, data=file)
+    assert subject.accuracy() == {"next token": 1.0}
+    assert subject.answer_positions.tolist() == [4, 1]
+
+
+# --- what probes say ------------------------------------------------------------------------------
+def test_patching_finds_where_the_country_is_read(gpt2: Path, pairs: Path) -> None:
+    """The country alone differs: before block 0 its position is everything; at the end the last."""
+    result = probes.run("patching", mechint.load(gpt2, data=pairs), components=("resid_pre",))
+    rows = result.tables["components"].columns
+    found = {
+        (layer, pos): share
+        for layer, pos, share in zip(rows["layer"], rows["pos"], rows["recovered"], strict=True)
+    }
+    assert result.metrics["pairs"] == 12 and result.metrics["variable"] == "prompt"
+    assert found[0, 3] == pytest.approx(1.0, abs=1e-4)
+    assert all(found[0, pos] == pytest.approx(0.0, abs=1e-4) for pos in (0, 1, 2, 4))
+    # a country's position and the last one carry it between them, the words before carry nothing
+    assert all(found[1, pos] == pytest.approx(0.0, abs=1e-4) for pos in (0, 1, 2))
+    assert found[1, 3] + found[1, 4] > 0.5
+
+
+def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ("--probe", "attention,lens,norms,patching", "--set", "norms.null_models=19")
+    result = run(gpt2, "--data", pairs, *asked, "--out", page)
+    assert result.exit_code == 0, result.output
+    assert "next token: accuracy 1 (chance 0.167)" in result.stdout
+    text = page.read_text(encoding="utf-8")
+    assert "Prompts of pairs.jsonl" in text and "capital of France is" in text
+    assert f"mechint analyze {gpt2} {' '.join(asked[:2])} --data {pairs} --set" in text
+    assert not (gpt2 / "probes").exists(), "a model of others' is left as it is"
+
+
+def test_quick_probes_on_texts(gpt2: Path, texts: Path) -> None:
+    result = run(gpt2, "--data", texts, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["results"]
+    assert {"attention", "lens"} <= set(found)
+    assert found["lens"]["metrics"]["lens.final_accuracy"] > 0.8
+
+
+# --- what is refused ------------------------------------------------------------------------------
+BAD = {
+    "a.csv": ("x", "expected a file of prompts, named .txt or .jsonl"),
+    "empty.txt": ("\n\n", "holds no prompts"),
+    "binary.txt": (b"\xff\xfe\x00", "is not UTF-8 text"),
+    "one.txt": ("the", "line 1: the text is one token"),
+    "long.txt": ("the " * 13, "line 1: 13 tokens; the model reads at most 12"),
+    "broken.jsonl": ('{"text": "the capital"}\n{"text": ', "line 2: cannot be read as JSON"),
+    "shape.jsonl": ('{"prompt": "the"}', 'line 1: expected an object with "text"'),
+    "list.jsonl": ("[1, 2]", 'line 1: expected an object with "text"'),
+    "kind.jsonl": ('{"prompt": 3, "answer": " is"}', "prompt: expected a text or a list of token"),
+    "nothing.jsonl": ('{"prompt": "the", "answer": null}', "answer: expected a text after a text"),
+    "two.jsonl": (
+        '{"prompt": "the", "answer": " capital of"}',
+        "answer ' capital of': after the prompt it is 'capital' + 'of'; expected one whole token",
+    ),
+    "range.jsonl": ('{"prompt": [1, 99], "answer": 2}', "prompt: token 99: expected 0 to 19"),
+    "mixed.jsonl": (
+        '{"text": "the capital"}\n{"prompt": "the", "answer": " is"}',
+        "line 2: texts and prompts are mixed",
+    ),
+    "twice.jsonl": (
+        '{"prompt": "the", "answer": " is"}\n{"prompt": "the", "answer": " of"}',
+        "line 2: repeats the prompt of line 1 with another answer",
+    ),
+    "lengths.jsonl": (
+        '{"prompt": "the", "answer": " is", '
+        '"counterfactual": {"prompt": "the capital", "answer": " of"}}',
+        "the prompt has 1 tokens and its counterfactual 2; expected as many",
+    ),
+    "same.jsonl": (
+        '{"prompt": "the", "answer": " is", "counterfactual": {"prompt": "of", "answer": " is"}}',
+        "prompt and counterfactual have the same answer",
+    ),
+    "partner.jsonl": (
+        '{"prompt": "the", "answer": " is", "counterfactual": "of"}',
+        'counterfactual: expected an object with "prompt" and "answer"',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_in_one_line(name: str, gpt2: Path, tmp_path: Path) -> None:
+    content, expected = BAD[name]
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    tokenizer = str(gpt2)
+    with pytest.raises(DataError) as error:
+        made = Prompts.of(file, Path(tokenizer), len(WORDS) + 3, 12)
+        assert made.prompts
+    assert expected in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_command_refuses_in_one_line(gpt2: Path, texts: Path, tmp_path: Path) -> None:
+    """A missing file, a model that has a task, a table, and a text without a tokenizer."""
+    from mechint.checkpoints import save_checkpoint
+    from mechint.planted import modular_addition
+
+    made = modular_addition(p=7, frequencies=(1, 2)).subject
+    ours = tmp_path / "ours.pt"
+    weights = dict(made.model.named_parameters())
+    save_checkpoint(
+        ours, config=made.model.config, weights=weights, task=made.task, step=0, metrics={}
+    )
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((gpt2 / name).read_bytes())
+    cases = [
+        ((gpt2, "--data", tmp_path / "no.txt"), "no.txt: there is no such file"),
+        ((ours, "--data", texts), "are for a language model without a task"),
+        ((gpt2, gpt2, "--data", texts), "is for one model"),
+        ((bare, "--data", texts), "a text needs a tokenizer"),
+        ((gpt2, "--data", texts, "--probe", "patching"), "counterfactual"),
+    ]
+    for arguments, expected in cases:
+        result = run(*arguments)
+        (line,) = result.stderr.splitlines()
+        assert result.exit_code == 2 and expected in line, (arguments, result.stderr)
+
+
+def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("a b")
+    with pytest.raises(CheckpointError, match="no tokenizer: expected tokenizer"):
+        assert Prompts(path=str(file), tokenizer=str(tmp_path)).prompts
