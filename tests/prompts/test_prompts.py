@@ -57,7 +57,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = save_tokenizer(folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        shape = {"n_positions": 12, "n_embd": 32, "n_layer": 2, "n_head": 2}
+        shape: dict[str, Any] = {"n_positions": 12, "n_embd": 32, "n_layer": 2, "n_head": 2}
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(WORDS) + 3, **shape)).eval()
         texts = [f"{sentence(country)} {city}" for country, city in CAPITALS.items()]
         tokens = torch.tensor(tokenizer(texts)["input_ids"])
