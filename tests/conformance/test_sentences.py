@@ -6,6 +6,7 @@ The models: initial weights, shuffled answers memorized, addition half learned, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -134,6 +135,17 @@ def test_what_is_found_was_shown(name: str, model: str) -> None:
         if any(result.null[one].p_text.startswith("p ≤") for one in finding.tested):
             worst = max((result.null[one] for one in finding.tested), key=lambda one: one.p_value)
             assert worst.p_text in finding.sentence, finding.sentence
+
+
+@pytest.mark.parametrize(("name", "model"), CASES)
+def test_a_gain_is_not_called_harm(name: str, model: str) -> None:
+    """No signed number behind a sign that is there already, and no superlative for a fall in loss
+    under a removal.
+    """
+    result = result_of(name, model)
+    if result is not None:
+        assert "+-" not in result.finding, result.finding
+        assert not re.search(r"(harm|costs?|rises? by|loses?) -\d", result.finding), result.finding
 
 
 @pytest.mark.parametrize("name", PROBES.names())
