@@ -27,11 +27,25 @@ test: $(STAMP)  ## ruff, then the whole test suite
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --quiet
 
-slow: $(STAMP)  ## the tests that take minutes, and the table of what the campaigns came to
+# what `make slow` runs, part by part; `make slow-sweeps` runs one
+SLOW_checkpoints := tests/checkpoints
+SLOW_lines := tests/cli
+SLOW_kills := tests/training
+SLOW_sweeps := tests/sweeps
+SLOW_presets := tests/tasks
+SLOW_probes := tests/probes tests/test_calibration.py
+SLOW_studies := tests/studies tests/test_examples.py
+SLOW_gallery := tests/gallery
+SLOW := checkpoints lines kills sweeps presets probes studies gallery
+
+slow:  ## the tests that take minutes, part by part, and the table of what the campaigns came to
+	$(MAKE) --keep-going $(SLOW:%=slow-%)
+
+slow-%: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
 	rm -rf .campaigns
-	MECHINT_CAMPAIGNS=$(CURDIR)/.campaigns OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) --quiet
-	$(BIN)/python -m tests.campaigns .campaigns
+	MECHINT_CAMPAIGNS=$(CURDIR)/.campaigns OMP_NUM_THREADS=1 $(BIN)/pytest -m slow --numprocesses $(WORKERS) \
+	    --quiet $(SLOW_$*); status=$$?; $(BIN)/python -m tests.campaigns .campaigns; exit $$status
 
 lint: $(STAMP)  ## ruff and pyright
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 MECHINT_CAMPAIGNS=DIR pytest -m slow    every campaign leaves its counts in DIR
 python -m tests.campaigns DIR           writes them into the table
+
+A campaign that did not run keeps the row it has.
 """
 
 from __future__ import annotations
@@ -40,12 +42,15 @@ def record(campaign: str, part: str = "", **outcomes: int) -> None:
         (place / name).write_text(json.dumps([campaign, counts]), encoding="utf-8")
 
 
-def table(place: Path) -> str:
-    """The counts that `record` left in `place`, parts added up, in Markdown."""
+def table(place: Path, before: str = "") -> str:
+    """The counts that `record` left in `place`, parts added up, in Markdown; rows of campaigns that
+    left none are those of the table `before`.
+    """
     whole = {campaign: Counter[str]() for campaign in CAMPAIGNS}
     for file in sorted(place.glob("*.json")):
         campaign, counts = json.loads(file.read_text(encoding="utf-8"))
         whole[campaign].update(counts)
+    earlier = {line.split("|")[1].strip(): line for line in before.splitlines() if line[:1] == "|"}
     lines = [
         "| campaign | attacks | " + " | ".join((*GOOD, *BAD)) + " |",
         "| --- |" + " ---: |" * (1 + len(GOOD) + len(BAD)),
@@ -53,15 +58,17 @@ def table(place: Path) -> str:
     for campaign, counts in whole.items():
         cells = [counts.total(), *(counts[name] for name in (*GOOD, *BAD))]
         shown = [f"{cell:,}" for cell in cells] if cells[0] else ["not run"] + [""] * len(cells[1:])
-        lines.append(f"| {campaign} | " + " | ".join(shown) + " |")
+        row = f"| {campaign} | " + " | ".join(shown) + " |"
+        lines.append(row if cells[0] else earlier.get(campaign, row))
     return "\n".join(lines)
 
 
 def main(place: Path, document: Path = DOCUMENT) -> None:
     """Put the table between its marks in `document`."""
     before, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    document.write_text(f"{before}{BEGIN}\n{table(place)}\n{END}{after}", encoding="utf-8")
+    old, _, after = rest.partition(END)
+    text = f"{before}{BEGIN}\n{table(place, old)}\n{END}{after}"
+    document.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

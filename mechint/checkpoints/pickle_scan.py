@@ -189,6 +189,9 @@ class _Walk:
         self.stack.append(Mark("storage"))
 
     def call(self) -> None:
+        """Put what a call of one of `CALLABLE` stands for on the stack; CheckpointError where
+        anything else is called.
+        """
         arguments = self.stack.pop()
         called = self.stack.pop()
         name = called.name if isinstance(called, Mark) else type(called).__name__

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, print_error
 from mechint.durations import in_words
+from mechint.errors import MechintError
 
 if TYPE_CHECKING:
     from mechint.training import Progress
@@ -135,33 +136,66 @@ of three: what decides whether it is worth timing a few steps.
 WORTH_TIMING = 30.0
 
 
-def announce(specs: list[Any], device: str, workers: int = 1) -> None:
-    """Say what the runs will take, on stderr, before they take it.
+def announce(
+    specs: list[Any],
+    device: str,
+    workers: int = 1,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> None:
+    """Say what memory, disk and time the runs will take, on stderr, before they take it.
+
+    groups: places in `specs` that train together; the plan's own choice when None.
 
     Raises:
-        MechintError: one model needs more memory than there is.
+        MechintError: one model, or the ensembles that `workers` train side by side, need more
+            memory than there is. RunError: the runs need more room on the disk than there is.
     """
     from mechint.models import find_device
     from mechint.training.estimate import (
+        check_disk,
         check_fits,
         estimate_seconds,
         free_memory,
         model_bytes,
         parameter_count,
     )
-    from mechint.training.plan import partition
+    from mechint.training.plan import part_of, partition
 
     target = find_device(device)
+    free = free_memory(target)
     for spec in specs:
-        check_fits(spec, free_memory(target))
-    parts = partition(specs, target.type)
+        check_fits(spec, free)
+    disk = check_disk(specs)
+    if groups is None:
+        parts = partition(specs, target.type)
+    else:
+        parts = [part_of(specs, members) for members in groups]
     at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
+    if sum(at_once) > free:
+        raise MechintError(
+            f"{len(at_once)} ensembles at once need about {sum(at_once) / 2**30:.3g} GiB and "
+            f"{free / 2**30:.3g} GiB are free; make the models or their batches smaller, or take "
+            "fewer --workers"
+        )
     rough = sum(model_bytes(specs[p.members[0]]) * len(p.members) for p in parts) / ROUGH_RATE
     rough *= max(spec.train.steps for spec in specs)
     several = f"{len(specs)} models in {len(parts)} ensembles of " if len(specs) > 1 else ""
     size = max(parameter_count(spec.model) for spec in specs)
-    text = f"{several}{size:,} parameters, about {max(sum(at_once) / 2**30, 0.01):.2g} GiB"
+    memory = max(sum(at_once) / 2**30, 0.01)
+    text = f"{several}{size:,} parameters: about {memory:.2g} GiB of memory"
+    text += f", {bytes_in_words(disk)} of disk" if disk else ""
     if rough > WORTH_TIMING:
         seconds = estimate_seconds(specs, target) / max(1, min(workers, len(parts)))
-        text += f" and at most {in_words(seconds)}"
+        text += f", at most {in_words(seconds)}"
     print_error(text)
+
+
+def bytes_in_words(size: int) -> str:
+    """Bytes in the unit that suits them.
+
+    >>> bytes_in_words(20_000), bytes_in_words(35_400_000), bytes_in_words(12 * 10**9)
+    ('0.02 MB', '35 MB', '12 GB')
+    """
+    unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
+    number = size / unit
+    return f"{number:,.0f} {name}" if number >= 10 else f"{number:.2g} {name}"

@@ -144,18 +144,17 @@ def sweep(
     options = parse_options(slurm)
     settings, asked = probe_settings(settings, probes)
     at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
+    if is_search(what) and not resume and trials is None:
+        return show_search(Path(what), as_json)
     if search["spaces"] or is_search(what):
         if executor != "local" or only is not None or dry_run:
             raise ParameterError("--search: runs on this machine; expected --executor local")
-        there = Path(what) if is_search(what) else None
-        if there is not None and not resume and trials is None:
-            return show_search(there, as_json)
-        chosen = None
-        if there is None:
+        chosen, place = None, Path(what)
+        if not is_search(what):
             TASKS[what]  # an unknown task is said so first
             texts = [*preset_settings(what, preset), *settings]
             chosen = described_search(what, texts, over, search)
-        place = there or out or Path("runs") / f"search-{what}"
+            place = out or Path("runs") / f"search-{what}"
         return run_search_command(chosen, place, trials, asked, device, at_once, loggers, as_json)
     if loggers and executor == "slurm":
         raise ParameterError(

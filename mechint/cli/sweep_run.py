@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
         keep_plan(groups, out)
     specs = [spec for group in groups for spec in group.specs(out)]
     if request.executor == "local":
-        announce(specs, request.device, request.workers)
+        ends = list(itertools.accumulate((len(group.runs) for group in groups), initial=0))
+        together = [range(*pair) for pair in itertools.pairwise(ends)]
+        announce(specs, request.device, request.workers, together)
     keep_plan(groups, out)
     keep_probes(out, request.probes)
     rows: Rows = []

@@ -14,7 +14,7 @@ from mechint.config import ModelConfig, Settings, TrainConfig
 from mechint.errors import NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
 from mechint.task import Task
-from mechint.training.estimate import check_fits, does_not_fit, free_memory
+from mechint.training.estimate import check_disk, check_fits, does_not_fit, free_memory
 from mechint.training.interrupt import interruptible
 from mechint.training.part import train_part
 from mechint.training.plan import Part, part_of, partition
@@ -172,8 +172,9 @@ def train_many(
         `error` for a run of several that turned non-finite.
 
     Raises:
-        ParameterError, RunError; MechintError when one model does not fit into memory;
-        NonFiniteError when a lone run's loss is not finite.
+        ParameterError; RunError, also when the disk has less room than the runs will need;
+        MechintError when one model does not fit into memory; NonFiniteError when a lone run's
+        loss is not finite.
     """
     target = find_device(device)
     runs = [Run(one) for one in specs]
@@ -191,6 +192,7 @@ def train_many(
     free = free_memory(target)
     for run in waiting:
         check_fits(run.spec, free)
+    check_disk([run.spec for run in waiting])
     chosen: list[Part] = []
     if waiting and parts is None:
         chosen = partition(specs, target.type, memory)

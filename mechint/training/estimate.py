@@ -1,4 +1,4 @@
-"""How much memory and time a run will take, said before it takes them.
+"""How much memory, disk and time a run will take, said before it takes them.
 
 The bytes of one model also decide how many train as one ensemble, so they are a function of the
 configuration and the data alone, never of the machine.
@@ -10,16 +10,22 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
+from mechint.files import check_space
 from mechint.task import FiniteTask, memory
 from mechint.training.run import Run, Spec
+from mechint.training.schedule import kept_steps
 
 SAMPLE = 256
 """Examples whose layout is made to estimate that of a whole batch."""
+
+FILE_BYTES, ROW_BYTES = 8192, 128
+"""Bytes of a checkpoint besides its weights, and of a row of metrics per output, about."""
 
 TIMED_STEPS = 4
 SLOW = 5.0
@@ -57,6 +63,29 @@ def weight_bytes(spec: Spec) -> int:
     train = spec.train
     copies = 6 + (train.grokfast_window if train.grokfast == "ma" else 0)
     return (8 if train.precision == "float64" else 4) * copies * parameter_count(spec.model)
+
+
+def disk_bytes(spec: Spec) -> int:
+    """Bytes that the directory of one run grows to, estimated from above: its checkpoints, the last
+    weights, the state to resume from with the one that replaces it, and the rows of metrics.
+
+    >>> from mechint.training import spec
+    >>> import tasks
+    >>> task = tasks.make("modular-arithmetic", p=5)
+    >>> model = {"d_model": 8, "n_heads": 1}
+    >>> few, many = ({"steps": 64, "checkpoints": "linear", "n_checkpoints": n} for n in (1, 33))
+    >>> weights = 4 * parameter_count(spec(task, model, few).model)
+    >>> disk_bytes(spec(task, model, many)) - disk_bytes(spec(task, model, few)) > 32 * weights
+    True
+    """
+    train, numbers = spec.train, parameter_count(spec.model)
+    kept = len(kept_steps(train, numbers)) + 1
+    evaluations = train.steps // train.evaluate_every + kept
+    return (
+        kept * (4 * numbers + FILE_BYTES)
+        + 2 * (weight_bytes(spec) + FILE_BYTES)
+        + evaluations * ROW_BYTES * (1 + len(spec.task.outputs))
+    )
 
 
 def batch_numbers(spec: Spec) -> int:
@@ -127,6 +156,24 @@ def check_fits(spec: Spec, limit: int) -> None:
     needed = weight_bytes(spec) + 8 * batch_numbers(spec)
     if needed > limit:
         raise does_not_fit(spec, needed, limit)
+
+
+def check_disk(specs: Sequence[Spec]) -> int:
+    """Bytes that the directories of these runs still need; RunError where a disk has fewer free."""
+    needed: dict[int, int] = {}
+    places: dict[int, Path] = {}
+    for spec in specs:
+        if spec.out is not None:
+            there = sum(file.stat().st_size for file in spec.out.rglob("*") if file.is_file())
+            parent = next(
+                path for path in (spec.out, *spec.out.absolute().parents) if path.exists()
+            )
+            disk = parent.stat().st_dev
+            needed[disk] = needed.get(disk, 0) + max(0, disk_bytes(spec) - there)
+            places.setdefault(disk, spec.out)
+    for disk, size in needed.items():
+        check_space(places[disk], size)
+    return sum(needed.values())
 
 
 def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:

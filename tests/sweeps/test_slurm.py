@@ -62,7 +62,7 @@ def test_an_array_trains_the_sweep(tmp_path: Path, cluster: Path) -> None:
 @pytest.mark.slow
 def test_a_task_that_is_stopped_is_queued_again_and_goes_on(tmp_path: Path, cluster: Path) -> None:
     (cluster / "kill").touch()
-    groups = plan(TASK, (*longer(3000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]})
+    groups = plan(TASK, (*longer(1500), "evaluate_every=500"), {"seed": [0, 1], "d_mlp": [8, 16]})
     options = {"groups_per_task": "2"}
     list(run_sweep(groups, tmp_path / "slurm", "slurm", options=options))
     assert (cluster / "requeued").read_text() == "7_0\n"

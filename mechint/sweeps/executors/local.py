@@ -47,6 +47,7 @@ class _Shares:
         self.done = dict.fromkeys(self.models, 0.0)
 
     def of_group(self, number: int) -> Callable[[Any], None] | None:
+        """What the training of group `number` reports to; None where nobody listens."""
         if self.report is None:
             return None
 
@@ -72,6 +73,7 @@ def _by_workers(job: Job) -> Iterator[list[Row]]:
     workers = [_Worker(job, share) for _ in range(min(job.workers, len(job.groups)))]
 
     def serve(worker: _Worker) -> None:
+        """Let `worker` run groups while there are any, then put None."""
         try:
             while not stopping.is_set():
                 try:
