@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import mechint
 from mechint.locks import BusyError, locked
 from mechint.sweeps import plan, read_plan, run_sweep
 from mechint.sweeps.executors.slurm import script
+from mechint.sweeps.measuring import keep_probes
 from mechint.sweeps.table import keep_plan
 from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
@@ -58,9 +59,16 @@ def _ended(descriptor: int, seconds: float) -> bool:
     return bool(select.select([descriptor], [], [], seconds)[0])
 
 
+PROBES: Mapping[str, Mapping[str, Any]] = {"fourier": {}, "norms": {}}
+
+
 def table(out: Path) -> pd.DataFrame:
-    """The sweep as one table, without where it lies."""
-    frame = mechint.runs(out).frame()
+    """The sweep as one table with its probes' numbers, without where it lies."""
+    asked = mechint.runs(out)
+    for name in PROBES:
+        asked = asked.probe(name)
+    frame = asked.frame()
+    assert {f"{name}.status" for name in PROBES} <= set(frame)
     return frame.drop(columns="path").sort_values("name").reset_index(drop=True)
 
 
@@ -86,8 +94,10 @@ def start(*command: str | Path) -> int:
 def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> None:
     groups = plan(TASK, (*longer(800), "evaluate_every=10"), {"seed": [0, 1], "d_mlp": [8, 16]})
     out, task = tmp_path / "sweep", tmp_path / "task.sbatch"
+    for place in (tmp_path / "whole", out):
+        keep_plan(groups, place)
+        keep_probes(place, PROBES)
     list(run_sweep(groups, tmp_path / "whole"))
-    keep_plan(groups, out)
     task.write_text(script(len(groups), out, options={"groups_per_task": str(len(groups))}))
     driver = (sys.executable, "-c", DRIVER, out)
     ways = [
