@@ -157,6 +157,7 @@ def test_mixture_is_learned_from_easy_to_hard(staged: list, last: list, verdict:
         ([IN_ORDER] * 5, [IN_ORDER] * 6, "reproduced"),
         ([IN_ORDER] * 5, [STUCK] * 8, "not reproduced"),
         ([IN_ORDER] * 5, [IN_ORDER] * 2, "underpowered"),
+        ([IN_ORDER] * 5, [{1: 0, 2: 0, 4: 0}] * 8, "underpowered"),  # the control: nothing learned
     ],
 )
 def test_curriculum(staged: list, last: list, verdict: str) -> None:

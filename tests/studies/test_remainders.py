@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from mechint.claim import Claim
-from mechint.studies import PlannedRun, find_study, reproduce
+from mechint.studies import Part, PlannedRun, find_study, reproduce
 from mechint.studies.remainders.measures import (
     Measures,
     active_over_time,
@@ -155,6 +155,7 @@ def verdict(letter: str, *arms: list[tuple[PlannedRun, Run]]) -> Claim:
         ([EARLY | SCATTERED | {23: 200}] * 3, "not reproduced"),  # 23 before 7
         ([EARLY | SPREAD] * 3, "not reproduced"),  # not together
         ([EARLY | SCATTERED] * 2, "underpowered"),
+        ([EARLY] * 3, "underpowered"),  # the control: the later ones never come
     ],
 )
 def test_the_order_of_the_primes(firsts: list[dict[int, int]], expected: str) -> None:
@@ -167,6 +168,7 @@ def test_all_primes_at_the_last_step() -> None:
     without = {q: step for q, step in everything.items() if q != 43}
     assert verdict("a", written("main", [everything] * 2 + [without])).verdict == "not reproduced"
     assert verdict("a", written("main", [everything] * 2)).verdict == "underpowered"
+    assert verdict("a", written("main", [{}] * 3)).verdict == "underpowered"  # the control
 
 
 def test_ablations_of_training() -> None:
@@ -201,10 +203,18 @@ def test_a_failed_run_costs_its_claims_alone() -> None:
     assert kept.verdict == "reproduced"
 
 
-def canned(arms: dict[str, int], **methods: Any) -> Any:
-    """A study of so many runs per arm, whose measures are given."""
+def canned(arms: dict[str, int], *, learned: bool = True, **methods: Any) -> Any:
+    """A study of so many runs per arm, whose measures are given; learned: whether its controls
+    are met.
+    """
     names = {arm: [f"{arm}-{i}" for i in range(n)] for arm, n in arms.items()}
-    return SimpleNamespace(names=names.__getitem__, **methods)
+    control = Part("learned", learned, "", 3)
+    return SimpleNamespace(
+        names=names.__getitem__,
+        addition_learned=lambda: control,
+        halfway=lambda *, all_of_them: control,
+        **methods,
+    )
 
 
 def embedding(**values: tuple[float, float]) -> Any:
@@ -226,10 +236,11 @@ def embedding(**values: tuple[float, float]) -> Any:
     ],
 )
 def test_positions(pair: tuple[float, float], n: int, expected: str) -> None:
-    study = canned(
-        {"main": n, "addition": n}, embedding=embedding(**{"position.correlation": pair})
-    )
+    measured = embedding(**{"position.correlation": pair})
+    study = canned({"main": n, "addition": n}, embedding=measured)
     assert judge("remainders", "c", study).verdict == expected
+    study = canned({"main": n, "addition": n}, learned=False, embedding=measured)
+    assert judge("remainders", "c", study).verdict == "underpowered"
 
 
 @pytest.mark.parametrize(

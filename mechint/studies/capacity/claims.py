@@ -5,13 +5,14 @@ from __future__ import annotations
 from mechint.studies.capacity import claims_language as language
 from mechint.studies.capacity import claims_loss as loss
 from mechint.studies.capacity import claims_regressions as regressions
+from mechint.studies.capacity import claims_retention as retention
 
 CLAIMS = (
     regressions.order_of_utility,
     regressions.critical_width,
     regressions.residual_threshold,
-    regressions.retained,
-    regressions.more_data,
+    retention.retained,
+    retention.more_data,
     regressions.complexity,
     language.rarer_tasks,
     language.features,

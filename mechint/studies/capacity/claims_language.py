@@ -64,15 +64,12 @@ def rarer_tasks(study: Measures, criterion: Criterion) -> Finding:
             name = f"width {b} over {a}, frequency {frequency:g}"
             parts.append(mean_within(name, rise, low=-criterion["fall"]))
     means = {f: [float(np.mean(list(each.values()))) for each in row] for f, row in table.items()}
-    top = means[frequencies[-1]][-1]
     words = "; ".join(f"frequency {f:g}: {by_width(widths, row)}" for f, row in means.items())
     return Finding(
         parts,
         f"Held-out accuracy at {words}.",
         {"accuracies": means, "widths": widths},
-        control=Part(
-            "learned where frequent", top >= criterion["learned"], f"{top:.2f}", len(gain)
-        ),
+        control=study.learned_where_frequent(),
     )
 
 
@@ -141,7 +138,7 @@ def features(study: Measures, criterion: Criterion) -> Finding:
         "√(2/πN) of N parameters, task neurons alone (one in eight), at checkpoints while the task "
         "is learned: for background tokens the ratio of the widest to the narrowest model lies "
         "below {ratio:g} over seeds, by its 95% interval, and the task tokens' signed cosine above "
-        "{zero:g}.",
+        "{zero:g}. Control: as in (g).",
         ratio=1.0,
         zero=0.0,
     ),
@@ -177,7 +174,8 @@ def interference(study: Measures, criterion: Criterion) -> Finding:
     )
     means = [float(np.mean(list(each.values()))) for each in sizes]
     ours = f"Background's cosine over its random level: {by_width(widths, means)}."
-    return Finding(parts, ours, {"background": means, "ratios": ratios, "task": signed})
+    values = {"background": means, "ratios": ratios, "task": signed}
+    return Finding(parts, ours, values, control=study.learned_where_frequent())
 
 
 @claim(

@@ -35,7 +35,7 @@ NIGHT = ("overnight", "full")
         "At the steps where each run first reaches the narrowest model's last loss, by 95% "
         "intervals over seeds: accuracies of neighboring widths differ by at most {alike:g} at the "
         "highest frequency, and at the lowest the widest lies at least {apart:g} above the "
-        "narrowest.",
+        "narrowest. Control: as in (g).",
         alike=0.1,
         apart=0.1,
     ),
@@ -79,7 +79,8 @@ def equal_loss(study: Measures, criterion: Criterion) -> Finding:
     parts.append(mean_within("widest over narrowest, rare", apart, low=criterion["apart"]))
     means = {f: [float(np.mean(list(each.values()))) for each in row] for f, row in at.items()}
     words = "; ".join(f"frequency {f:g}: {by_width(widths, row)}" for f, row in means.items())
-    return Finding(parts, f"Accuracy at equal loss, {words}.", {"accuracies": means})
+    control = study.learned_where_frequent()
+    return Finding(parts, f"Accuracy at equal loss, {words}.", {"accuracies": means}, "", control)
 
 
 @claim(
@@ -89,7 +90,8 @@ def equal_loss(study: Measures, criterion: Criterion) -> Finding:
     criterion=Criterion(
         "At the lowest frequency, seed by seed over gaps: the compute at which a held-out accuracy "
         "of {learned:g} is first reached is lower in the widest than in the narrowest width of "
-        "which every run gets there, by the 95% interval of the mean log ratio.",
+        "which every run gets there, by the 95% interval of the mean log ratio. Control: as in "
+        "(g).",
         learned=LEARNED,
     ),
     reason="Compute to a fixed accuracy is what the paper compares; never reached has no ratio.",
@@ -127,4 +129,5 @@ def less_compute(study: Measures, criterion: Criterion) -> Finding:
         [mean_within("log compute, widest over narrowest", ratios, high=0.0)],
         f"Compute until {LEARNED:.0%} on the rarest task: {words}.",
         {"log compute": spent},
+        control=study.learned_where_frequent(),
     )

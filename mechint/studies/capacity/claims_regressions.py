@@ -1,9 +1,6 @@
-"""Claims a to f of the capacity paper: linear regressions that compete for width."""
+"""Claims a, b, c and f of the capacity paper: what regressions that compete for width keep."""
 
 from __future__ import annotations
-
-import itertools
-from functools import partial
 
 import numpy as np
 
@@ -11,19 +8,22 @@ from mechint.studies.capacity.language_measures import Measures
 from mechint.studies.capacity.measures import (
     by_seed,
     critical_share,
-    rare_features,
     residual_counts,
     share_as_predicted,
+    width_filled,
 )
 from mechint.studies.core.claims import Criterion, Finding, Replaced, claim
 from mechint.studies.core.evidence import every, mean_within
-from mechint.studies.core.study import mean_and_spread
 
 MASS = 0.75
 """Prior that the most frequent tasks, taken as "the frequent ones", have together, at least."""
 
-GAP = 16
-"""The gap at which widths are compared, in steps between showings of the rare task."""
+FILL = 0.95
+FILLED = (
+    f"Control: in at least {FILL:.0%} of the runs the features held add up to the width, within "
+    "half of one."
+)
+"""An optimum leaves no width unused."""
 
 POOLED = "One share over all seeds, without n or an interval."
 
@@ -38,9 +38,10 @@ POOLED = "One share over all seeds, without n or an interval."
     criterion=Criterion(
         "Seed by seed, by the 95% interval of the mean: at least {cells:.0%} of the cells (width, "
         "task) hold a number of features within half of the prediction; for each of the two other "
-        "orders, task frequency alone and spectrum alone, fewer than {other:.0%} do.",
+        "orders, task frequency alone and spectrum alone, fewer than {other:.0%} do. {control}",
         cells=0.95,
         other=0.8,
+        control=FILLED,
     ),
     reason=(
         "Theorem 3 is exact at the optimum. Any two orders agree at the smallest and the largest "
@@ -68,7 +69,8 @@ def order_of_utility(study: Measures, criterion: Criterion) -> Finding:
     for order in ("frequency", "spectrum"):
         parts.append(mean_within(f"by {order}", shares[order], high=criterion["other"]))
     words = ", ".join(f"by {order} {np.mean(each):.1%}" for order, each in shares.items())
-    return Finding(parts, f"Cells as predicted: {words}.", {"shares": shares})
+    control = width_filled(groups, FILL)
+    return Finding(parts, f"Cells as predicted: {words}.", {"shares": shares}, control=control)
 
 
 @claim(
@@ -81,8 +83,9 @@ def order_of_utility(study: Measures, criterion: Criterion) -> Finding:
     criterion=Criterion(
         "Seed by seed, by the 95% interval of the mean: at least {cells:.0%} of the tasks are "
         "first held (half a feature) at exactly the first trained width that is no smaller than "
-        "predicted, both with several features per task and with one.",
+        "predicted, both with several features per task and with one. {control}",
         cells=0.95,
+        control=FILLED,
     ),
     reason=(
         "Between trained widths a critical width cannot be told apart; a shift by one trained "
@@ -101,16 +104,15 @@ def order_of_utility(study: Measures, criterion: Criterion) -> Finding:
 )
 def critical_width(study: Measures, criterion: Criterion) -> Finding:
     """Share of tasks that are first held at the width predicted, over seeds."""
-    shares = {
-        arm: [critical_share(group) for group in by_seed(study.runs, arm=arm)]
-        for arm in ("phase", "staircase")
-    }
+    groups = {arm: by_seed(study.runs, arm=arm) for arm in ("phase", "staircase")}
+    shares = {arm: [critical_share(group) for group in each] for arm, each in groups.items()}
     parts = [mean_within(arm, each, low=criterion["cells"]) for arm, each in shares.items()]
     ours = (
         f"Critical width as predicted for {np.mean(shares['phase']):.1%} of the tasks; on the "
         f"staircase of one feature per task {np.mean(shares['staircase']):.1%}."
     )
-    return Finding(parts, ours, {"shares": shares})
+    control = width_filled([group for each in groups.values() for group in each], FILL)
+    return Finding(parts, ours, {"shares": shares}, control=control)
 
 
 @claim(
@@ -123,8 +125,9 @@ def critical_width(study: Measures, criterion: Criterion) -> Finding:
     criterion=Criterion(
         "In every seed: no run in which a rare task holds half a feature has the frequent tasks' "
         "residual above Σ μ_i over their utilities μ_i below the rare task's first one, plus "
-        "{slack:.0%} of their total; and every rare task is held at some width.",
+        "{slack:.0%} of their total; and every rare task is held at some width. {control}",
         slack=0.05,
+        control=FILLED,
     ),
     reason=(
         "A width optimum that holds the rare feature has kept every frequent one of larger utility "
@@ -144,10 +147,8 @@ def critical_width(study: Measures, criterion: Criterion) -> Finding:
 )
 def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
     """Runs that hold a rare task while the frequent tasks' residual is above the threshold."""
-    counts = [
-        residual_counts(group, MASS, criterion["slack"])
-        for group in by_seed(study.runs, arm="phase")
-    ]
+    groups = by_seed(study.runs, arm="phase")
+    counts = [residual_counts(group, MASS, criterion["slack"]) for group in groups]
     count, violations = (sum(row[i] for row in counts) for i in (0, 1))
     parts = (
         every("residual below the threshold", [above == 0 for _, above, _ in counts]),
@@ -157,115 +158,7 @@ def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
         f"{count} rare (task, run) are held, {violations} of them with the frequent residual above "
         "the threshold."
     )
-    return Finding(parts, ours, {"per seed": counts})
-
-
-@claim(
-    "d",
-    statement=(
-        "At matched frequency a wider model retains more of a rare task across the gaps between "
-        "its showings, under the source's clipped optimizer."
-    ),
-    paper="Fig. 4: the decay with the gap is far steeper for smaller models",
-    criterion=Criterion(
-        "Rare features held at the end, seed by seed, by 95% intervals: at a gap of {gap} steps no "
-        "width holds more than {fall:g} fewer than the next narrower one, and the widest holds at "
-        "least {more:g} more than the narrowest; at every width the largest gap leaves at most "
-        "{fall:g} more than the smallest. Unclipped SGD stands beside, not judged.",
-        gap=GAP,
-        fall=0.1,
-        more=1.0,
-    ),
-    reason=(
-        "One feature is far above the spread over seeds. The source clips; without clipping, at "
-        "fixed normalization, an enlarged batch is not shrunk and a gap costs nothing."
-    ),
-    replaced=(
-        Replaced(
-            "At a gap of 16 steps the rare task's features (mean over seeds) do not fall by more "
-            "than 0.1 from one width to the next, and the widest model holds at least one more "
-            "than the narrowest; at every width the largest gap leaves no more than the smallest.",
-            "reproduced",
-            "0.01, 0.61, 1.95, 4.01 features at widths 24, 40, 56, 60",
-            "Means without intervals; that unclipped SGD reverses the effect stood in the "
-            "sensitivity rows alone.",
-        ),
-    ),
-)
-def retained(study: Measures, criterion: Criterion) -> Finding:
-    """Rare features held at the end, between widths and between gaps, paired by seed."""
-    runs = study.runs
-    gaps, widths = (runs.values_of(label, arm="retention") for label in ("gap", "width"))
-    middle = GAP if GAP in gaps else gaps[-1]
-    table = {
-        gap: [np.array(rare_features(runs, arm="retention", gap=gap, width=w)) for w in widths]
-        for gap in gaps
-    }
-    at, fall = table[middle], criterion["fall"]
-    parts = [
-        mean_within(f"width {b} over {a}", (wide - narrow).tolist(), low=-fall)
-        for (a, b), (narrow, wide) in zip(
-            itertools.pairwise(widths), itertools.pairwise(at), strict=True
-        )
-    ]
-    most = (at[-1] - at[0]).tolist()
-    parts.append(mean_within("widest over narrowest", most, low=criterion["more"]))
-    for width, small, large in zip(widths, table[min(gaps)], table[max(gaps)], strict=True):
-        name = f"gap {max(gaps)} over {min(gaps)}, width {width}"
-        parts.append(mean_within(name, (large - small).tolist(), high=fall))
-    words = ", ".join(
-        f"{mean_and_spread(each.tolist())} at width {width}"
-        for width, each in zip(widths, at, strict=True)
-    )
-    free = {
-        gap: rare_features(runs, arm="optimizer", optimizer="SGD, batch size fixed", gap=gap)
-        for gap in (min(gaps), max(gaps))
-        if runs.names(arm="optimizer", gap=gap)
-    }
-    beside = ", ".join(f"{mean_and_spread(each)} at gap {gap}" for gap, each in free.items())
-    return Finding(
-        parts,
-        f"Rare features held at a gap of {middle} steps: {words}. Unclipped SGD: {beside}.",
-        {"widths": widths, "features": table, "unclipped SGD": free},
-    )
-
-
-@claim(
-    "e",
-    statement="Ten times more data does not close the gap to a wider model.",
-    paper="Fig. 21: no improvement up to ten times longer",
-    criterion=Criterion(
-        "In every seed no width reaches, with {factor} times the steps, the loss of the next "
-        "larger width with the steps once.",
-        factor=10,
-    ),
-    reason="Neighboring trained widths are the hardest case.",
-    replaced=(
-        Replaced(
-            "No width reaches, with ten times the steps, the loss of the next larger width with "
-            "the steps once (means over seeds).",
-            "reproduced",
-            "2.117 against 1.464, 1.438 against 1.042, 1.007 against 0.472",
-            "Means of two seeds without n or an interval.",
-        ),
-    ),
-)
-def more_data(study: Measures, criterion: Criterion) -> Finding:
-    """Losses of every width at ten times the steps against the next width's, seed by seed."""
-    runs, widths = study.runs, study.runs.values_of("width", arm="data")
-    of = partial(runs.select, arm="data")
-    losses = {
-        factor: [[float(r.final["test.loss"]) for r in of(factor=factor, width=w)] for w in widths]
-        for factor in (1, criterion["factor"])
-    }
-    parts, words = [], []
-    longer, once = losses[criterion["factor"]], losses[1]
-    for (a, b), narrow, wide in zip(itertools.pairwise(widths), longer, once[1:], strict=False):
-        above = [x > y for x, y in zip(narrow, wide, strict=True)]
-        parts.append(every(f"width {a} stays above {b}", above))
-        words.append(f"{a} × 10: {np.mean(narrow):.3f} against {b}: {np.mean(wide):.3f}")
-    ours = f"Loss of a width with ten times the data against the next width: {', '.join(words)}."
-    return Finding(parts, ours, {"widths": widths, "losses": losses})
+    return Finding(parts, ours, {"per seed": counts}, control=width_filled(groups, FILL))
 
 
 @claim(
@@ -277,8 +170,10 @@ def more_data(study: Measures, criterion: Criterion) -> Finding:
     paper="App. D: complexity modulated by varying β",
     criterion=Criterion(
         "With β falling from the most frequent task to the rarest, at least {cells:.0%} of the "
-        "cells are within half a feature of the prediction, by the 95% interval over seeds.",
+        "cells are within half a feature of the prediction, by the 95% interval over seeds. "
+        "{control}",
         cells=0.95,
+        control=FILLED,
     ),
     reason="As in (a).",
     replaced=(
@@ -293,6 +188,8 @@ def more_data(study: Measures, criterion: Criterion) -> Finding:
 )
 def complexity(study: Measures, criterion: Criterion) -> Finding:
     """Share of cells (width, task) as predicted where tasks differ in complexity."""
-    shares = [share_as_predicted(group) for group in by_seed(study.runs, arm="complexity")]
+    groups = by_seed(study.runs, arm="complexity")
+    shares = [share_as_predicted(group) for group in groups]
     part = mean_within("cells as predicted", shares, low=criterion["cells"])
-    return Finding([part], f"{np.mean(shares):.1%} of the cells as predicted.", {"shares": shares})
+    ours, control = f"{np.mean(shares):.1%} of the cells as predicted.", width_filled(groups, FILL)
+    return Finding([part], ours, {"shares": shares}, control=control)

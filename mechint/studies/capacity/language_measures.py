@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from mechint.errors import TrainingError
 from mechint.probe import run as run_probe
+from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
 
@@ -68,6 +69,15 @@ class Measures:
     def accuracy(self, name: str) -> float:
         """Accuracy on held-out instances of the injected task, at the end."""
         return float(self.runs[name].final["test.greedy.accuracy.task"])
+
+    def learned_where_frequent(self) -> Part:
+        """The control of what is compared between widths: at the highest frequency the widest
+        model learns the task, on average over gaps and seeds.
+        """
+        widest, most = max(self.axis("width")), max(self.axis("frequency"))
+        found = self.per_seed(self.accuracy, frequency=most, width=widest)
+        mean = float(np.mean(list(found.values())))
+        return Part("learned where frequent", mean >= LEARNED, f"{mean:.2f}", len(found))
 
     def learned(self) -> list[str]:
         """The models that learned the task."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
+from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
 
@@ -50,6 +51,16 @@ def share_as_predicted(group: list[Run], order: str = "utility") -> float:
         }[order].numpy()
         right.append(np.abs(held(run) - kept(task, model_of(run).width, scores)) <= HALF)
     return float(np.mean(right))
+
+
+def width_filled(groups: list[list[Run]], share: float) -> Part:
+    """The control of what is read from an optimum: in at least `share` of the runs, one list per
+    seed, the features held add up to the width, within HALF.
+    """
+    runs = [run for group in groups for run in group]
+    full = [abs(held(run).sum() - model_of(run).width) <= HALF for run in runs]
+    shown = f"{np.mean(full):.0%} of {len(full)} runs"
+    return Part("width filled", float(np.mean(full)) >= share, shown, len(groups))
 
 
 def residual_of(run: Run, mass: float) -> float:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mechint.errors import TrainingError
 from mechint.studies.composition.measures import LEARNED, Measures, describe, in_order, solved
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import every, mean_within, more_often, share_within
+from mechint.studies.core.evidence import (
+    MIN_RUNS,
+    every,
+    mean_within,
+    more_often,
+    share_within,
+)
 from mechint.studies.core.study import mean_and_spread, task_of
 
 READOUT = (
@@ -93,7 +101,7 @@ def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
         "With either readout, the staged and the last one: every run that passes a test accuracy "
         "of {learned:g} on every hop passes no longer hop before a shorter one and the longest "
         "after the first, and the 95% exact interval of the share of runs that pass lies above "
-        "{share:g}.",
+        "{share:g}. Control: every run passes it on the shortest hop.",
         learned=LEARNED,
         share=0.4,
     ),
@@ -129,7 +137,14 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
             f"{readout} readout {len(passed)} of {len(steps)} runs, {describe(steps, study.hops)}"
         )
         values[arm] = steps
-    return Finding(parts, f"Learned every hop: {'; '.join(words)}.", values)
+    control = _shortest([row for steps in values.values() for row in steps])
+    return Finding(parts, f"Learned every hop: {'; '.join(words)}.", values, control=control)
+
+
+def _shortest(steps: list[list[float]]) -> Part:
+    """The control of runs on several hops: that they train at all."""
+    first = [math.isfinite(row[0]) for row in steps]
+    return Part("shortest hop learned", all(first), f"{sum(first)} of {len(first)}", len(first))
 
 
 @claim(
@@ -138,7 +153,8 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
     paper="poly(N, k) samples suffice (theorem)",
     criterion=Criterion(
         "With either readout the 95% exact interval of the share of curriculum runs that end "
-        "above {learned:g} on the k-hop lies above {share:g}.",
+        "above {learned:g} on the k-hop lies above {share:g}. Control: every run passes it on the "
+        "shortest hop.",
         learned=LEARNED,
         share=0.4,
     ),
@@ -155,9 +171,9 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
 )
 def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
     """Share of curriculum runs that end above the bar, with its exact interval."""
-    parts, words, values = [], [], {}
+    parts, words, values, steps = [], [], {}, []
     for arm, readout in (("curriculum", "staged"), ("curriculum-last", "last")):
-        _steps(study, arm)
+        steps += _steps(study, arm)
         last = study.last(arm)
         hits = sum(one > criterion["learned"] for one in last)
         parts.append(
@@ -165,7 +181,8 @@ def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
         )
         words.append(f"{readout} readout {mean_and_spread(last)}")
         values[arm] = last
-    return Finding(parts, f"Last accuracy on {study.k} hops: {'; '.join(words)}.", values)
+    ours = f"Last accuracy on {study.k} hops: {'; '.join(words)}."
+    return Finding(parts, ours, values, control=_shortest(steps))
 
 
 @claim(
@@ -184,9 +201,10 @@ def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
         "attention-only with W_V W_O started as a copy, the largest weight; over each of these "
         "arms and the model with feed-forward layers, the mean share of queries of every later "
         "layer whose largest weight is at (i + 2^(l-1), hop(j)) lies above {later:g}, by its 95% "
-        "interval.",
+        "interval. Control: at least {runs} runs of each arm learned all hops.",
         first=0.95,
         later=0.5,
+        runs=MIN_RUNS,
     ),
     reason=(
         "Of a permutation the value that is missing tells as much as the one that is looked at: "
@@ -207,7 +225,7 @@ def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
 )
 def attention_patterns(study: Measures, criterion: Criterion) -> Finding:
     """Where the largest weight of every query lies, run by run and layer by layer."""
-    parts, words, values = [], [], {}
+    parts, words, values, counts = [], [], {}, []
     for arm in ("attention-only", "attention-only-copy", "mixture"):
         names = study.that_learned(arm)
         if not names:
@@ -235,7 +253,15 @@ def attention_patterns(study: Measures, criterion: Criterion) -> Finding:
             + f" ({len(names)} runs)"
         )
         values[arm] = shares
-    return Finding(parts, f"Largest weight on the target: {'; '.join(words)}.", values)
+        counts.append(len(names))
+    control = Part(
+        "runs that learned",
+        min(counts) >= criterion["runs"],
+        f"at least {min(counts)}",
+        min(counts),
+    )
+    ours = f"Largest weight on the target: {'; '.join(words)}."
+    return Finding(parts, ours, values, control=control)
 
 
 CLAIMS = (direct_stays_at_chance, mixture_learns_in_order, curriculum_learns, attention_patterns)

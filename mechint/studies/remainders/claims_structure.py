@@ -24,7 +24,7 @@ TWO_RUNS = "Two main runs and one addition run at p = 47; now at least three of 
     paper="Pearson correlation 0.95 for addition, -0.64 for remainders",
     criterion=Criterion(
         "Mean correlation over runs above {addition:g} for addition and below {remainders:g} for "
-        "remainders, each by its 95% interval.",
+        "remainders, each by its 95% interval. Control: every addition run generalizes.",
         addition=0.5,
         remainders=0,
     ),
@@ -52,7 +52,7 @@ def positions(study: Measures, criterion: Criterion) -> Finding:
         f"remainders {mean_and_spread(found['main'])}, addition "
         f"{mean_and_spread(found['addition'])}"
     )
-    return Finding(parts, ours, found)
+    return Finding(parts, ours, found, control=study.addition_learned())
 
 
 @claim(
@@ -64,7 +64,8 @@ def positions(study: Measures, criterion: Criterion) -> Finding:
     paper="more components for 50% and for 90% of the variance (Fig. 9)",
     criterion=Criterion(
         "Both ranks, at 50% and at 90% of the variance, are larger in main runs than in addition "
-        "runs by the exact one-sided Mann–Whitney test, p ≤ {alpha:g}.",
+        "runs by the exact one-sided Mann–Whitney test, p ≤ {alpha:g}. Control: every addition run "
+        "generalizes.",
         alpha=0.05,
     ),
     reason="The two ranks are what the paper marks; three runs against three can reach p = 0.05.",
@@ -95,7 +96,8 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
         f"{share}%: remainders {listed(high)}, addition {listed(low)}"
         for share, (low, high) in pairs.items()
     )
-    return Finding(parts, "components for " + "; for ".join(words), found)
+    ours = "components for " + "; for ".join(words)
+    return Finding(parts, ours, found, control=study.addition_learned())
 
 
 @claim(
@@ -109,7 +111,8 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
         "All neurons, log-spaced checkpoints, every frequency divided by its sum over time and "
         "counted above μ + 2σ of all frequencies and times: in every main run the largest count "
         "comes after the first later prime is {half:.0%} of the way from chance to 1, exceeds the "
-        "first checkpoint's, and exceeds the last one's.",
+        "first checkpoint's, and exceeds the last one's. Control: a later prime gets so far in "
+        "every main run.",
         half=HALFWAY,
     ),
     reason=(
@@ -142,7 +145,8 @@ def active_frequencies(study: Measures, criterion: Criterion) -> Finding:
             f"{counts[-1]} at the end"
         )
         values[name] = {"step": steps, "active": counts, "within": active_within(power)}
-    return Finding([every("spike", spiked)], "; ".join(words), values)
+    control = study.halfway(all_of_them=False)
+    return Finding([every("spike", spiked)], "; ".join(words), values, control=control)
 
 
 @claim(
@@ -201,7 +205,8 @@ def shuffled_labels(study: Measures, criterion: Criterion) -> Finding:
     paper="from the answer to x0 all or nothing, in 4 of 4 heads (Fig. 19)",
     criterion=Criterion(
         "In every one of at least three main runs at least {heads} of four heads give one and the "
-        "same digit {share:.0%} of the attention both digits get, on average over inputs.",
+        "same digit {share:.0%} of the attention both digits get, on average over inputs. Control: "
+        "a later prime gets half-way from chance to 1 in every main run.",
         heads=3,
         share=0.8,
     ),
@@ -229,4 +234,5 @@ def heads(study: Measures, criterion: Criterion) -> Finding:
         [every("heads of one digit", [n >= criterion["heads"] for n in clear])],
         f"share of x0 in the attention to both digits, head by head: {'; '.join(words)}",
         {"share_of_x0": found},
+        control=study.halfway(all_of_them=False),
     )

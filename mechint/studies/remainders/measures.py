@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from mechint.errors import DataError
 from mechint.probe import run as probe
 from mechint.results import ProbeResult
+from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs
 from mechint.subject import Subject
 from mechint.training import Run
@@ -95,6 +96,29 @@ class Measures:
     def late_onsets(self, name: str) -> dict[int, float]:
         """The same of the primes that come after the easy ones."""
         return {q: step for q, step in self.onsets(name).items() if q not in EASY}
+
+    def every_run(self, what: str, arm: str, holds: Callable[[str], bool]) -> Part:
+        """A control: what every run of an arm must show."""
+        flags = [holds(name) for name in self.names(arm)]
+        return Part(what, all(flags), f"{sum(flags)} of {len(flags)}", len(flags))
+
+    def halfway(self, *, all_of_them: bool) -> Part:
+        """The control of what is seen while the later primes are learned: in every main run one of
+        them, or all, get half-way.
+        """
+        every = all if all_of_them else any
+        what = f"{'every' if all_of_them else 'a'} later prime half-way"
+        return self.every_run(
+            what, "main", lambda name: every(map(math.isfinite, self.late_onsets(name).values()))
+        )
+
+    def addition_learned(self) -> Part:
+        """The control of what is compared with addition: every run of it generalizes."""
+        return self.every_run(
+            "addition learned",
+            "addition",
+            lambda name: float(self.runs[name].final["test.accuracy"]) >= GENERALIZED,
+        )
 
     def digits(self, name: str) -> Float[np.ndarray, "example head digit"]:
         """Attention from the answer to x0 and to x1."""
