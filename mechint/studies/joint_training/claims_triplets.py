@@ -11,9 +11,9 @@ from mechint.studies.joint_training.measures import (
     SOLVED,
     Measures,
     last,
+    median_in_words,
     reached,
     solved,
-    steps_in_words,
 )
 
 EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD")
@@ -63,12 +63,12 @@ def order(study: Measures, criterion: Criterion) -> Finding:
     parts = [earlier(f"MAX and MIN before {name}", easy, first[name], alpha) for name in MIDDLE]
     parts += [earlier(f"{name} before ADD and NADD", first[name], hard, alpha) for name in MIDDLE]
     words = (
-        f"{name} {steps_in_words(first[name])} (at the end {np.mean(final[name]):.2f})"
+        f"{name} {median_in_words(first[name])}, at the end {np.mean(final[name]):.2f}"
         for name in first
     )
     return Finding(
         parts,
-        f"width {width}, first step at {SOLVED} in each run: {'; '.join(words)}",
+        f"width {width}, median first step at {SOLVED}: {'; '.join(words)}",
         {"first": first, "final": final},
         control=Part("MAX and MIN learn", bool(np.isfinite(easy).all()), "every run", len(easy)),
     )

@@ -196,11 +196,22 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     return float(found.statistic)  # type: ignore[attr-defined]
 
 
-def in_steps(first: Mapping[int, float]) -> str:
-    """Prime by prime, at which step, or never."""
-    return ", ".join(
-        f"{q} at {step:g}" if math.isfinite(step) else f"{q} never" for q, step in first.items()
-    )
+def in_steps(onsets: Sequence[Mapping[int, float]], lead: Sequence[int]) -> str:
+    """Median onsets over runs, each prime → step: those of `lead` one by one, the first and the
+    last of the rest.
+
+    >>> in_steps([{2: 10, 3: 20, 5: 90, 7: 70}, {2: 30, 3: 40, 5: 90, 7: float("inf")}], (2, 3))
+    '2 at step 20, 3 at step 30, the rest from step 90 to never (medians of 2 runs)'
+    """
+    medians = {q: float(np.median([first[q] for first in onsets])) for q in onsets[0]}
+    rest = [step for q, step in medians.items() if q not in lead]
+    words = [f"{q} at {_step(medians[q])}" for q in lead if q in medians]
+    words += [f"the rest from {_step(min(rest))} to {_step(max(rest))}"] if rest else []
+    return f"{', '.join(words)} (medians of {len(onsets)} runs)"
+
+
+def _step(step: float) -> str:
+    return f"step {step:g}" if math.isfinite(step) else "never"
 
 
 def listed(values: Iterable[object]) -> str:
