@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import probes
 from mechint import figures
+from mechint.checkpoints import save_checkpoint
+from mechint.cli import main
 from mechint.planted import modular_addition
 from mechint.report import Page, Section, page_of, write_page
 from tests.browser import LOOKS, chromium, look, needs_browser, opened
@@ -85,8 +88,51 @@ def _over_steps() -> list[figures.Figure]:
     return [figures.with_cursor(dynamics, steps), figures.stepped(bars)]
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three planted models of other frequencies in one folder, as runs of a sweep leave them."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, frequencies in enumerate([(1, 2), (2, 3), (1, 3)]):
+        made = modular_addition(p=7, frequencies=frequencies, seed=seed).subject
+        save_checkpoint(
+            folder / f"seed-{seed}.pt",
+            config=made.model.config,
+            weights=dict(made.model.named_parameters()),
+            task=made.task,
+            step=0,
+            metrics={},
+            seed=seed,
+        )
+    return folder
+
+
+def analyzed(folder: Path, n: int, *options: object) -> Path:
+    """The page of the first `n` models, by the command."""
+    page = folder / f"page-{n}.html"
+    paths = [folder / f"seed-{seed}.pt" for seed in range(n)]
+    done = CliRunner().invoke(
+        main, ["analyze", *map(str, [*paths, "--probe", "lens,fourier", *options, "--out", page])]
+    )
+    assert done.exit_code == 0, done.output
+    return page
+
+
+@pytest.fixture(scope="module")
+def comparison(models: Path) -> Path:
+    """Two models side by side."""
+    return analyzed(models, 2)
+
+
+@pytest.fixture(scope="module")
+def table(models: Path) -> Path:
+    """A table of models, with its CSV beside it."""
+    page = analyzed(models, 3, "--csv", models / "table.csv")
+    assert len((models / "table.csv").read_text().splitlines()) == 4
+    return page
+
+
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-@pytest.mark.parametrize("which", ["report", "shapes"])
+@pytest.mark.parametrize("which", ["report", "shapes", "comparison", "table"])
 def test_nothing_is_wrong_with_a_page(
     which: str, width: int, scheme: str, browser: Any, request: pytest.FixtureRequest
 ) -> None:
