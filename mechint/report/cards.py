@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mechint.figures.figure import Figure
 from mechint.report.page import Page, Section
-from mechint.report.thumbnail import Mark, thumbnail
+from mechint.report.thumbnail import Mark, amount, thumbnail
 
 ORDER = ("study", "example", "task", "probe", "report")
 """The order in which the kinds of pages stand in the index."""
@@ -79,7 +79,7 @@ def _text(page: Page, kind: str) -> str:
     leads = [_found(section) for section in page.sections]
     first = next((lead for lead in leads if lead), "")
     text = first if kind in ("study", "report") else page.abstract or first
-    text = text.replace("``", "")
+    text = text.replace("`", "")
     return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
 
 
@@ -88,11 +88,16 @@ def _found(section: Section) -> str:
     return (decided or [section.lead])[0]
 
 
+FEWEST = 8
+"""Numbers in a figure that is worth a picture on a card."""
+
+
 def _figure(page: Page) -> Figure | None:
-    """The first figure of what was found, else the first of all, else the head's."""
-    every = [*page.sections]
-    for sections in ([one for one in every if one.status == "found"], every):
-        for section in sections:
-            if section.figures:
-                return next(iter(section.figures.values()))
-    return next(iter(page.figures.values()), None)
+    """The first figure of what was found, else the first of all, else the head's; one that shows
+    little only where no other does.
+    """
+    sections = sorted(page.sections, key=lambda one: one.status != "found")
+    every = [figure for section in sections for figure in section.figures.values()]
+    every += page.figures.values()
+    full = [figure for figure in every if amount(figure) >= FEWEST]
+    return next(iter(full or every), None)

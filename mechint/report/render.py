@@ -9,12 +9,14 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from mechint.figures.export import view_asset
 from mechint.figures.theme import numbers
@@ -115,6 +117,9 @@ def environment() -> jinja2.Environment:
         "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
         "legend": legend_of,
         "held": _held,
+        "is_short": _is_short,
+        "inline": inline,
+        "prose": prose,
         "end": lambda value: "" if value is None else f"{value:.3g}",
         "slug": slug,
         "p_value": _p_value,
@@ -129,6 +134,37 @@ def asset(name: str) -> str:
     if name.startswith("attention."):
         return view_asset(name)
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def prose(text: str) -> Markup:
+    """A paragraph as HTML: `code` between back quotes, a list where lines begin with "- ".
+
+    >>> print(prose("With `p`:\\n\\n- one\\n  line;\\n- a < b"))
+    <p>With <code>p</code>:</p><ul><li>one line;</li><li>a &lt; b</li></ul>
+    """
+    before, *items = re.split(r"(?:^|\n)- ", text.strip())
+    made = Markup("<p>{}</p>").format(inline(before)) if before.strip() else Markup("")
+    listed = Markup("").join(Markup("<li>{}</li>").format(inline(item)) for item in items)
+    return made + (Markup("<ul>{}</ul>").format(listed) if items else Markup(""))
+
+
+def inline(text: str) -> Markup:
+    """One line, escaped, with the spans between back quotes as code."""
+    pieces = re.split(r"``?([^`]+)``?", " ".join(text.split()))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
+SHORT_ROWS, SHORT_TEXT = 12, 1500
+"""At most so many rows, and characters in all, of a table that stands open."""
+
+
+def _is_short(rows: Sequence[Sequence[Any]]) -> bool:
+    """Whether a table is short enough to stand open."""
+    text = sum(len(cell) for row in rows for cell in row if isinstance(cell, str))
+    return len(rows) <= SHORT_ROWS and text <= SHORT_TEXT
 
 
 def show(value: Any, limit: int = LONG) -> str:

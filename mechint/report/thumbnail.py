@@ -40,6 +40,19 @@ def thumbnail(figure: Figure) -> list[Mark]:
         return []  # a figure that others wrote may hold anything; plotly.js draws what it can
 
 
+def amount(figure: Figure) -> int:
+    """How many numbers the figure draws: cells of its matrices, else points, bars and vertices."""
+    count = 0
+    traces = figure.spec.get("data", [])
+    for trace in traces if isinstance(traces, list | tuple) else ():
+        z, y = (trace.get(name) if isinstance(trace, Mapping) else None for name in ("z", "y"))
+        if isinstance(z, list | tuple):
+            count += sum(len(row) for row in z if isinstance(row, list | tuple))
+        elif isinstance(y, list | tuple):
+            count += len(y)
+    return count
+
+
 def _color(value: Any, fallback: str) -> str:
     """`value` where it is the text of a color, else `fallback`."""
     return value if isinstance(value, str) and COLOR.fullmatch(value) else fallback

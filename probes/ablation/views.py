@@ -105,7 +105,7 @@ def effects_figures(
             shown[f"loss_{kind}"] = figures.bars(
                 series={"ablated": effect[part, 0, 1].tolist()},
                 y_title="loss increase (nats)",
-                caption="The longer the bar, the more the answer needs it.",
+                caption="How much the loss grows without it: bars to the right are needed.",
                 horizontal=True,
                 **words,
             )

@@ -173,6 +173,7 @@ def test_cards_are_filtered_and_pages_lead_on(browser: Any, gallery: Path) -> No
         shown.first.click()
         page.locator(".around .next").click()
         page.locator(".around a").first.click()
+        page.wait_for_url("**/index.html")  # and the whole of it, not the first cards alone
         assert page.locator(".card").count() == every
         assert page.said == []
 

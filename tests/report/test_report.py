@@ -288,3 +288,22 @@ def test_a_page_as_json_fits_the_published_schema() -> None:
     assert Page.from_dict(data).to_dict() == data
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**data, "sections": [{"title": 1}]}, schema)
+
+
+def test_paragraphs_are_lists_and_code_and_never_markup() -> None:
+    page = Page("P", [Section("S", lead="of `x < 1`", paragraphs=["See:\n\n- `a`;\n- <b>"])])
+    text = render(page, plotly="p.js")
+    assert '<p class="lead">of <code>x &lt; 1</code></p>' in text
+    assert "<p>See:</p><ul><li><code>a</code>;</li><li>&lt;b&gt;</li></ul>" in text
+
+
+def test_a_short_table_stands_open_where_there_is_no_figure() -> None:
+    def opened(rows: int, figures: dict[str, Figure]) -> bool:
+        table = Table({"a": list(range(rows))}, "one row per number")
+        text = render(
+            Page("P", [Section("S", tables={"t": table}, figures=figures)]), plotly="p.js"
+        )
+        return '<details class="table" open>' in text
+
+    drawn = figures.bars(["a"], {"b": [1.0]}, title="T", x_title="x", y_title="y", caption="C")
+    assert opened(12, {}) and not opened(13, {}) and not opened(2, {"f": drawn})
