@@ -205,10 +205,8 @@ class Subject:
 
     def describe(self) -> str:
         """The subject in a few words, for messages."""
-        return (
-            f"{self._provenance.get('path', type(self.model).__name__)} on "
-            f"{self.task.name if self.task else 'no task'}"
-        )
+        name = self._provenance.get("path", type(self.model).__name__)
+        return f"{name} on {self.task.name}" if self.task else f"{name} without a task"
 
     # --- answers ----------------------------------------------------------------------------------
     @cached_property

@@ -152,7 +152,9 @@ def test_a_subject_does_not_change() -> None:
 
 
 def test_a_subject_is_short_in_print() -> None:
-    assert repr(ragged()) == "Subject(HookedTransformer on no task; HookedTransformer, data 4×5)"
+    assert (
+        repr(ragged()) == "Subject(HookedTransformer without a task; HookedTransformer, data 4×5)"
+    )
 
 
 def test_initial_weights_are_drawn_in_the_type_of_the_model() -> None:

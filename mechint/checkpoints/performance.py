@@ -68,8 +68,8 @@ class Performance:
         said = []
         for name in self.at_chance:
             said.append(
-                f"the model answers {name} at chance: accuracy {self.accuracy[name]:.3g}, the best "
-                f"constant answer has {self.chance[name]['accuracy']:.3g}; there is no "
+                f"the model's accuracy on {name!r} is at chance: {self.accuracy[name]:.3g}, the "
+                f"best constant answer has {self.chance[name]['accuracy']:.3g}; there is no "
                 "mechanism to read"
             )
         recorded = _recorded(metrics, ("acc",))

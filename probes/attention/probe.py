@@ -86,7 +86,10 @@ class Attention(Probe):
 
     def unmet(self, subject: Subject) -> str | None:
         if len(subject.data) == 0:
-            return "it has no examples to attend over; name a task or give data"
+            return (
+                "it has no examples to attend over; name its task with --task and --set, or give "
+                "tokens in Python as Subject(model, None, data=Batch(tokens, targets))"
+            )
         ctx = subject.data.tokens.shape[1]
         if self.target is not None and (len(self.target) != ctx or max(self.target) >= ctx):
             return (

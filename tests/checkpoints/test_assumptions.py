@@ -105,7 +105,7 @@ def test_the_command_line_says_and_sets_them(bare):
 def test_every_analysis_opens_with_accuracy_and_loss_beside_chance(bare):
     arguments = ("analyze", bare, "--task", "modular-arithmetic", "--set", f"p={P}")
     text = run(*arguments, "--probe", "lens").stdout
-    assert text.startswith("warning the model answers answer at chance")
+    assert text.startswith("warning the model's accuracy on 'answer' is at chance")
     assert "(chance 0.2), loss" in text.replace("\n", " ")
     found = json.loads(run(*arguments, "--probe", "lens", "--json").stdout)["checkpoint"]
     opened = load_checkpoint(bare, task="modular-arithmetic", parameters={"p": P})

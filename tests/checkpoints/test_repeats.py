@@ -29,7 +29,7 @@ def saved(folder, **changes):
 def test_the_data_configuration_names_the_task(tmp_path):
     opened = load_checkpoint(saved(tmp_path))
     task = opened.task
-    assert task.name == "repeated-tokens" and not task.held_out and not task.distinct
+    assert task.name == "repeated-tokens" and not task.held_out and task.distinct
     assert (task.n, task.length, task.copies, task.n_ctx) == (9, 4, 2, 12)
     assert {"distinct", "placement"} <= set(opened.assumed)
     tokens = opened.subject().data.tokens
@@ -62,7 +62,7 @@ def test_the_published_model_has_its_published_heads(published):
     subject = opened.subject()
     heads = probe.run("attention", subject).metrics  # 32 examples: scores vary by about .02
     assert heads["induction.heads"] == ["L1H1", "L1H2", "L1H3"]
-    assert all(0.3 < heads["induction.score"][name] < 0.45 for name in heads["induction.heads"])
+    assert all(0.32 < heads["induction.score"][name] < 0.4 for name in heads["induction.heads"])
     options = {"examples": 256, "null_examples": 16, "null_samples": 9}
     ablation = probe.run("ablation", subject, **options)
     assert ablation.metrics["component"] == "attention 1" and ablation.status == "found"

@@ -54,7 +54,11 @@ REPEATS = {
 """Field of repeated-tokens → entry of the data configuration."""
 
 ASSUMED_REPEATS = {
-    "distinct": Assumption(False, "the file does not say whether a token may recur in a piece"),
+    "distinct": Assumption(
+        True,
+        "the file does not say whether a token may recur in a piece; the published model is right "
+        "more often where none does",
+    ),
     "placement": Assumption(
         "random places without overlap among random tokens",
         "the file gives the sizes of the repeats, not how they are placed; hold the model's loss "
@@ -135,7 +139,7 @@ def _repeats(data: Any, config: ModelConfig) -> dict[str, Any]:
     fits = sizes["n"] == config.d_vocab and sizes["context"] <= config.n_ctx
     if not fits or sizes["copies"] * sizes["length"] > sizes["context"]:
         return {}
-    return sizes | {"distinct": False, "held_out": False}
+    return sizes | {"distinct": sizes["length"] <= sizes["n"], "held_out": False}
 
 
 def _shown(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
