@@ -132,6 +132,16 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
         calibrate(["subspace"], "smoke", tmp_path)
 
 
+def test_another_ones_files_are_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_of_probe", lambda *_: pytest.fail("measured before it looked"))
+    for name in ("calibration.md", "calibration.json"):
+        (tmp_path / name).write_text('{"a": 1}')
+        with pytest.raises(RunError, match=f"{name} is not a calibration table; move it away"):
+            calibrate(["subspace"], "smoke", tmp_path)
+
+
 def test_bad_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'fourier'"):
         calibrate(["furier"])

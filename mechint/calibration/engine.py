@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mechint.calibration.table import write
+from mechint.calibration.table import check_place, write
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.planted import Trial
 from mechint.probe import Probe
@@ -108,6 +108,8 @@ def calibrate(
             raise UnknownNameError.of("probe", name, PROBES)
     if size not in SIZES:
         raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
+    if out is not None:
+        check_place(Path(out))
     rows = [
         row
         for name in probes or PROBES

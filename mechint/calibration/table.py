@@ -39,19 +39,34 @@ def write(table: Table, size: str, settings: Mapping[str, Any], out: Path) -> No
         ) from error
 
 
+def check_place(out: Path) -> None:
+    """RunError, before hours of work, where `out` holds another's file under our names."""
+    data, text = out / "calibration.json", out / "calibration.md"
+    _kept(data)
+    if text.exists() and not data.exists():
+        raise RunError(f"calibrate: {text} is not a calibration table; move it away")
+
+
+def _kept(path: Path) -> dict[str, list[Any]]:
+    """The columns of the table in the file at `path`; {} where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        columns = json.loads(path.read_text(encoding="utf-8"))["columns"]
+        (length,) = {len(values) for values in columns.values()}
+        return {"probe": [None] * length} | columns
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
+
+
 def _beside(table: Table, path: Path) -> Table:
     """The table with the rows of the file at `path` for probes that it lacks, by probe."""
     rows = list(zip(*table.columns.values(), strict=True))
-    if path.is_file():
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))["columns"]
-            unknown = [None] * len(kept["probe"])  # of a column that an earlier table lacks
-            earlier = [kept.get(column, unknown) for column in table.columns]
-            rows += [
-                row for row in zip(*earlier, strict=True) if row[0] not in table.columns["probe"]
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
+    kept = _kept(path)
+    if kept:
+        unknown = [None] * len(kept["probe"])  # of a column that an earlier table lacks
+        earlier = [kept.get(column, unknown) for column in table.columns]
+        rows += [row for row in zip(*earlier, strict=True) if row[0] not in table.columns["probe"]]
     rows.sort(key=lambda row: row[0])
     return Table(
         dict(zip(table.columns, map(list, zip(*rows, strict=True)), strict=True)),

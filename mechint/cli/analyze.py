@@ -26,7 +26,7 @@ from mechint.cli.opening import Opening
 from mechint.cli.plugin import PLUGINS, plugin_option
 from mechint.cli.show import brief, describe, show, title_of
 from mechint.cli.sorting import sort_settings
-from mechint.cli.table import TableRequest, refuse_other_ending, show_table, wants_table
+from mechint.cli.table import TableRequest, refuse_foreign_table, show_table, wants_table
 from mechint.errors import (
     CheckpointError,
     MechintError,
@@ -161,7 +161,7 @@ def analyze(
                 "every model as its file states it"
             )
         asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
-        refuse_other_ending(csv, ".csv", force=force)
+        refuse_foreign_table(csv, force=force)
         return show_table(
             paths, TableRequest(asked, seed, which, over_steps, workers, csv, out, as_json)
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, counting, print_error, print_json
-from mechint.errors import MechintError, RunError
+from mechint.errors import MechintError
 
 if TYPE_CHECKING:
     from mechint.run_table import Comparison, Runs
@@ -41,13 +41,12 @@ def wants_table(paths: Sequence[Path], over_steps: bool, csv: Path | None) -> bo
     )
 
 
-def refuse_other_ending(path: Path | None, ending: str, *, force: bool) -> None:
-    """Raise RunError where `path` exists and does not end in `ending`: it is not a table."""
-    if path is not None and path.exists() and path.suffix != ending and not force:
-        raise RunError(
-            f"{path}: exists and is not a {ending} file; choose another name, or replace it "
-            "with --force"
-        )
+def refuse_foreign_table(path: Path | None, *, force: bool) -> None:
+    """Raise RunError where `path` is a file that does not begin as a table of models does."""
+    from mechint.report.outputs import refuse_foreign
+
+    if path is not None:
+        refuse_foreign(path, force=force, mark=b"name,path", kind="a table of mechint's")
 
 
 def show_table(paths: Sequence[Path], request: TableRequest) -> int:

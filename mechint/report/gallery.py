@@ -71,6 +71,7 @@ def build_gallery(
     out = make_directory(out)
     for name in files:
         refuse_foreign(out / name, force=force)
+    refuse_foreign(out / PLOTLY, force=force, mark=b"* plotly.js v", kind="plotly.js")
     write_text(out / PLOTLY, plotly_js())
     for name, text in files.items():
         write_text(out / name, text)

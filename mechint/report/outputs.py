@@ -40,14 +40,18 @@ def check_writable(path: str | Path, *, force: bool = False) -> None:
         raise write_error(path, error) from error
 
 
-def refuse_foreign(path: Path, *, force: bool = False) -> None:
-    """Raise RunError where `path` is a file that is not a page of mechint's."""
+def refuse_foreign(
+    path: Path, *, force: bool = False, mark: bytes = MARK, kind: str = "a page of mechint's"
+) -> None:
+    """Raise RunError where `path` is a file without `mark` in its first bytes, which all files of
+    that kind have: by default, one that is not a page of mechint's.
+    """
     if force or not path.is_file() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:
         head = file.read(4096)
-    if MARK not in head:
+    if mark not in head:
         raise RunError(
-            f"{path}: is not a page of mechint's and would be lost; choose another name, "
-            "or replace it with --force"
+            f"{path}: is not {kind} and would be lost; choose another name, or replace it with "
+            "--force"
         )

@@ -85,10 +85,22 @@ class Corpus(CorpusSettings):
         "clip": 1.0,
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"task.vocab_size": 64, "task.n_ctx": 24, "model.d_model": 32, "train.steps": 400},
+        "fast": {
+            "task.vocab_size": 64,
+            "task.n_ctx": 24,
+            "task.inject": "comparison",
+            "task.inject_parameters": {"n": 40, "equals": False, "train_fraction": 0.8},
+            "task.frequency": 1.0,
+            "model.d_model": 64,
+            "train.steps": 800,
+            "train.lr": 3e-3,
+            "train.weight_decay": 1.0,
+        },
         "paper": {"train.steps": 5000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test loss 1.74 at step 400"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test loss 1.43 at step 800, accuracy of the injected task 98.6%"
+    }
 
     # --- batches ----------------------------------------------------------------------------------
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:

@@ -65,10 +65,12 @@ def test_two_checkpoints_side_by_side(mechint: Command, seeds: Path) -> None:
 def test_what_cannot_be_asked_is_said_in_one_line(
     mechint: Command, seeds: Path, tmp_path: Path
 ) -> None:
-    foreign = tmp_path / "keep.pt"
+    foreign, data = tmp_path / "keep.pt", tmp_path / "data.csv"
     foreign.write_bytes(b"x")
+    data.write_text("subject,age\n1,30\n")
     for arguments, message in (
-        (("analyze", seeds, "--csv", foreign), "is not a .csv file"),
+        (("analyze", seeds, "--csv", foreign), "is not a table of mechint's and would be lost"),
+        (("analyze", seeds, "--csv", data), "is not a table of mechint's and would be lost"),
         (("analyze", seeds, tmp_path / "none"), "there is no such file"),
         (("analyze", seeds, "--probe", "subspace"), "does not apply"),
         (("analyze", seeds, "--probe", "nroms"), "did you mean 'norms'"),
@@ -76,4 +78,9 @@ def test_what_cannot_be_asked_is_said_in_one_line(
         result = mechint(*arguments)
         assert result.exit_code == 2, arguments
         assert message in result.stderr and result.stderr.count("\n") == 1, result.stderr
-    assert foreign.read_bytes() == b"x"
+    assert (foreign.read_bytes(), data.read_text()) == (b"x", "subject,age\n1,30\n")
+    for force in ((), ("--force",)):  # one of ours is written again, another's where asked for
+        place = data if force else tmp_path / "ours.csv"
+        for _ in range(2):
+            assert mechint("analyze", seeds, "--csv", place, *force).exit_code == 0
+            assert place.read_text().startswith("name,path")

@@ -26,11 +26,17 @@ def test_a_fast_preset_reaches_what_it_says(name: str) -> None:
 
     text = TASKS[name].preset_results["fast"]
     (run,) = train_many([make_spec(name, preset_settings(name, "fast"), {"seed": 0})])
-    match = re.fullmatch(r"test (accuracy|loss) ([\d.e-]+)(%?) at step (\d+)", text)
+    match = re.fullmatch(
+        r"test (accuracy|loss) ([\d.e-]+)(%?) at step (\d+)"
+        r"(?:, accuracy of the injected task ([\d.]+)%)?",
+        text,
+    )
     assert match is not None, text
     said = float(match[2]) / (100 if match[3] else 1)
     if match[1] == "accuracy":
         assert said >= 0.95 and run.final["test.accuracy"] >= said - 0.02
     else:
         assert run.final["test.loss"] <= 1.3 * said
+    if match[5] is not None:
+        assert run.final["test.greedy.accuracy.task"] >= float(match[5]) / 100 - 0.02
     assert run.final["step"] <= 2 * int(match[4])
