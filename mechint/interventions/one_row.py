@@ -4,13 +4,14 @@ Only what reads that row is computed again: its key and value, or, where it is t
 answer, also its query; then attention, the MLP and the unembedding at the answer alone. Everything
 else of the block is computed once, for all changes that follow. Differentiable in the new rows.
 
-Cost: a step of alignment search costs a few products of (example, d_model). Memory: keys and values
-of the block for all examples.
+Cost: a step of alignment search costs a few products of (example, d_model). Memory: values of the
+block for all examples, and scores, or keys where the row is the answer's.
 """
 
 from __future__ import annotations
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -43,18 +44,42 @@ class OneRow:
         self.p, self.config, self.block = p, config, config.depth - 1
         self.weights = f"blocks.{self.block % config.n_layers}"
         self.at_answer = bool((positions == answer_positions).all())
-        self.positions, n_ctx = positions, x.shape[1]
+        attn, letters = f"{self.weights}.attn", "KVQ" if self.at_answer else "KV"
+        self.weight = torch.cat([p[f"{attn}.W_{letter}"] for letter in letters])
+        biases = [bias for letter in letters if (bias := p.get(f"{attn}.b_{letter}")) is not None]
+        self.bias = torch.cat(biases) if biases else None
         with torch.no_grad():
-            normed = self._norm(x)
-            self.keys, self.values = (self._project(normed, letter) for letter in "KV")
-            self.old_values = select_positions(self.values, positions)  # (example, head, d_head)
-            self.answers = select_positions(x, answer_positions)  # (example, d_model)
-            queries = self._project(self._norm(self.answers), "Q")  # (example, head, d_head)
-            self.scores = torch.einsum("nhd,nthd->nht", queries, self.keys)
-            self.queries = queries
-            later = torch.arange(n_ctx, device=x.device) > answer_positions[:, None]
-            masked = later if config.attention_dir == "causal" else torch.zeros_like(later)
-            self.mask = x.new_zeros(masked.shape).masked_fill(masked, -torch.inf)[:, None]
+            self._keep(x, positions, answer_positions)
+
+    def _keep(self, x: Tensor, positions: Tensor, answer_positions: Tensor) -> None:
+        """Everything that no change reaches, as one row per example: one gather fetches it."""
+        config, attn, (n, n_ctx, _) = self.config, f"{self.weights}.attn", x.shape
+        normed, at = self._norm(x), torch.arange(n_ctx, device=x.device)
+        keys, values = (
+            heads(normed, self.p[f"{attn}.W_{letter}"], self.p.get(f"{attn}.b_{letter}"))
+            for letter in "KV"
+        )  # (example, pos, head, d_head)
+        changed = at == positions[:, None]  # (example, pos)
+        unchanged = rearrange(keys, "n t h d -> n h t d") * ~changed[:, None, :, None]
+        causal = config.attention_dir == "causal"
+        masked = (at > answer_positions[:, None]) & causal
+        mask = x.new_zeros(masked.shape).masked_fill(masked, -torch.inf)[:, None]
+        kept = {
+            "row": select_positions(x, positions),
+            "values": rearrange(values, "n t h d -> n h t d") * ~changed[:, None, :, None],
+            "changed": changed[:, None].to(x),  # (example, 1, pos)
+        }
+        if self.at_answer:
+            kept |= {"keys": unchanged, "scores": mask}
+        else:
+            answers = select_positions(x, answer_positions)
+            query = heads(
+                self._norm(answers), self.p[f"{attn}.W_Q"], self.p.get(f"{attn}.b_Q")
+            )  # (example, head, d_head)
+            scores = torch.einsum("nhd,nhtd->nht", query, unchanged) / config.scale + mask
+            kept |= {"answers": answers, "query": query / config.scale, "scores": scores}
+        self.shapes = {name: tensor.shape[1:] for name, tensor in kept.items()}
+        self.kept = torch.cat([tensor.reshape(n, -1) for tensor in kept.values()], 1)
 
     @staticmethod
     def serves(
@@ -72,30 +97,31 @@ class OneRow:
         name = f"{self.weights}.ln1"
         return norm(self.p, name, name, self.config, x, no_hook)
 
-    def _project(self, x: Tensor, letter: str) -> Tensor:
-        name = f"{self.weights}.attn"
-        return heads(x, self.p[f"{name}.W_{letter}"], self.p.get(f"{name}.b_{letter}"))
-
     def logits(
-        self, rows: Float[Tensor, "row d_model"], index: Int[Tensor, " row"]
+        self, change: Float[Tensor, "row d_model"], index: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_vocab_out"]:
-        """Logits at the answers of the examples `index` with their rows replaced."""
+        """Logits at the answers of the examples `index` with `change` added to their rows."""
         config, attn = self.config, f"{self.weights}.attn"
-        normed, positions = self._norm(rows), self.positions[index]
-        key, value = (self._project(normed, letter) for letter in "KV")  # (row, head, d_head)
-        where = positions[:, None, None].expand(-1, key.shape[1], 1)
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = self.kept.index_select(0, index).split(sizes, 1)
+        kept = {
+            name: part.view(-1, *shape)
+            for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
+        }
+        rows = kept["row"] + change
+        found = heads(self._norm(rows), self.weight, self.bias).split(config.n_heads, 1)
+        key, value = found[:2]  # (row, head, d_head)
         if self.at_answer:
-            query, stream = self._project(normed, "Q"), rows
-            scores = torch.einsum("nhd,nthd->nht", query, self.keys[index])
+            stream, query = rows, found[2] / config.scale
+            scores = torch.einsum("nhd,nhtd->nht", query, kept["keys"]) + kept["scores"]
         else:
-            query, stream = self.queries[index], self.answers[index]
-            scores = self.scores[index]
-        scores = scores.scatter(2, where, (query * key).sum(-1, keepdim=True))
-        pattern = (scores / config.scale + self.mask[index]).softmax(-1)  # (row, head, pos)
+            stream, query, scores = kept["answers"], kept["query"], kept["scores"]
+        own = (query * key).sum(-1, keepdim=True)  # (row, head, 1)
+        pattern = (scores + own * kept["changed"]).softmax(-1)  # (row, head, pos)
         if config.attention_rate < 1:
             pattern = config.attention_rate * pattern + (1 - config.attention_rate)
-        z = torch.einsum("nht,nthd->nhd", pattern, self.values[index])
-        z = z + pattern.gather(2, where) * (value - self.old_values[index])
+        z = (pattern.unsqueeze(2) @ kept["values"]).squeeze(2)
+        z = z + (pattern * kept["changed"]).sum(-1, keepdim=True) * value
         weight, bias = self.p[f"{attn}.W_O"], self.p.get(f"{attn}.b_O")
         stream = stream + linear(z.flatten(1), weight.flatten(0, 1), bias)
         forward = Forward(self.p, config)

@@ -86,6 +86,7 @@ class SwapSite:
         self.base, self.source = torch.cat(base), torch.cat(source)
         if not bool(torch.isfinite(self.base).all() and torch.isfinite(self.source).all()):
             raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
+        self.difference = self.source - self.base
         self.width = self.base.shape[-1]
         self.start = start
         self.path: Path = self._prepare(torch.cat(stream)) if resumed else "hooks"
@@ -111,7 +112,6 @@ class SwapSite:
             self.config, self.positions, self.pairs.reads
         ):
             self.one_row = OneRow(self.p, self.config, x, self.positions, self.pairs.reads)
-            self.row = select_positions(x, self.positions)  # (pair, d_model)
             return "one row"
         self.stream = x
         return "residual stream"
@@ -129,16 +129,27 @@ class SwapSite:
         self, replaced: Float[Tensor, "row width"], rows: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_vocab_out"]:
         """Logits of the base inputs `rows` with their activation replaced."""
-        reads = self.pairs.reads[rows]
         if self.path == "hooks":
             return self._hooked(replaced, rows)
         if self.path == "inside a layer":
             return self._inside(replaced, rows)
-        change = replaced - self.base[rows]
+        return self._changed(replaced - self.base[rows], rows)
+
+    def swapped(
+        self, subspace: Float[Tensor, "width k"], rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row d_vocab_out"]:
+        """Logits of the base inputs `rows` with their coordinates in `subspace`, orthonormal
+        columns, taken from their sources.
+        """
+        if self.path in ("hooks", "inside a layer"):
+            return self.logits(swap(subspace, self.base[rows], self.source[rows]), rows)
+        return self._changed((self.difference.index_select(0, rows) @ subspace) @ subspace.T, rows)
+
+    def _changed(self, change: Tensor, rows: Tensor) -> Tensor:
         change = change if self.writes is None else change @ self.writes
         if self.path == "one row":
-            return self.one_row.logits(self.row[rows] + change, rows)
-        x = self.stream[rows]
+            return self.one_row.logits(change, rows)
+        x, reads = self.stream[rows], self.pairs.reads[rows]
         if self.path == "answer row":
             x = x + (change * self.reaches[rows, None])[:, None]
             reads = torch.zeros_like(reads)

@@ -34,6 +34,7 @@ from probes.das import (
     swap,
 )
 from probes.das.controls import input_share, reader_split
+from probes.das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
     "steps": 60,
@@ -297,8 +298,33 @@ def test_one_row_is_differentiable_as_a_whole_forward(direction: str, pos: int |
         replaced = site.source[rows].clone().requires_grad_()
         logits = site.logits(replaced, rows)
         gradients.append(torch.autograd.grad(logits.square().sum(), replaced)[0])
+        columns = random_subspace(8, 2, torch.Generator().manual_seed(0))
+        swapped = site.swapped(columns, rows)
+        assert torch.allclose(
+            swapped, site.logits(swap(columns, site.base[rows], site.source[rows]), rows)
+        )
     assert torch.allclose(*gradients, atol=1e-10)
     assert gradients[0].abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_gradient_at_orthonormal_columns_is_that_of_autograd(k: int) -> None:
+    columns = random_subspace(9, k, torch.Generator().manual_seed(k)).requires_grad_()
+    weight = torch.randn(9, k, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (expected,) = torch.autograd.grad((orthonormal(columns) * weight).sum(), columns)
+    assert torch.allclose(through_orthonormal(columns.detach(), weight), expected, atol=1e-12)
+
+
+def test_adam_is_torchs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, moments = torch.randn(4, 2, generator=generator), (torch.zeros(4, 2), torch.zeros(4, 2))
+    theirs = nn.Parameter(ours.clone())
+    optimizer = torch.optim.Adam([theirs], lr=0.1)
+    for step in range(5):
+        theirs.grad = torch.randn(4, 2, generator=generator)
+        optimizer.step()
+        ours = ours - adam(theirs.grad, moments, step, 0.1)
+    assert torch.allclose(ours, theirs, atol=1e-6)
 
 
 def test_the_search_reaches_what_pyvenes_rotation_reaches(plant: planted.Planted) -> None:
