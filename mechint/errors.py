@@ -23,6 +23,15 @@ MAX_MESSAGE = 500
 """Characters of a message; what is longer loses its middle."""
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "run"), counted(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     r"""`text` as one line of at most `limit` printable characters.
 

@@ -17,7 +17,7 @@ from mechint.checkpoints.fitting import choose_task, fit
 from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
-from mechint.errors import CheckpointError, MechintError
+from mechint.errors import CheckpointError, MechintError, counted
 from mechint.models import find_device
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS
@@ -151,7 +151,7 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     runs = sorted(entry.name for entry in path.glob("seed-*") if entry.is_dir())
     if runs:
         raise CheckpointError(
-            f"{path}: holds {len(runs)} runs; choose one of "
+            f"{path}: holds {counted(len(runs), 'run')}; choose one of "
             f"{', '.join(runs[:12])}{', …' if len(runs) > 12 else ''}"
         )
     return path, {}

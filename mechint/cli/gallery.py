@@ -29,7 +29,7 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
     that opens from the disk.
     """
-    from mechint.errors import RunError
+    from mechint.errors import RunError, counted
     from mechint.gallery import probe_pages
     from mechint.report import PAGE, build_gallery, find_pages
 
@@ -47,4 +47,4 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
             )
         pages += probe_pages(pages)
         index = build_gallery(pages, out, force=force)
-    click.echo(f"{index} ({len(pages)} pages)")
+    click.echo(f"{index} ({counted(len(pages), 'page')})")

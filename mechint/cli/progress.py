@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, print_error
 from mechint.durations import in_words
-from mechint.errors import MechintError
+from mechint.errors import MechintError, counted
 
 if TYPE_CHECKING:
     from mechint.training import Progress
@@ -173,13 +173,15 @@ def announce(
     at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
     if sum(at_once) > free:
         raise MechintError(
-            f"{len(at_once)} ensembles at once need about {sum(at_once) / 2**30:.3g} GiB and "
-            f"{free / 2**30:.3g} GiB are free; make the models or their batches smaller, or take "
-            "fewer --workers"
+            f"{counted(len(at_once), 'ensemble')} at once need about "
+            f"{sum(at_once) / 2**30:.3g} GiB and {free / 2**30:.3g} GiB are free; make the "
+            "models or their batches smaller, or take fewer --workers"
         )
     rough = sum(model_bytes(specs[p.members[0]]) * len(p.members) for p in parts) / ROUGH_RATE
     rough *= max(spec.train.steps for spec in specs)
-    several = f"{len(specs)} models in {len(parts)} ensembles of " if len(specs) > 1 else ""
+    several = (
+        f"{len(specs)} models in {counted(len(parts), 'ensemble')} of " if len(specs) > 1 else ""
+    )
     size = max(parameter_count(spec.model) for spec in specs)
     memory = max(sum(at_once) / 2**30, 0.01)
     text = f"{several}{size:,} parameters: about {memory:.2g} GiB of memory"

@@ -13,7 +13,7 @@ import click
 
 from mechint.cli.common import counting, print_error, print_json
 from mechint.cli.progress import announce, headlines, progress_bar
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, counted
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group
@@ -52,7 +52,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
     keep_probes(out, request.probes)
     rows: Rows = []
     with (
-        progress_bar(f"sweep of {len(specs)} runs") as bar,
+        progress_bar(f"sweep of {counted(len(specs), 'run')}") as bar,
         forwarding(_places(groups, out), request.loggers, bar) as report,
     ):
         for done in run_sweep(
@@ -146,7 +146,7 @@ def finish(
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
     elif counts.get("running"):
-        print_error(f"{counts['running']} runs are trained by another process")
+        print_error(f"another process trains {counted(counts['running'], 'run')}")
     if workers and not left and not counts.get("running"):
         _measure(out, workers)
     if not stands and counts.get("interrupted"):
@@ -166,7 +166,9 @@ def _measure(out: Path, workers: int) -> None:
     with counting("measuring") as report:
         place = table.csv(out / "sweep.csv", report)
     names = ", ".join(measurement.probe.name for measurement in chosen)
-    print_error(f"{names} of {len(table)} runs: {place}; mechint analyze {out} --out FILE")
+    print_error(
+        f"{names} of {counted(len(table), 'run')}: {place}; mechint analyze {out} --out FILE"
+    )
 
 
 def print_rows(rows: Rows) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import console, counting, print_error, print_json
-from mechint.errors import MechintError
+from mechint.errors import MechintError, counted
 
 if TYPE_CHECKING:
     from mechint.run_table import Comparison, Runs
@@ -79,7 +79,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         from mechint.run_table.page import page_of_table
 
         names = " ".join(str(path) for path in paths)
-        title = paths[0].name if len(paths) == 1 else f"{len(rows)} models"
+        title = paths[0].name if len(paths) == 1 else counted(len(rows), "model")
         if comparison is not None:
             title = " and ".join(str(row["name"]) for row in rows)
         measured = [measurement.probe.name for measurement in table.measurements]

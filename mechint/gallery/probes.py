@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 
+from mechint.errors import counted
 from mechint.registry import PROBES
 from mechint.report import Page, Section, slug
 from mechint.results import Table
@@ -38,7 +39,7 @@ def _page(name: str, tasks: Sequence[Page]) -> Page | None:
     sections = [
         Section(
             "Over the tasks",
-            lead=f"Of {len(ran)} models, one per task: {', '.join(counts)}.",
+            lead=f"Of {counted(len(ran), 'model')}, one per task: {', '.join(counts)}.",
             tables={"models": Table(rows, "one row per model")},
             links={f"{page.task}: {s.status}": f"{slug(page.title)}.html" for page, s in ran},
         ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mechint.errors import DataError
+from mechint.errors import DataError, counted
 from mechint.files import parse_json, read_bytes
 
 ENDINGS = (".txt", ".jsonl")
@@ -76,8 +76,9 @@ class PromptFile:
         a, b = self.examples[base], self.examples[other]
         if len(a.tokens) != len(b.tokens):
             raise DataError(
-                f"{self.where}: the prompt has {len(a.tokens)} tokens and its counterfactual "
-                f"{len(b.tokens)}; expected as many, so that positions can be patched"
+                f"{self.where}: the prompt has {counted(len(a.tokens), 'token')} and its "
+                f"counterfactual {len(b.tokens)}; expected as many, so that positions can be "
+                "patched"
             )
         if a.answer == b.answer:
             raise DataError(f"{self.where}: prompt and counterfactual have the same answer")

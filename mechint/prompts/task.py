@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mechint.config import setting
-from mechint.errors import DataError
+from mechint.errors import DataError, counted
 from mechint.files import read_json
 from mechint.models.bridge import has_tokenizer, load_tokenizer
 from mechint.prompts.reading import Example, PromptFile
@@ -65,8 +65,8 @@ class Prompts(FiniteTask):
         for one in made.prompts:
             if n_ctx is not None and len(one.tokens) > n_ctx:
                 raise DataError(
-                    f"{path}, line {one.line}: {len(one.tokens)} tokens; the model reads at most "
-                    f"{n_ctx}"
+                    f"{path}, line {one.line}: {counted(len(one.tokens), 'token')}; the model "
+                    f"reads at most {n_ctx}"
                 )
         return made
 

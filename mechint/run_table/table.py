@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, MechintError, ParameterError
+from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import write_text
 from mechint.probe import Probe
 from mechint.registry import PROBES
@@ -91,7 +91,7 @@ class Runs:
 
     def __repr__(self) -> str:
         names = ", ".join(measurement.probe.name for measurement in self.measurements)
-        return f"Runs({len(self)} models{f', probes {names}' if names else ''})"
+        return f"Runs({counted(len(self), 'model')}{f', probes {names}' if names else ''})"
 
     # --- what is asked ----------------------------------------------------------------------------
     def probe(self, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Runs:

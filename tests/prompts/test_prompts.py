@@ -211,7 +211,7 @@ BAD = {
     "lengths.jsonl": (
         '{"prompt": "the", "answer": " is", '
         '"counterfactual": {"prompt": "the capital", "answer": " of"}}',
-        "the prompt has 1 tokens and its counterfactual 2; expected as many",
+        "the prompt has 1 token and its counterfactual 2; expected as many",
     ),
     "same.jsonl": (
         '{"prompt": "the", "answer": " is", "counterfactual": {"prompt": "of", "answer": " is"}}',
