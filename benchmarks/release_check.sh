@@ -1,4 +1,5 @@
-# usage: release_check.sh WHEEL_OR_SDIST [PYTHON]; installs it alone and uses it as a newcomer would
+# usage: [DEMO=--quick] release_check.sh WHEEL_OR_SDIST [PYTHON]; installs it alone and uses it as a
+# newcomer would
 set -eu
 built=$(realpath "$1")
 constraints=$(realpath "$(dirname "$0")/../constraints.txt")
@@ -18,8 +19,10 @@ $mechint tasks > tasks.txt
 $mechint probes > probes.txt
 grep -q modular-arithmetic tasks.txt
 grep -q fourier probes.txt
+$mechint demo ${DEMO:-} --report demo.html  # DEMO=--quick where two minutes are too long
+grep -q "chance" demo.html
 $mechint train modular-arithmetic --set p=11 --set d_model=32 --set steps=40 --out run
-$mechint analyze run --probe lens --probe norms --out report.html
+$mechint analyze run --probe lens,norms --out report.html
 test -s report.html
 env/bin/python - <<'CHECK'
 from importlib.metadata import metadata
@@ -34,4 +37,4 @@ assert all(inside), inside
 assert metadata("mechint")["License-Expression"] == "MIT"
 assert probes.norms(mechint.load("run")).status in ("found", "not found", "abstains")
 CHECK
-echo "$(basename "$built"): installs, trains and analyzes"
+echo "$(basename "$built"): installs, runs its demo, trains and analyzes"

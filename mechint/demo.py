@@ -38,27 +38,47 @@ LEARNED = 0.99
 """Accuracy from which a set counts as learned."""
 
 
+def settings_of(quick: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Settings of the task, the model and the training; `quick`: those of the preset "fast"."""
+    if not quick:
+        return dict(PARAMETERS), {}, dict(TRAIN)
+    parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "train": {}}
+    for name, value in TASKS[TASK].presets["fast"].items():
+        part, _, field = name.partition(".")
+        parts[part][field] = value
+    kept = {name: TRAIN[name] for name in ("checkpoints", "n_checkpoints")}
+    return parts["task"], parts["model"], parts["train"] | kept
+
+
 def run_demo(
-    out: Path, report: Path, progress: Callable[[Any], None] | None = None
+    out: Path,
+    report: Path,
+    progress: Callable[[Any], None] | None = None,
+    *,
+    quick: bool = False,
 ) -> dict[str, str]:
     """Train under `out`, write `report`; returns the findings by probe.
 
     A finished run in `out` is analyzed again, not trained again.
+
+    Args:
+        quick: a small modulus, in seconds; nothing groks there.
     """
     from mechint.checkpoints import load_checkpoint
     from mechint.report import PAGE, head_of, page_of, write_page
     from mechint.training import train
 
-    task = TASKS[TASK].from_dict(PARAMETERS)
-    train(task, None, TRAIN, seeds=(0,), out=out, resume=out.exists(), progress=progress)
+    parameters, model, settings = settings_of(quick)
+    task = TASKS[TASK].from_dict(parameters)
+    train(task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress)
     opened = load_checkpoint(out)
     subject = opened.subject()
     results = {}
     for name in PROBED:
         over_steps = {"steps": STEPS} if name in ("progress", "fourier") else {}
         results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
-    head = head_of(opened, subject, results, "mechint demo")
-    page = page_of(results, "Addition mod 113", **head)
+    head = head_of(opened, subject, results, "mechint demo --quick" if quick else "mechint demo")
+    page = page_of(results, f"Addition mod {parameters['p']}", **head)
     grokking = grokking_section(read_json_lines(out / "metrics.jsonl"), results)
     if grokking is not None:
         page = dataclasses.replace(page, figures={}, sections=[grokking, *page.sections])

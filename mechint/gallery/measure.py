@@ -23,9 +23,10 @@ from typing import Any
 
 from mechint.checkpoints import load_checkpoint
 from mechint.errors import MechintError, NotApplicableError, ParameterError
-from mechint.files import make_directory, write_text
+from mechint.files import make_directory, read_json, write_text
 from mechint.gallery.cells import cells_of, notebook
 from mechint.gallery.probes import TASK_KICKER
+from mechint.jsonable import to_jsonable
 from mechint.probe import quick_probes
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, head_of, page_of
@@ -90,10 +91,22 @@ def task_page(name: str, runs: Path) -> Page:
         with contextlib.suppress(NotApplicableError):
             made = PROBES[probe].from_dict(more.get(probe, {}))
             results[probe] = made.run(subject, seed=0)
-    command = f"mechint train {name} --preset {PRESET} --out runs/{name}"
+    command = f"mechint train {name} {_training(kind, folder)} --out runs/{name}"
     page = page_of(results, f"Task: {name}", **head_of(opened, subject, results, command))
     about = Section("What it is", lead=TASKS.describe(name), tables=_described(opened.task))
     return _dated(page, TASK_KICKER, sections=[about, *page.sections], task=name, next_steps={})
+
+
+def _training(kind: Any, folder: Path) -> str:
+    """The options that train the run in `folder` again: the preset, or what differs from it."""
+    config = read_json(folder / "config.json")
+    changed = [
+        f"--set {key}={json.dumps(now)}"
+        for key, value in kind.presets[PRESET].items()
+        for part, _, field in [key.partition(".")]
+        if (now := config[part].get(field, value)) != to_jsonable(value)
+    ]
+    return " ".join([f"--preset {PRESET}", *changed])
 
 
 def _described(task: Any) -> dict[str, Table]:
