@@ -101,12 +101,21 @@ def _training(kind: Any, folder: Path) -> str:
     """The options that train the run in `folder` again: the preset, or what differs from it."""
     config = read_json(folder / "config.json")
     changed = [
-        f"--set {key}={json.dumps(now)}"
+        f"--set {key}={_text(now)}"
         for key, value in kind.presets[PRESET].items()
         for part, _, field in [key.partition(".")]
         if (now := config[part].get(field, value)) != to_jsonable(value)
     ]
     return " ".join([f"--preset {PRESET}", *changed])
+
+
+def _text(value: Any) -> str:
+    """A value as ``--set`` takes it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _described(task: Any) -> dict[str, Table]:
