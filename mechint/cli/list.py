@@ -12,6 +12,7 @@ from mechint.cli import complete
 from mechint.cli.common import console, json_option, print_json, set_option
 from mechint.cli.common import examples as command_lines
 from mechint.cli.plugin import plugin_option
+from mechint.cli.train import preset_settings
 from mechint.registry import PROBES, TASKS, Registry
 
 if TYPE_CHECKING:
@@ -184,9 +185,8 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
             )
     if task.presets:
         out.print("\n[bold]presets[/bold], for mechint train --preset")
-    for preset, values in task.presets.items():
-        shown = ", ".join(f"{key}={value}" for key, value in values.items())
-        out.print(f"  {preset}: {shown}", markup=False)
+    for preset in task.presets:
+        out.print(f"  {preset}: {', '.join(preset_settings(name, preset))}", markup=False)
         if preset in task.preset_results:
             out.print(f"    reached {task.preset_results[preset]} (seed 0)", markup=False)
     out.print(f"\nsource  {task.source}", markup=False)

@@ -250,8 +250,12 @@ def test_what_another_wrote_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"index.html: is not a page of mechint's"):
         build_gallery([Page.from_dict(PAGE_DATA)], out)
     assert sorted(path.name for path in out.iterdir()) == ["index.html"], "nothing is half done"
+    (out / "plotly.js").write_text("mine")
     build_gallery([Page.from_dict(PAGE_DATA)], out, force=True)
     build_gallery([Page.from_dict(PAGE_DATA)], out)
+    (out / "plotly.js").write_text("mine")
+    with pytest.raises(RunError, match=r"plotly.js: is not plotly.js and would be lost"):
+        build_gallery([Page.from_dict(PAGE_DATA)], out)
 
 
 def test_tables_of_unequal_columns_are_refused() -> None:
