@@ -4,7 +4,9 @@ against brute force.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.models.linear_bottleneck import measures
+from mechint.probe import run as run_probe
+from mechint.run_table.entries import Entry
 from mechint.studies import Runs, find_study, plan
-from mechint.studies.capacity import claims_loss
+from mechint.studies.capacity import claims_loss, language_measures
 from mechint.studies.capacity.language_measures import Measures, left_out_r2
 from mechint.studies.capacity.measures import kept, share_as_predicted
 from mechint.studies.capacity.runs import BUDGETS
-from mechint.training import Run
+from mechint.training import Run, train_many
 from tests.studies.planted_outcomes import judge
 
 TASK = {"n": 16, "n_tasks": 4, "rank": 4, "alpha": 1.0, "beta": 0.7}
@@ -265,6 +269,29 @@ def test_alignment(iia: float, swap: float, models: int, expected: str) -> None:
     study = Given(4, interchange=lambda width, frequency: found)
     study.learned = lambda: list(study.runs)[:models]  # type: ignore[method-assign]
     assert judge("capacity", "j", study).verdict == expected
+
+
+def test_interchanges_are_searched_once_and_kept(tmp_path: Path, monkeypatch: Any) -> None:
+    """The search's figures stand under the claim's names, and a second look runs no probe."""
+    planned = find_study("capacity").runs("smoke")[-1]
+    (run,) = train_many([dataclasses.replace(planned.spec, out=tmp_path / "run")])
+    for name, value in {"steps": 2, "pairs": 32, "held_out": 16, "only_correct": False}.items():
+        monkeypatch.setitem(language_measures.SEARCH, name, value)
+    first, second = (
+        Measures(Runs({"run": run}, {"run": {"arm": "language", "seed": 0}})) for _ in range(2)
+    )
+    for study in (first, second):
+        monkeypatch.setattr(study, "learned", lambda: ["run"])
+    found = first.interchange("run", "rank of a")
+    direct = run_probe("das", run.subject(), variable="rank of a", **language_measures.SEARCH)
+    assert found == {
+        "iia": direct.metrics["iia"],
+        "full swap": direct.metrics["iia_full_swap"],
+        "p": direct.null["iia"].p_value,
+        "hook": direct.metrics["hook"],
+    }
+    monkeypatch.setattr(Entry, "subject", None)  # opening a model would fail
+    assert second.interchange("run", "rank of a") == found
 
 
 def curves(

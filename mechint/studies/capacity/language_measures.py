@@ -16,6 +16,8 @@ from jaxtyping import Float
 
 from mechint.errors import TrainingError
 from mechint.probe import run as run_probe
+from mechint.run_table.entries import Entry
+from mechint.run_table.table import Runs as Table
 from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.training import Run
@@ -36,13 +38,23 @@ times activation, in the layer where they matter most.
 OPERANDS = {"rank of a": 0, "rank of b": 1}
 """The compared words' variables → their position."""
 
+SEARCH = {
+    "dimensions": (1,),
+    "control_seeds": 1,
+    "steps": 200,
+    "pairs": 512,
+    "held_out": 256,
+    "null_samples": 99,
+}
+"""Distributed alignment search for one dimension."""
+
 
 class Measures:
     """The study's runs, with what the probes say of each language model."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
-        self.interchange = cache(self._interchange)
+        self.interchanges = cache(self._interchanges)
         self.cosines = cache(self._cosines)
 
     def names(self, **labels: Any) -> list[str]:
@@ -83,26 +95,28 @@ class Measures:
         """The models that learned the task."""
         return [name for name in self.names() if self.accuracy(name) >= LEARNED]
 
-    def _interchange(self, name: str, operand: str) -> dict[str, Any]:
+    def interchange(self, name: str, operand: str) -> dict[str, Any]:
+        """What `interchanges` says of one of the models that learned."""
+        return self.interchanges(operand)[name]
+
+    def _interchanges(self, operand: str) -> dict[str, dict[str, Any]]:
         """What distributed alignment search says of a 1-D subspace for one operand, over all
-        layers.
+        layers, of each model that learned; kept beside the runs, so that no search is repeated.
+
+        Raises:
+            TrainingError: a model could not be searched.
         """
-        found = run_probe(
-            "das",
-            self.runs[name].subject(),
-            variable=operand,
-            dimensions=(1,),
-            control_seeds=1,
-            steps=200,
-            pairs=512,
-            held_out=256,
-            null_samples=99,
-        )
+        paths = {name: self.runs[name].path for name in self.learned()}
+        entries = tuple(Entry(path, name) for name, path in paths.items() if path is not None)
+        table = Table(entries, workers=max(1, torch.get_num_threads()))
+        rows = table.probe("das", variable=operand, **SEARCH).rows()
+        for row in rows:
+            if "das.error" in row:
+                raise TrainingError(f"{row['name']}: {row['das.error']}")
+        columns = {"iia": "iia", "full swap": "iia_full_swap", "p": "iia.p", "hook": "hook"}
         return {
-            "iia": float(found.metrics["iia"]),
-            "full swap": float(found.metrics["iia_full_swap"]),
-            "p": float(found.null["iia"].p_value),
-            "hook": str(found.metrics["hook"]),
+            row["name"]: {key: row[f"das.{column}"] for key, column in columns.items()}
+            for row in rows
         }
 
     def site(self, operand: str) -> str:
