@@ -43,8 +43,13 @@ def number(probe: str, metric: str, *keys: str) -> Callable[[Path], float]:
 
 
 def names(probe: str, metric: str) -> Callable[[Path], tuple[Any, ...]]:
-    """A metric that is a list, sorted."""
-    return lambda path: tuple(sorted(_metrics(path, probe)[metric]))
+    """A metric that is a list, sorted, or a name."""
+
+    def read(path: Path) -> tuple[Any, ...]:
+        value = _metrics(path, probe)[metric]
+        return (value,) if isinstance(value, str) else tuple(sorted(value))
+
+    return read
 
 
 def loss(split: str) -> Callable[[Path], float]:

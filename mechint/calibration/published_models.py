@@ -71,6 +71,11 @@ def _shares(file: str, shares: Mapping[int, float]) -> list[Figure]:
     ]
 
 
+def _mechanism(file: str, theirs: str) -> Figure:
+    measure = names("clock-pizza", "mechanism")
+    return Figure(file, "mechanism", (theirs,), measure)
+
+
 def _keys(file: str, *keys: int) -> Figure:
     measure = names("fourier", "logits.key_frequencies")
     return Figure(file, "key frequencies of the logits", keys, measure)
@@ -123,6 +128,7 @@ FIGURES: tuple[Figure, ...] = (
         0.057,
         "theirs is a mean over 100 random triples; the tolerance is two of its standard errors",
     ),
+    _mechanism(f"{PIZZA}/model_18c9ev5v5p.pt", "pizza"),
     Figure(f"{PIZZA}/model_18c9ev5v5p.pt", "gradient symmetricity", 0.997, SYMMETRY, 0.01),
     Figure(
         f"{PIZZA}/model_18c9ev5v5p.pt",
@@ -133,8 +139,10 @@ FIGURES: tuple[Figure, ...] = (
         "on the largest wrong logit, as in the project's tables",
     ),
     _keys(f"{PIZZA}/model_p99zdpze5l.pt", 3, 15, 17),
+    _mechanism(f"{PIZZA}/model_p99zdpze5l.pt", "pizza"),
     Figure(f"{PIZZA}/model_p99zdpze5l.pt", "gradient symmetricity", 0.9937, SYMMETRY, 0.01),
     Figure(f"{PIZZA}/model_p99zdpze5l.pt", "distance irrelevance", 0.1717, IRRELEVANCE, 0.005),
+    _mechanism(f"{PIZZA}/model_l8k1hzciux.pt", "clock"),
     Figure(f"{PIZZA}/model_l8k1hzciux.pt", "gradient symmetricity", 0.334, SYMMETRY, 0.02),
     Figure(f"{PIZZA}/model_l8k1hzciux.pt", "distance irrelevance", 0.848, IRRELEVANCE, 0.005),
     _keys(f"{PIZZA}/model_hpv2jgskwe.pt"),

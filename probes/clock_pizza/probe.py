@@ -53,9 +53,9 @@ class ClockPizza(Probe):
     deeper than one can be symmetric and irrelevant of distance at once.
 
     `effect` was chosen on plants alone: of 18 planted clocks (p = 17, 31 and 59, noise 0 to 0.1)
-    the largest effect is 0.021, of 18 planted pizzas the smallest 0.23. It was validated on
-    published models, which had no part in it: two pizzas (18c9ev5v5p, p99zdpze5l; 0.044, 0.040) and
-    a clock (l8k1hzciux) get the names that their authors give them.
+    the largest effect is 0.021, of 18 planted pizzas the smallest 0.23. All cut-offs were then held
+    against models that had no part in them: 156 plants of other moduli, and the published models
+    whose authors name the mechanism (``docs/nulls.md``).
 
     Cost: one forward over the data, forward and backward on the triples. Memory: a chunk's
     gradients.

@@ -42,6 +42,26 @@ def test_planted_mechanisms_are_told_apart(
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
+@pytest.mark.parametrize("constant_attention", [False, True])
+@pytest.mark.parametrize("p", [13, 29])
+def test_cut_offs_hold_at_moduli_that_they_were_not_chosen_on(
+    p: int, constant_attention: bool
+) -> None:
+    for seed in range(4):
+        draw = np.random.default_rng(1000 * p + seed)
+        keys = draw.choice(np.arange(1, (p + 1) // 2), 2 + seed % 3, replace=False)
+        subject = planted.modular_addition(
+            p,
+            tuple(int(k) for k in keys),
+            constant_attention=constant_attention,
+            noise=0.05 * (seed % 2),
+            rotation_seed=seed,
+            seed=seed,
+        ).subject
+        metrics = probe.run("clock-pizza", subject, triples=128, permutations=99).metrics
+        assert metrics["mechanism"] == ("pizza" if constant_attention else "clock"), (p, seed)
+
+
 def test_a_planted_pizza_has_the_closed_form_of_its_mechanism() -> None:
     """One frequency: the right logit is |cos(πk(a − b)/p)| times a constant, so that distance says
     all of it; gradients at equal embeddings of one sum are equal.
