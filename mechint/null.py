@@ -54,7 +54,11 @@ class Null:
         'p ≤ 0.005'
         >>> Null.sampled("share", 0.1, [0.1] * 199, "shuffled").p_text
         'p = 1'
+        >>> Null("accuracy", 1.0, 0.1, 0.01, 0.0, "binomial").p_text
+        'p < 1e-300'
         """
+        if not self.p_value:  # smaller than a float holds
+            return "p < 1e-300"
         sign = "≤" if self.samples and self.p_value <= self.floor * (1 + 1e-9) else "="
         return f"p {sign} {self.p_value:.2g}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Sequence
 
 from mechint.errors import counted
@@ -29,7 +30,8 @@ def _page(name: str, tasks: Sequence[Page]) -> Page | None:
     probe = PROBES[name]
     ran.sort(key=lambda one: ORDER.get(one[1].status, 3))
     _, shown = ran[0]
-    counts = [f"{sum(s.status == status for _, s in ran)} {status}" for status in ORDER]
+    outcomes = Counter(section.status for _, section in ran)
+    counts = [f"{outcomes[status]} {status}" for status in ORDER if outcomes[status]]
     rows = {
         "task": [page.task for page, _ in ran],
         "what came out": [section.status for _, section in ran],

@@ -25,7 +25,7 @@ def singular_table(singular: Float[np.ndarray, " component"]) -> Table:
     }
     return Table(
         columns,
-        "one row a singular value of the centered embedding",
+        "one row per singular value of the centered embedding",
         {"variance held": "0–1, cumulative"},
     )
 

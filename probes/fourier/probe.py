@@ -274,8 +274,8 @@ class Fourier(Probe):
             columns["logit keys"].append(sum(len(spectrum.keys) for spectrum in logits))
         unit = {"step": "optimizer steps"}
         active = (
-            f"one row a checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
+            f"one row per checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
             "outputs together"
         )
-        each = "one row a checkpoint, one column a frequency: share of the embedding's energy (0–1)"
+        each = "a row per checkpoint, a column per frequency: share of the embedding's energy (0–1)"
         return Table(columns, active, unit), Table(shares, each, unit if shares else {})
