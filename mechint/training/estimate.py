@@ -6,6 +6,7 @@ configuration and the data alone, never of the machine.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -164,7 +165,7 @@ def check_disk(specs: Sequence[Spec]) -> int:
     places: dict[int, Path] = {}
     for spec in specs:
         if spec.out is not None:
-            there = sum(file.stat().st_size for file in spec.out.rglob("*") if file.is_file())
+            there = _size_of(spec.out)
             parent = next(
                 path for path in (spec.out, *spec.out.absolute().parents) if path.exists()
             )
@@ -174,6 +175,15 @@ def check_disk(specs: Sequence[Spec]) -> int:
     for disk, size in needed.items():
         check_space(places[disk], size)
     return sum(needed.values())
+
+
+def _size_of(directory: Path) -> int:
+    """Bytes of the files under `directory`; one that another process takes away counts nothing."""
+    size = 0
+    for file in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            size += file.stat().st_size
+    return size
 
 
 def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
