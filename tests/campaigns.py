@@ -26,6 +26,7 @@ CAMPAIGNS = (
     "kills of a sweep that another executor goes on with",
     "tasks of a Slurm array stopped and queued again",
     "nodes of a Ray cluster killed",
+    "exceptions at random lines of a probe",
 )
 
 
