@@ -67,6 +67,9 @@ class CliGroup(click.Group):
                 warnings.showwarning = _warn
                 status = super().main(args=args, prog_name=prog_name, **extra)
             sys.stdout.flush()
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
+            click.echo(error.format_message(), err=True)
+            sys.exit(2)
         except click.ClickException as error:
             fail(error.format_message())
         except MechintError as error:

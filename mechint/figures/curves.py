@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint.figures.figure import Figure
-from mechint.figures.marks import band_of, has_names, marked_levels
+from mechint.figures.marks import LINE, band_of, has_names, marked_levels
 from mechint.figures.theme import (
     COLORS,
     axis,
@@ -141,7 +141,13 @@ def bars(
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": False}
         rows = len(at) * (1 if stacked else max(1, len(series)))
-        height = height or min(1200, 110 + (22 if rows == len(at) else 14) * rows)
+        notes = len(layout["annotations"])
+        room = max(40, (22 if rows == len(at) else 14) * rows)
+        height = height or min(1200, 110 + room + LINE * max(0, notes - 1))
+        if notes and len(series) > 1:  # the names of the levels stand where a legend would
+            layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / room, "yanchor": "top"}
+            layout["meta"]["legend"] = "below"
+            height += 24
     return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)
 
 

@@ -293,5 +293,6 @@ def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) 
             at = 10**y if axes.get_yscale() == "log" else y
             axes.text(1.0, at, text, transform=axes.get_yaxis_transform(), ha="right", fontsize=6.5)
         elif note.get("yref") == "paper" and panels:
-            upper = panels[0].get_xaxis_transform()
-            panels[0].text(x, 1.0, text, transform=upper, ha="center", va="bottom", fontsize=6.5)
+            upper, shift = panels[0].get_xaxis_transform(), (0, 0.55 * note.get("yshift", 0))
+            lifted = {"xytext": shift, "textcoords": "offset points", "ha": "center"}
+            panels[0].annotate(text, (x, 1.0), xycoords=upper, va="bottom", fontsize=6.5, **lifted)

@@ -9,6 +9,9 @@ import numpy as np
 
 from mechint.figures.theme import MARGIN, band, faint, level, numbers
 
+LINE = 14
+"""Pixels from one name of a level to the next, where they stand above each other."""
+
 
 def has_names(values: Any) -> bool:
     """Whether axis values are names rather than numbers."""
@@ -42,8 +45,10 @@ def marked_levels(
     if lying:
         layout["shapes"] = [_turned(shape) for shape in layout["shapes"]]
         layout["annotations"] = [
-            {**_turned(note), "yanchor": "bottom", "xanchor": "center"} for note in notes
-        ]
+            {**_turned(note), "yanchor": "bottom", "xanchor": "center", "yshift": LINE * place}
+            for place, note in enumerate(sorted(notes, key=lambda note: note["y"]))
+        ]  # one above the other: levels may lie close
+        layout["meta"] = {"top": 12 + LINE * len(notes)} if notes else {}
     elif alone and notes:
         layout["annotations"] = [
             note | {"xanchor": "left", "yanchor": "middle", "xshift": 4} for note in notes

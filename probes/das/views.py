@@ -175,6 +175,7 @@ def loss_figure(best: Cell) -> Any:
         bands={"training pairs": ([p.min() for p in parts], [p.max() for p in parts])},
         caption=(
             f"The search for the best subspace, from {means[0]:.3g} to {means[-1]:.3g} nats; "
-            f"{words}. Means of {step:.0f} steps each, the band from the least to the largest."
+            f"{words}."
+            + (f" Means of {step:.0f} steps, the band from least to largest." if step > 1 else "")
         ),
     )

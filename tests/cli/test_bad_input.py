@@ -218,3 +218,14 @@ def test_a_data_set_of_a_hub_that_has_no_address(mechint, tmp_path, monkeypatch)
     monkeypatch.setattr("urllib.request.getproxies", dict)
     said = one_line(mechint("train", "corpus", "--set", "dataset=zzz", "--out", tmp_path / "o"))
     assert "dataset=zzz: cannot be opened: there is no such directory, and the hub" in said
+
+
+def test_a_setting_of_a_probe_that_does_not_run(mechint: Command, planted: Path) -> None:
+    line = one_line(mechint("analyze", planted, "--set", "das.dimensions=[3]"))
+    assert line == "--set das.dimensions=[3]: the probe das does not run; add --probe das"
+
+
+@pytest.mark.parametrize("group", ["gallery", "checkpoint"])
+def test_a_group_alone_prints_its_help(mechint: Command, group: str) -> None:
+    result = mechint(group)
+    assert result.exit_code == 2 and "\n\nCommands:\n" in result.stderr

@@ -49,6 +49,7 @@
     if (layout.yaxis?.scaleanchor) layout.height = Math.min(layout.height, Math.max(240, width + 10));
     layout.margin = { ...layout.margin, t: layout.meta?.top ?? (noted ? 24 : 12), b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
     decades(layout, spec.data ?? [], width);
+    if (layout.meta?.legend === "below" && width < NARROW && spec.data?.[0]?.orientation === "h") layout.height += 19 * (spec.data.length - 1);  // one name per line
     if (layout.meta?.legend !== "below" && (width < NARROW || layout.meta?.legend === "top")) {
       layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
       layout.margin.r = Math.min(layout.margin.r ?? 24, 90);
