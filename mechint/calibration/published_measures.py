@@ -145,3 +145,21 @@ def _without_attention(path: Path) -> Mapping[str, float]:
 def lost_without_attention(measure: str) -> Callable[[Path], float]:
     """ "accuracy" (0–1) or "loss" (nats) that the second attention layer is worth."""
     return lambda path: _without_attention(path)[measure]
+
+
+def carry_dimensions(path: Path) -> float:
+    """Dimensions of the subspace that holds the carry from tens to hundreds after the first layer,
+    at the last digit; 0 where none does.
+    """
+    settings = {
+        "variable": "carry_1",
+        "hook": "blocks.0.hook_resid_post",
+        "pos": 8,
+        "dimensions": (1, 2),
+        "null_samples": 99,
+        "pairs": 512,
+        "held_out": 256,
+        "control_seeds": 1,
+    }
+    result = PROBES["das"].from_dict(settings).run(_opened(path).subject(), answer=1)
+    return float(result.metrics["dimension"]) if result.status == "found" else 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.calibration.published_measures import (
+    carry_dimensions,
     chance_of_the_right_digit,
     induction_score,
     loss,
@@ -204,6 +205,9 @@ FIGURES: tuple[Figure, ...] = (
         chance_of_the_right_digit("median"),
         0.0015,
         DRAWN,
+    ),
+    Figure(
+        "arena/sum_model.pt", "dimensions that hold a carry after layer 0", 1.0, carry_dimensions
     ),
     _keys("bare-progress-measures/baseline.pt", 14, 35, 41, 42, 52),
     _keys("rib/model_epoch_60000.pt", 1, 8, 15, 18, 56),

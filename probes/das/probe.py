@@ -16,7 +16,15 @@ from mechint.results import ProbeResult
 from mechint.task import Variable
 from probes.das.comparison import compare_with_controls
 from probes.das.fit import fit_jointly
-from probes.das.search import Cell, Fitting, Place, best_cell, cells, default_places
+from probes.das.search import (
+    Cell,
+    Fitting,
+    Place,
+    best_cell,
+    cells,
+    default_places,
+    moved_places,
+)
 from probes.das.swap import SwapSite, interchange_accuracy, mean
 from probes.das.views import loss_figure, say, sweep_figure, sweep_table
 
@@ -41,8 +49,9 @@ class DAS(Probe):
     source, answers as the task's algorithm does when the variable is taken from the source:  h ←
     h_b + R Rᵀ (h_s − h_b),  R (width, dimension) with orthonormal columns, trained by gradient
     descent. Without a hook it is searched for at the variable's positions and at the answer, at
-    every depth, in every one of `dimensions`; the smallest subspace that reaches `threshold` on the
-    training pairs is reported, and every site with what it does.
+    every depth, in every one of `dimensions`, and, where it has no position of its own, at other
+    positions where the swap of the whole residual stream gives the answers; the smallest subspace
+    that reaches `threshold` on the training pairs is reported, and every site with what it does.
 
     A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
     subspaces of the same dimension, random directions whose change has the same norm, the same
@@ -83,7 +92,7 @@ class DAS(Probe):
     pos: int | None = setting(
         None,
         "position; when none, the variable's own if it has one, else that of the answer; without "
-        "a hook both",
+        "a hook both, or where the swap of the whole stream gives the answers",
     )
     dimensions: tuple[int, ...] = setting((1, 2, 4, 8, 16), "dimensions tried", low=1)
     steps: int = setting(200, "training steps", low=1)
@@ -149,7 +158,9 @@ class DAS(Probe):
         places = self._places(subject, variable)
         drawn = self._draw(subject, variable, seed)
         train, test = drawn[: self.pairs], drawn[self.pairs :]
-        searching = self.hook is None
+        minimal, searching = self._minimal(subject, variable, seed), self.hook is None
+        if searching and self.pos is None and not variable.positions and minimal is not None:
+            places += moved_places(subject, minimal, self.threshold)
         fitting = Fitting(self.steps, self.batch_size, self.lr, seed)
         found = list(
             cells(
@@ -160,7 +171,7 @@ class DAS(Probe):
                 places,
                 self.dimensions,
                 fitting,
-                minimal=self._minimal(subject, variable, seed),
+                minimal=minimal,
                 stop_below=self.threshold if searching else None,
             )
         )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int | None]
 """A hook and a position, None for that of the answer."""
+SWEPT = 64
+"""Pairs, and at most as many positions, on which the whole activation is swapped everywhere."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,34 @@ def default_places(subject: Subject, variable: Variable, pos: int | None) -> lis
         for name in ("hook_resid_mid", "hook_resid_post"):
             if pos is None and f"blocks.{layer}.{name}" in hooks:
                 places.append((f"blocks.{layer}.{name}", None))
+    return places
+
+
+def moved_places(subject: Subject, minimal: Pairs, threshold: float) -> list[Place]:
+    """Positions before the answer's at which the residual stream after a layer gives the
+    answers when all of it is swapped: where a variable without a position of its own may be, such
+    as the carry of a sum that is written at its last digit.
+
+    minimal: pairs that differ in the variable and in as little else as the task allows, of which
+    `SWEPT` are used; [] where examples are not all read at one position. At most two per layer.
+
+    Cost: one forward over these pairs per position and per layer but the last.
+    """
+    pairs = minimal[:SWEPT]
+    read = int(pairs.reads[0])
+    if not bool(((pairs.reads == read) & (pairs.source_reads == read)).all()) or read > SWEPT:
+        return []
+    differ = (pairs.base != pairs.source).any(0)[:read]
+    first = int(differ.int().argmax()) if bool(differ.any()) else read
+    places: list[Place] = []
+    for layer in range(subject.n_layers - 1):
+        hook = f"blocks.{layer}.hook_resid_post"
+        found = {
+            pos: mean(interchange_accuracy(subject, SwapSite(subject, pairs, hook, pos), None))
+            for pos in range(first, read)
+        }
+        best = sorted(found, key=lambda pos: found[pos], reverse=True)[:2]
+        places += [(hook, pos) for pos in best if found[pos] >= threshold]
     return places
 
 

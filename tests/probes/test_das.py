@@ -8,6 +8,7 @@ import io
 import math
 import warnings
 from contextlib import redirect_stdout
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+import mechint
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
@@ -31,6 +33,7 @@ from probes.das import (
     interchange,
     interchange_accuracy,
     random_subspace,
+    search,
     swap,
 )
 from probes.das.controls import input_share, reader_split
@@ -411,6 +414,42 @@ def test_the_search_says_where_the_variable_is(plant: planted.Planted) -> None:
     assert result.metrics["pos"] == 0
     assert result.metrics["dimension"] == 1
     assert "blocks.0.hook_resid_pre @ 0" in result.metrics["held_at"]
+
+
+def test_positions_are_looked_for_where_the_variable_has_none(
+    deep: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first token that differs to the answer, the two best per layer but the last."""
+    pairs = draw(deep, choose_variable(deep.task, "rank of b"), 16, 0, only_correct=False)
+    given = {0: 0.95, 1: 0.99, 2: 1.0}
+    seen = []
+
+    def accuracy(subject: Subject, site: SwapSite, subspace: None) -> torch.Tensor:
+        seen.append((site.hook, site.pos))
+        return torch.tensor([[given[site.pos]]])  # type: ignore[index]
+
+    monkeypatch.setattr(search, "interchange_accuracy", accuracy)
+    read = int(pairs.reads[0])
+    first = int((pairs.base != pairs.source).any(0).int().argmax())
+    hook = "blocks.0.hook_resid_post"
+    found = search.moved_places(deep, pairs, 0.9)
+    assert seen == [(hook, pos) for pos in range(first, read)]
+    expected = sorted(range(first, read), key=lambda pos: -given[pos])[:2]
+    assert found == [(hook, pos) for pos in expected]
+    assert search.moved_places(deep, pairs, 1.1) == []
+
+
+def test_the_carry_of_a_published_model_is_one_direction_at_the_last_digit() -> None:
+    """Between the tens and the hundreds, after the first layer; at the answer it is not yet."""
+    path = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
+    if not path.exists():
+        pytest.skip("the published checkpoint arena/sum_model.pt is not beside the repository")
+    subject = mechint.load(path, task="digit-sum", digits=4)
+    settings: dict[str, Any] = {**SMALL, "pairs": 512, "variable": "carry_1", "dimensions": (1,)}
+    result = DAS(**settings, control_seeds=1).run(subject, answer=1)
+    assert result.metrics["held_at"] == ["blocks.0.hook_resid_post @ 8"]
+    assert result.metrics["iia"] > 0.95
+    assert result.status == "found"
 
 
 def test_two_variables_share_a_basis(plant: planted.Planted) -> None:
