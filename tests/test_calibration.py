@@ -15,9 +15,11 @@ from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine
+from mechint.calibration.table import markdown
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.planted import Trial, library, trained
 from mechint.registry import PROBES
+from mechint.results import Table
 
 CHEAP = ("gradients", "linear", "subspace")
 
@@ -140,6 +142,22 @@ def test_another_ones_files_are_not_replaced(
         (tmp_path / name).write_text('{"a": 1}')
         with pytest.raises(RunError, match=f"{name} is not a calibration table; move it away"):
             calibrate(["subspace"], "smoke", tmp_path)
+
+
+def test_rows_of_fewer_plants_are_named_with_their_cost() -> None:
+    columns = {name: [None, None, None] for name in engine.COLUMNS}
+    columns |= {
+        "probe": ["das", "lens", "lens"],
+        "noise": [0.0, 0.0, None],
+        "runs": [10, 100, 20],
+        "seconds": [2.6, 0.1, 0.1],
+        "detected": [1.0, 1.0, 0.0],
+        "low": [0.7, 0.9, 0.0],
+        "high": [1.0, 1.0, 0.1],
+    }
+    text = markdown(Table(columns, ""), "command", 100)
+    assert "Rows of fewer than 100 plants, for their cost: `das` (10, 2.6 s" in text
+    assert "`lens` (" not in text and "fewer than" not in markdown(Table(columns, ""), "command")
 
 
 def test_bad_requests_are_refused(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def write(table: Table, size: str, settings: Mapping[str, Any], out: Path) -> No
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        (out / "calibration.md").write_text(markdown(table, command), encoding="utf-8")
+        (out / "calibration.md").write_text(
+            markdown(table, command, int(settings.get("plants", 0))), encoding="utf-8"
+        )
     except OSError as error:
         raise RunError(
             f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written"
@@ -75,8 +77,10 @@ def _beside(table: Table, path: Path) -> Table:
     )
 
 
-def markdown(table: Table, command: str) -> str:
-    """The table as Markdown, with what its columns mean."""
+def markdown(table: Table, command: str, plants: int = 0) -> str:
+    """The table as Markdown, with what its columns mean and which probes have rows of fewer plants
+    than `plants`.
+    """
     shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
     shares = zip(*(table.columns[column] for column in ("low", "high")), strict=True)
     columns = dict(table.columns)
@@ -108,6 +112,7 @@ def markdown(table: Table, command: str) -> str:
             "probe names something"
         ),
         "that is not needed when it is taken out, which another computation than its own decides.",
+        *_fewer(table, plants),
         "",
         "| " + " | ".join(shown) + " |",
         "|" + " --- |" * len(shown),
@@ -119,6 +124,19 @@ def markdown(table: Table, command: str) -> str:
         )
         + "\n"
     )
+
+
+def _fewer(table: Table, plants: int) -> list[str]:
+    """A line that names the probes with rows of fewer plants, and what one run of them takes."""
+    fewer: dict[str, str] = {}
+    columns = [table.columns[name] for name in ("probe", "noise", "runs", "seconds")]
+    for probe, noise, runs, seconds in zip(*columns, strict=True):
+        if noise is not None and runs < plants:
+            took = "" if seconds is None else f", {seconds:.1f} s of processor time each"
+            fewer.setdefault(probe, f"`{probe}` ({runs}{took})")
+    if not fewer:
+        return []
+    return ["", f"Rows of fewer than {plants} plants, for their cost: {', '.join(fewer.values())}."]
 
 
 def _cell(value: Any) -> str:
