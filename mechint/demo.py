@@ -131,12 +131,12 @@ def _lead(
 ) -> str:
     """When the two sets are learned, and when the waves of the key frequencies are there."""
     texts = [
-        f"The {words} set is learned ({LEARNED:.0%}) at step {first[name]:.0f}"
+        f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:.0f}"
         for name, words in (("train", "training"), ("test", "test"))
         if first[name] is not None
     ]
     if len(texts) < 2:
-        return "; ".join([*texts, "the test set is not learned"]) + "."
+        return _sentence("; ".join([*texts, "the test set is not learned"]))
     final = measures["trigonometric_share"][-1]
     waves = [
         {"path": "demo", "step": step, "share": share}
@@ -144,13 +144,18 @@ def _lead(
     ]
     half = _first(waves, "share", final / 2)
     if half is None or not final > 0:
-        return ", ".join(texts) + "."
+        return _sentence(", ".join(texts))
     before = [row["test.accuracy"] for row in rows if row["step"] <= half]
     return (
-        f"{', '.join(texts)}. The waves of the key frequencies explain half of what they explain "
-        f"at the end ({final:.0%} of the logits' variance) from step {half:.0f} on, when the test "
-        f"accuracy is {before[-1]:.0%}."
+        f"{_sentence(', '.join(texts))} The waves of the key frequencies explain half of what "
+        f"they explain at the end ({final:.0%} of the logits' variance) from step {half:.0f} on, "
+        f"when the test accuracy is {before[-1]:.0%}."
     )
+
+
+def _sentence(text: str) -> str:
+    """The clauses as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _dynamics(
@@ -178,15 +183,15 @@ def _dynamics(
         Panel("accuracy (0–1)", both("accuracy"), y_range=(-0.03, 1.03)),
         Panel("loss (nats)", both("loss"), log=True),
         Panel(
-            "restricted loss (all inputs) and excluded loss (training inputs), nats",
+            "restricted (all) and excluded (training) loss, nats",
             losses,
             log=True,
         ),
         Panel(
-            "share of the embedding's energy, by frequency (rows: cycles per p)",
+            "energy of the embedding's frequencies (share)",
             image=(shares["step"], list(range(1, len(image) + 1)), image),
         ),
-        Panel("share of the logits' variance; Gini coefficient of the spectrum (0–1)", forming),
+        Panel("logits' variance; Gini of the spectrum (0–1)", forming),
     ]
     names = {"train": "training set learned", "test": "test set learned"}
     made = figures.stacked(

@@ -40,16 +40,22 @@ def training_curve(
     names = [trace["name"] for trace in data]
     for index, trace in enumerate(data):  # a split has one entry in the legend
         trace["showlegend"] = trace["name"] not in names[:index]
+    upper = axis("accuracy (0–1)", domain=[0.56, 1.0] if both else [0, 1], range=[-0.03, 1.03])
+    # where there is no accuracy the loss is a squared error, and the only axis
+    lower = axis("loss (nats)" if both else "loss", log=True, domain=[0.0, 0.44 if both else 1.0])
+    alone = not both and data[0]["yaxis"] == "y2"
+    for trace in data if alone else ():
+        trace["yaxis"] = "y"
     layout: dict[str, Any] = {
         "xaxis": axis("step", anchor="y2" if both else "y"),
-        "yaxis": axis(
-            "accuracy (0–1)", domain=[0.56, 1.0] if both else [0, 1], range=[-0.03, 1.03]
-        ),
-        "yaxis2": axis("loss (nats)", log=True, domain=[0.0, 0.44] if both else [0, 1]),
+        "yaxis": lower if alone else upper,
+        **({"yaxis2": lower} if both else {}),
         "shapes": _marks(chance, step),
         "hovermode": "x",
     }
-    text = "Accuracy and loss as the model trained."
+    text = (
+        f"{'Loss' if alone else 'Accuracy and loss' if both else 'Accuracy'} as the model trained."
+    )
     if chance is not None:
         text += f" Dashed: the best constant answer ({chance:.2g})."
     return figure(data, "Training", text, height=420 if both else 300, **layout)

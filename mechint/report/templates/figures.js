@@ -49,12 +49,20 @@
     if (layout.yaxis?.scaleanchor) layout.height = Math.min(layout.height, Math.max(240, width + 10));
     layout.margin = { ...layout.margin, t: layout.meta?.top ?? (noted ? 24 : 12), b: hoisted.includes("x") ? 28 : 48, l: hoisted.includes("y") ? 44 : 60 };
     decades(layout, spec.data ?? [], width);
+    shorten(layout, spec.data?.[0], width);
     if (layout.meta?.legend === "below" && width < NARROW && spec.data?.[0]?.orientation === "h") layout.height += 19 * (spec.data.length - 1);  // one name per line
     if (layout.meta?.legend !== "below" && (width < NARROW || layout.meta?.legend === "top")) {
       layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
       layout.margin.r = Math.min(layout.margin.r ?? 24, 90);
     }
     return layout;
+  };
+  // Long names of lying bars lose their ends where the page is narrow; hovering shows them whole.
+  const shorten = (layout, trace, width) => {
+    const most = Math.floor(width * 0.5 / 6.6), names = trace?.orientation === "h" ? (trace.y ?? []) : [];
+    if (width >= NARROW || !names.some((name) => typeof name === "string" && name.length > most)) return;
+    const text = names.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name));
+    Object.assign(layout.yaxis, { tickmode: "array", tickvals: names, ticktext: text });
   };
   // On a logarithmic axis a label for every decade, or for every second, third … where they are close.
   const decades = (layout, data, width) => {
