@@ -125,9 +125,7 @@ def table(results: Path) -> str:
     parts = [HEAD]
     for study, facts, claims in _kept(results):
         spent = f", {facts['time spent']}" if "time spent" in facts else ""
-        spent += (
-            f", {facts['processor time']} of processor time" if "processor time" in facts else ""
-        )
+        spent += f", processor time {facts['processor time']}" if "processor time" in facts else ""
         parts.append(
             f"\n## {study} ({facts['size']}{spent})\n\n"
             "| | the paper | here | n | verdict |\n| --- | --- | --- | --- | --- |\n"
