@@ -34,6 +34,7 @@ _PUBLIC = {
     "Symmetry": "mechint.task",
     "Control": "mechint.task",
     "Chance": "mechint.task",
+    "Study": "mechint.studies",
     "Probe": "mechint.probe",
     "Need": "mechint.probe",
     "Report": "mechint.probe",

@@ -27,7 +27,7 @@ from mechint.task import IGNORE
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mechint.probe import Probe
+    import mechint
     from mechint.subject import Subject
 
 CHANCE_LEVEL = 1e-3
@@ -134,7 +134,7 @@ def judge(draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | N
 class Report:
     """Collects what a probe measured and what it says about it; `result` is the ProbeResult."""
 
-    def __init__(self, probe: Probe, subject: Subject) -> None:
+    def __init__(self, probe: mechint.Probe, subject: Subject) -> None:
         self.probe, self.subject = probe, subject
         self.metrics: dict[str, Any] = {}
         self.units: dict[str, str] = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
 from mechint.finding import Report, performance
-from mechint.models.protocol import Capability
+from mechint.models.capability import Capability
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
 from mechint.task import FiniteTask

@@ -22,9 +22,7 @@ from mechint.errors import MechintError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mechint.probe import Probe
-    from mechint.studies.core.study import Study
-    from mechint.task import Task
+    import mechint
 
 T = TypeVar("T")
 
@@ -157,7 +155,7 @@ def _docstring(file: Path, module: str, attribute: str) -> str | None:
     return None
 
 
-TASKS: Registry[type[Task]] = Registry(
+TASKS: Registry[type[mechint.Task]] = Registry(
     "task",
     {
         "modular-arithmetic": "tasks.modular:ModularArithmetic",
@@ -184,7 +182,7 @@ TASKS: Registry[type[Task]] = Registry(
     group="mechint.tasks",
 )
 
-PROBES: Registry[type[Probe]] = Registry(
+PROBES: Registry[type[mechint.Probe]] = Registry(
     "probe",
     {
         "fourier": "probes.fourier.probe:Fourier",
@@ -227,7 +225,7 @@ CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
     group="mechint.checkpoint_formats",
 )
 
-STUDIES: Registry[type[Study]] = Registry(
+STUDIES: Registry[type[mechint.Study]] = Registry(
     "study",
     {
         "joint-training": "mechint.studies.joint_training.runs:JointTraining",

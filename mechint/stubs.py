@@ -1,8 +1,9 @@
-"""Writes ``probes/__init__.pyi`` and ``tasks/__init__.pyi``, from which editors complete settings.
+"""Writes ``__init__.pyi`` of mechint, probes and tasks, from which editors complete names and
+settings.
 
     python -m mechint.stubs
 
-A test holds the files to what this writes, so that a new setting is not forgotten.
+A test holds the files to what this writes, so that a new name or setting is not forgotten.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import mechint
 from mechint.namespace import Namespace, attribute
 from mechint.registry import PROBES, TASKS, Registry
 
 HEAD = {
+    "mechint": '''"""The public names; written by ``python -m mechint.stubs``."""
+
+IMPORTS
+__version__: str
+''',
     "probes": '''"""Measurements on trained models; written by ``python -m mechint.stubs``."""
 
 from typing import Any
@@ -40,10 +47,17 @@ def make(name: str, **parameters: Any) -> Task: ...
 ''',
 }
 REGISTRIES: dict[str, Registry[type]] = {"probes": PROBES, "tasks": TASKS}
+PACKAGES = ("mechint", *REGISTRIES)
 
 
 def stub(package: str) -> str:
-    """The text of the stub of `package`, "probes" or "tasks": one function per built-in entry."""
+    """The text of the stub of `package`: of mechint its public names, of "probes" and "tasks" one
+    function per built-in entry.
+    """
+    if package == "mechint":
+        public = [(name, getattr(mechint, name).__module__) for name in mechint.__all__[1:]]
+        lines = sorted(f"from {module} import {name} as {name}" for name, module in public)
+        return HEAD[package].replace("IMPORTS", "\n".join(lines) + "\n")
     registry, namespace = REGISTRIES[package], import_module(package)
     assert isinstance(namespace, Namespace)
     imports, functions = [], []
@@ -69,8 +83,8 @@ def _function(name: str, signature: inspect.Signature, doc: str) -> str:
 
 
 def main() -> None:
-    """Write both files beside the packages they describe."""
-    for package in REGISTRIES:
+    """Write the files beside the packages they describe."""
+    for package in PACKAGES:
         where = Path(str(import_module(package).__file__)).with_suffix(".pyi")
         where.write_text(stub(package), encoding="utf-8")
         sys.stdout.write(f"{where}\n")

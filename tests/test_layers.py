@@ -38,14 +38,14 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def imported(path: Path, *, at_import: bool = False) -> set[str]:
-    """Dotted names that `path` imports outside ``if TYPE_CHECKING``; `at_import`: those outside
-    functions too only.
+def imported(path: Path, *, at_import: bool = False, types: bool = False) -> set[str]:
+    """Dotted names that `path` imports outside ``if TYPE_CHECKING``, or there too (`types`);
+    `at_import`: those outside functions only.
     """
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not types:
             return
         if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return
@@ -73,7 +73,7 @@ def test_contributing_prints_the_floors() -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Module → the modules of ours that importing it imports at once."""
+    """Module → the modules of ours that it imports, also inside functions and for types alone."""
     paths = modules("mechint") + modules("tasks") + modules("probes")
     names = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -86,7 +86,7 @@ def import_graph() -> dict[str, set[str]]:
         return name
 
     return {
-        name: {module_of(one) for one in imported(path, at_import=True)} - {"", name}
+        name: {module_of(one) for one in imported(path, types=True)} - {"", name}
         for name, path in names.items()
     }
 

@@ -15,7 +15,7 @@ from mechint import planted
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.namespace import attribute
 from mechint.registry import PROBES, TASKS
-from mechint.stubs import REGISTRIES, stub
+from mechint.stubs import PACKAGES, stub
 
 ROOT = Path(__file__).parents[1]
 
@@ -88,7 +88,7 @@ def test_a_plug_in_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "their_task" not in dir(tasks)
 
 
-@pytest.mark.parametrize("package", REGISTRIES)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_stubs_are_up_to_date(package: str) -> None:
     """Editors read the settings from them: run ``python -m mechint.stubs`` after changing one."""
     written = (ROOT / package / "__init__.pyi").read_text(encoding="utf-8")

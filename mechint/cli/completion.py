@@ -22,8 +22,7 @@ VARIABLE = "_MECHINT_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the script that completes tasks, probes, studies, settings and paths in SHELL."""
-    from mechint.cli import main
-
+    main = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None
     # click's own way asks the installed bash for its version first; the script is the same

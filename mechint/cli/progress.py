@@ -154,12 +154,12 @@ def announce(
     from mechint.training.estimate import (
         check_disk,
         check_fits,
-        estimate_seconds,
         free_memory,
         model_bytes,
         parameter_count,
     )
     from mechint.training.plan import part_of, partition
+    from mechint.training.timing import estimate_seconds
 
     target = find_device(device)
     free = free_memory(target)

@@ -16,12 +16,12 @@ to see, and axis titles with units in brackets. Equal input gives equal JSON.
 
 from mechint.figures.attention import attention
 from mechint.figures.curves import bars, lines
-from mechint.figures.figure import Figure
+from mechint.figures.figure import Figure, figure
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.points import histogram, scatter
 from mechint.figures.stacked import Panel, stacked, stepped, with_cursor
-from mechint.figures.theme import COLORS, figure
+from mechint.figures.theme import COLORS
 from mechint.figures.training import training_curve
 
 __all__ = [

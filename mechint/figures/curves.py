@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.figures.figure import Figure
+from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import LINE, band_of, has_names, marked_levels
 from mechint.figures.theme import (
     COLORS,
     axis,
     colors,
     faint,
-    figure,
     numbers,
 )
 

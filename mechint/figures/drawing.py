@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.figures.figure import Figure
 from mechint.figures.theme import INK, PIXELS_PER_INCH, color
 from mechint.jsonable import to_jsonable
 
@@ -22,12 +21,12 @@ BAR = 0.6
 """Inches that a scale of colors takes right of the panels that share it."""
 
 
-def draw(figure: Figure, width: float, height: float | None) -> Drawing:
-    """The figure as a Matplotlib figure of `width` by `height` inches."""
+def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing:
+    """Plotly's dictionary as a Matplotlib figure of `width` by `height` inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Drawing
 
-    spec = to_jsonable(figure.spec)
+    spec = to_jsonable(spec)
     layout, data = spec.get("layout", {}), spec.get("data", [])
     tall = height or max(1.6, width * float(layout.get("height", 380)) / (PIXELS_PER_INCH * 7.2))
     with rc_context({"font.size": 8, "axes.linewidth": 0.6, "axes.edgecolor": INK}):

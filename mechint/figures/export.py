@@ -16,23 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import ParameterError
 from mechint.figures.drawing import draw
-from mechint.figures.figure import Figure
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
+Spec = Mapping[str, Any]
+"""A figure as Plotly's dictionary, or an attention view under "view"."""
 
-def save(figure: Figure, path: Path, width: float = 5.5, height: float | None = None) -> Path:
-    """Write `figure` to `path`, in the form that its ending names; see `Figure.save`."""
+
+def save(spec: Spec, caption: str, path: Path, width: float, height: float | None) -> Path:
+    """Write a figure to `path`, in the form that its ending names; see `Figure.save`."""
     writers: dict[str, Callable[[], None]] = {
-        ".csv": lambda: write_text(path, numbers_of(figure)),
-        ".json": lambda: write_text(path, json.dumps(to_jsonable(figure.spec))),
-        ".html": lambda: write_text(path, page(figure)),
+        ".csv": lambda: write_text(path, numbers_of(spec)),
+        ".json": lambda: write_text(path, json.dumps(to_jsonable(spec))),
+        ".html": lambda: write_text(path, page(spec, caption)),
     }
     for ending in (".svg", ".pdf", ".png"):
-        writers[ending] = lambda: write_bytes(path, drawn(figure, path.suffix[1:], width, height))
+        writers[ending] = lambda: write_bytes(path, drawn(spec, path.suffix[1:], width, height))
     if path.suffix not in writers:
         raise ParameterError(
             f"{path}: ending {path.suffix!r}: expected one of {', '.join(sorted(writers))}"
@@ -43,11 +45,11 @@ def save(figure: Figure, path: Path, width: float = 5.5, height: float | None = 
     return path
 
 
-def drawn(figure: Figure, form: str, width: float, height: float | None) -> bytes:
+def drawn(spec: Spec, form: str, width: float, height: float | None) -> bytes:
     """The bytes of a drawing: "svg", "pdf" or "png" (300 dots per inch); equal each time."""
     import matplotlib
 
-    drawing: Drawing = draw(figure, width, height)
+    drawing: Drawing = draw(spec, width, height)
     stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
     with matplotlib.rc_context({"svg.hashsalt": "mechint", "svg.fonttype": "none"}):
         held = io.BytesIO()
@@ -55,11 +57,13 @@ def drawn(figure: Figure, form: str, width: float, height: float | None) -> byte
     return held.getvalue()
 
 
-def page(figure: Figure) -> str:
+def page(spec: Spec, caption: str) -> str:
     """The figure as one HTML file that opens offline."""
-    if "view" in figure.spec:
-        return attention_page(figure)
-    return figure.show().to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+    if "view" in spec:
+        return attention_page(spec, caption)
+    import plotly.graph_objects as go
+
+    return go.Figure(spec).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
 
 
 COLORS = (
@@ -75,30 +79,29 @@ def view_asset(name: str) -> str:
     return (Path(__file__).parent / "view" / name).read_text(encoding="utf-8")
 
 
-def attention_page(figure: Figure) -> str:
+def attention_page(spec: Spec, caption: str) -> str:
     """An attention view as one HTML file without Plotly."""
-    data = json.dumps(to_jsonable(figure.spec["view"])).replace("<", "\\u003c")
-    title = html.escape(((figure.spec.get("layout") or {}).get("title") or {}).get("text", ""))
+    data = json.dumps(to_jsonable(spec["view"])).replace("<", "\\u003c")
+    title = html.escape(((spec.get("layout") or {}).get("title") or {}).get("text", ""))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{COLORS}{view_asset('attention.css')}</style></head><body><h3>{title}</h3>"
-        f'<div class="view" id="view"></div><p>{html.escape(figure.caption)}</p>'
+        f'<div class="view" id="view"></div><p>{html.escape(caption)}</p>'
         f'<script type="application/json" data-view="view">{data}</script>'
         f"<script>{view_asset('attention.js')}</script></body></html>"
     )
 
 
-def numbers_of(figure: Figure) -> str:
+def numbers_of(spec: Spec) -> str:
     """The figure's numbers as CSV: one row per point, with the trace it belongs to.
 
-    >>> figure = Figure({"data": [{"name": "a", "x": [1, 2], "y": [0.5, None]}]}, "")
-    >>> numbers_of(figure).split()
+    >>> numbers_of({"data": [{"name": "a", "x": [1, 2], "y": [0.5, None]}]}).split()
     ['trace,x,y,z', 'a,1,0.5,', 'a,2,,']
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["trace", "x", "y", "z"])
-    for index, trace in enumerate(to_jsonable(figure.spec).get("data", [])):
+    for index, trace in enumerate(to_jsonable(spec).get("data", [])):
         name = trace.get("name") or f"trace {index}"
         if "z" in trace:
             rows.writerows(_cells(name, trace))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mechint.figures.theme import layout_of
 from mechint.jsonable import to_jsonable
 
 
@@ -44,7 +45,7 @@ class Figure:
         """
         from mechint.figures.export import save
 
-        return save(self, Path(path), width, height)
+        return save(self.spec, self.caption, Path(path), width, height)
 
     @property
     def title(self) -> str:
@@ -62,7 +63,7 @@ class Figure:
             return f"<p><b>{html.escape(name)}</b>: {caption}</p>"
         from mechint.figures.export import drawn
 
-        picture = base64.b64encode(drawn(self, "svg", 5.5, None)).decode()
+        picture = base64.b64encode(drawn(self.spec, "svg", 5.5, None)).decode()
         image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{picture}">'
         return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
@@ -71,8 +72,15 @@ class Figure:
         if "view" in self.spec:
             from mechint.figures.export import page
 
-            held = html.escape(page(self), quote=True)
+            held = html.escape(page(self.spec, self.caption), quote=True)
             size = 'width="100%" height="560" style="border:0"'
             return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
         drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
         return f"{drawn}<p>{html.escape(self.caption)}</p>"
+
+
+def figure(
+    data: Sequence[Mapping[str, Any]], title: str, caption: str, *, height: int = 380, **layout: Any
+) -> Figure:
+    """The Figure of traces `data` under the common layout; `caption` says what to see in it."""
+    return Figure({"data": list(data), "layout": layout_of(data, title, height, **layout)}, caption)

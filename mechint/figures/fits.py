@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mechint.figures.figure import Figure
+from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import band_of
-from mechint.figures.theme import axis, colors, figure, level, numbers
+from mechint.figures.theme import axis, colors, level, numbers
 
 
 def fits(

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.figure import Figure
-from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, figure, numbers
+from mechint.figures.figure import Figure, figure
+from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, numbers
 
 
 def _scale(values: Any, diverging: bool, limits: tuple[float, float] | None) -> dict[str, Any]:

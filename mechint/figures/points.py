@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.figure import Figure
+from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import has_names
 from mechint.figures.theme import (
     COLORS,
@@ -17,7 +17,6 @@ from mechint.figures.theme import (
     axis,
     colors,
     faint,
-    figure,
     numbers,
 )
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mechint.figures.figure import Figure
+from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import band_of
-from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, figure, numbers
+from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, numbers
 
 PANEL, GAP, FRAME = 110, 34, 170
 """Pixels of a panel, between two, and of what stands around them."""

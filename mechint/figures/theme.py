@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.figures.figure import Figure
-
 # Okabe & Ito (2008), the order changed so that the first three differ most in lightness too
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 SEQUENTIAL = "Viridis"
@@ -119,10 +117,10 @@ def axis(title: str, *, log: bool = False, labels: bool = False, **more: Any) ->
     return style | {"tickcolor": INK, "automargin": True} | more
 
 
-def figure(
-    data: Sequence[Mapping[str, Any]], title: str, caption: str, *, height: int = 380, **layout: Any
-) -> Figure:
-    """The Figure of traces `data` under the common layout; `caption` says what to see in it."""
+def layout_of(
+    data: Sequence[Mapping[str, Any]], title: str, height: int = 380, **layout: Any
+) -> dict[str, Any]:
+    """The common layout of traces `data`, with what `layout` changes."""
     assert title.strip(), "a figure without a title"
     named = sum(1 for trace in data if trace.get("showlegend", True) and trace.get("name"))
     base = {
@@ -148,7 +146,7 @@ def figure(
             "activecolor": INK,
         },
     }
-    return Figure({"data": list(data), "layout": base | layout}, caption)
+    return base | layout
 
 
 def level(

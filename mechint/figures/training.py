@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mechint.figures.figure import Figure
-from mechint.figures.theme import COLORS, INK, axis, figure, numbers
+from mechint.figures.figure import Figure, figure
+from mechint.figures.theme import COLORS, INK, axis, numbers
 
 SPLITS = {"train": COLORS[0], "validation": COLORS[2], "test": COLORS[1]}
 

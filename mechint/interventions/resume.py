@@ -18,8 +18,9 @@ from torch import Tensor
 from mechint.activations import select_positions
 from mechint.config import ModelConfig
 from mechint.interventions.sites import ResidSite
+from mechint.models.capability import Capability
 from mechint.models.forward import Forward
-from mechint.models.protocol import Capability, capabilities, describe
+from mechint.models.protocol import capabilities, describe
 from mechint.models.rows import BlockRows, dense
 from mechint.task import Batch
 

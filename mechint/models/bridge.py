@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mechint.errors import CheckpointError
-from mechint.models.protocol import Capability
+from mechint.models.capability import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
 
 EAGER = {"attn_implementation": "eager"}

@@ -28,7 +28,8 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import Settings, setting
 from mechint.errors import ParameterError
-from mechint.models.protocol import Capability, ModelDescription, copy_weights
+from mechint.models.capability import Capability
+from mechint.models.protocol import ModelDescription, copy_weights
 
 JOINS = ("concat", "add", "multiply", "each")
 """How the embeddings are joined; "each" passes both through the first layer and adds what comes."""

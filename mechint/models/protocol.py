@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol, Self
 
 import torch
@@ -18,18 +17,10 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from mechint.errors import CheckpointError, MechintError, ParameterError
+from mechint.models.capability import Capability
 
 Hooks = Sequence[tuple[str, Callable[..., Any]]]
 """(hook name, function(activation, hook)) pairs, as TransformerLens takes them."""
-
-
-class Capability(Enum):
-    """What some models can do and others cannot."""
-
-    REINITIALIZE = "draw new initial weights"
-    RESUME = "resume a forward from a site of the residual stream"
-    EDIT_WEIGHTS = "load edited weights"
-    HEAD_WEIGHTS = "show its heads' weights as W_Q, W_K, W_V and W_O"
 
 
 class HookedModel(Protocol):

@@ -21,8 +21,8 @@ from transformer_lens.hook_points import HookPoint
 
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models.capability import Capability
 from mechint.models.forward import Forward
-from mechint.models.protocol import Capability
 from mechint.models.rows import dense
 from mechint.models.stacks import WeightStacks
 

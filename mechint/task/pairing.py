@@ -20,7 +20,7 @@ from mechint.task.drawing import rng
 from mechint.task.truth import Counterfactuals, Variable
 
 if TYPE_CHECKING:
-    from mechint.task.base import Task
+    import mechint
 
 ROUNDS = 40
 """How many times the number of pairs wanted is drawn before giving up."""
@@ -42,14 +42,14 @@ class Relation(StrEnum):
     SAME = "same"
 
 
-def find_variable(task: Task, name: str) -> Variable:
+def find_variable(task: mechint.Task, name: str) -> Variable:
     """The causal variable `name` of `task`; UnknownNameError for a name it lacks."""
     if name not in task.variables:
         raise UnknownNameError.of(f"variable of {task.name}", name, task.variables)
     return task.variables[name]
 
 
-def choose_answer(task: Task, variable: Variable, answer: int | None = None) -> int:
+def choose_answer(task: mechint.Task, variable: Variable, answer: int | None = None) -> int:
     """Index of the answer to ask about: `answer`, or the last one that the variable reaches.
 
     Raises:
@@ -73,7 +73,7 @@ def choose_answer(task: Task, variable: Variable, answer: int | None = None) -> 
 
 
 def candidates(
-    task: Task, variable: Variable, n: int, seed: int, split: str, relation: Relation
+    task: mechint.Task, variable: Variable, n: int, seed: int, split: str, relation: Relation
 ) -> Counterfactuals:
     """`n` pairs as drawn: some may not differ in the variable, or leave the answer as it is."""
     base = task.sample(n, seed=2 * seed, split=split)
@@ -107,7 +107,13 @@ def changed(labels: Int[Tensor, "n pos output"], base: Batch, answer: int) -> Bo
 
 
 def draw_pairs(
-    task: Task, variable: Variable, n: int, seed: int, split: str, relation: Relation, answer: int
+    task: mechint.Task,
+    variable: Variable,
+    n: int,
+    seed: int,
+    split: str,
+    relation: Relation,
+    answer: int,
 ) -> Counterfactuals:
     """`n` pairs that are what `relation` promises.
 
@@ -160,7 +166,7 @@ def _joined(variable: Variable, parts: list[Counterfactuals]) -> Counterfactuals
 
 # --- sources --------------------------------------------------------------------------------------
 def minimal_sources(
-    task: Task, variable: Variable, base: Batch, other: Batch, seed: int, split: str
+    task: mechint.Task, variable: Variable, base: Batch, other: Batch, seed: int, split: str
 ) -> Batch:
     """The base changed as the variable says; else with the tokens it is read from taken from
     `other`; else the nearest example in which it differs.
@@ -188,7 +194,9 @@ def _nearest(
     return distance.masked_fill(~allowed, tokens.shape[1] + 1).argmin(1)
 
 
-def _same_value(task: Task, variable: Variable, base: Batch, seed: int, split: str) -> Batch:
+def _same_value(
+    task: mechint.Task, variable: Variable, base: Batch, seed: int, split: str
+) -> Batch:
     """An example in which the variable has the base's value, at random; any where the pool has
     none.
     """
@@ -202,6 +210,6 @@ def _same_value(task: Task, variable: Variable, base: Batch, seed: int, split: s
     return pool[order[place.clamp_max(len(order) - 1)]]
 
 
-def _pool(task: Task, seed: int, split: str) -> Batch:
+def _pool(task: mechint.Task, seed: int, split: str) -> Batch:
     """Examples to choose sources from, in random order."""
     return task.sample(POOL, seed=2 * seed + 1, split=split)

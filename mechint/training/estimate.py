@@ -1,4 +1,4 @@
-"""How much memory, disk and time a run will take, said before it takes them.
+"""How much memory and disk a run will take, said before it takes them.
 
 The bytes of one model also decide how many train as one ensemble, so they are a function of the
 configuration and the data alone, never of the machine.
@@ -7,9 +7,7 @@ configuration and the data alone, never of the machine.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
 from mechint.files import check_space
 from mechint.task import FiniteTask, memory
-from mechint.training.run import Run, Spec
+from mechint.training.run import Spec
 from mechint.training.schedule import kept_steps
 
 SAMPLE = 256
@@ -27,10 +25,6 @@ SAMPLE = 256
 
 FILE_BYTES, ROW_BYTES = 8192, 128
 """Bytes of a checkpoint besides its weights, and of a row of metrics per output, about."""
-
-TIMED_STEPS = 4
-SLOW = 5.0
-"""Seconds from which one step, with what comes before it, is estimate enough."""
 
 
 def parameter_count(config: Settings) -> int:
@@ -192,61 +186,3 @@ def does_not_fit(spec: Spec, needed: int, limit: int) -> MechintError:
         f"train: one model of {spec.task.name} needs about {needed / 2**30:.3g} GiB and "
         f"{limit / 2**30:.3g} GiB are free; make the model or its batch smaller"
     )
-
-
-def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
-    """Seconds that one step of these runs takes as one ensemble, the least of a few that are timed
-    now: on a CPU those that one core computes, which other work on the machine does not lengthen.
-    """
-    from mechint.training.part import on_threads
-    from mechint.training.trainer import Ensemble
-
-    short = {"steps": 1 + TIMED_STEPS, "evaluate_every": 1 + TIMED_STEPS, "eval_examples": 2}
-    runs = [
-        Run(
-            dataclasses.replace(
-                spec, train=dataclasses.replace(spec.train, checkpoints=None, **short), out=None
-            )
-        )
-        for spec in specs
-    ]
-    ensemble = Ensemble(runs, [None] * len(runs), device)
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-
-    def timed() -> float:
-        started = clock()
-        ensemble.advance().cpu()
-        return clock() - started
-
-    with on_threads(1):
-        first = timed()
-        return first if first > SLOW else min(timed() for _ in range(TIMED_STEPS))
-
-
-def estimate_seconds(specs: Sequence[Spec], device: torch.device) -> float:
-    """Seconds that the runs take on this machine at most, one ensemble after another, on a CPU
-    with a core each.
-
-    An ensemble of each kind is timed for a few steps, with at most `TIMED_MODELS` of its models and
-    of at most `KINDS` kinds; the others are taken to cost in proportion to their memory.
-    """
-    from mechint.training.plan import partition, shape_of
-
-    kinds: dict[str, list[Spec]] = {}
-    at_once: dict[str, list[Spec]] = {}
-    for part in partition(specs, device.type):
-        own = [specs[i] for i in part.members]
-        kinds.setdefault(shape_of(own[0]), []).extend(own)
-        at_once.setdefault(shape_of(own[0]), own[:TIMED_MODELS])
-    chosen = sorted(kinds, key=lambda kind: -model_bytes(kinds[kind][0]))
-    timed = chosen if len(chosen) <= KINDS else chosen[:: math.ceil(len(chosen) / KINDS)]
-    seconds = {kind: seconds_per_step(at_once[kind], device) / len(at_once[kind]) for kind in timed}
-    per_byte = sum(seconds.values()) / max(1, sum(model_bytes(kinds[k][0]) for k in timed))
-    return sum(
-        seconds.get(kind, per_byte * model_bytes(some[0])) * sum(spec.train.steps for spec in some)
-        for kind, some in kinds.items()
-    )
-
-
-KINDS = 4
-TIMED_MODELS = 16

@@ -57,7 +57,7 @@ def test_every_figure_saves_itself_the_same_each_time(
 
 
 def test_lines_hold_the_numbers_of_the_figure() -> None:
-    (axes,) = draw(FIGURES["lines"], 5.5, None).axes
+    (axes,) = draw(FIGURES["lines"].spec, 5.5, None).axes
     drawn = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
     assert np.allclose(drawn["train"], [3.0, 2.0, np.nan], equal_nan=True)
     assert np.allclose(drawn["test"], [3.0, 2.5, 2.0])
@@ -67,10 +67,10 @@ def test_lines_hold_the_numbers_of_the_figure() -> None:
 
 
 def test_bars_and_matrices_hold_the_numbers_of_the_figure() -> None:
-    (axes,) = draw(FIGURES["bars"], 5.5, None).axes
+    (axes,) = draw(FIGURES["bars"].spec, 5.5, None).axes
     assert [bar.get_height() for bar in axes.patches] == [1.0, 2.0, 3.0]
     assert len({bar.get_facecolor() for bar in axes.patches}) == 2, "one is highlighted"
-    panels = draw(FIGURES["panels"], 5.5, None).axes
+    panels = draw(FIGURES["panels"].spec, 5.5, None).axes
     images = [image for axes in panels for image in axes.get_images()]
     assert np.allclose(images[0].get_array(), MATRIX)
     assert np.allclose(images[1].get_array(), -MATRIX)
@@ -80,13 +80,13 @@ def test_bars_and_matrices_hold_the_numbers_of_the_figure() -> None:
 
 def test_width_is_the_journal_s() -> None:
     for width in (3.25, 5.5):
-        assert draw(FIGURES["lines"], width, 2.0).get_size_inches().tolist() == [width, 2.0]
+        assert draw(FIGURES["lines"].spec, width, 2.0).get_size_inches().tolist() == [width, 2.0]
 
 
 def test_csv_holds_every_point_and_cell() -> None:
-    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["matrix"]))))
+    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["matrix"].spec))))
     assert [float(row["z"]) for row in rows] == MATRIX.flatten().tolist()
-    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["points"]))))
+    rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["points"].spec))))
     assert [(float(row["x"]), float(row["y"])) for row in rows] == [(1, 3), (2, 4)]
 
 

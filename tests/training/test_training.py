@@ -368,7 +368,7 @@ def test_kept_steps_span_the_run(steps: int, n: int, how: str) -> None:
 def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:
     """The estimate that is said before a long training starts, here of short ones."""
     from mechint.training import spec
-    from mechint.training.estimate import estimate_seconds
+    from mechint.training.timing import estimate_seconds
 
     model = {"d_model": 8, "n_heads": 1, "d_mlp": 8}
     specs = [spec(TASK, {**model, "n_layers": n}, {"steps": 50}, seed=n) for n in (1, 2)]

@@ -11,7 +11,7 @@ import torch
 from mechint.durations import in_words
 from mechint.studies.core.study import Study
 from mechint.training import Progress
-from mechint.training.estimate import estimate_seconds as training_seconds
+from mechint.training.timing import estimate_seconds as training_seconds
 
 
 def estimate_seconds(study: Study, size: str, device: str = "cpu") -> float:
