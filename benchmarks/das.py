@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from benchmarks.profile import where
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import Pairs, draw
+from mechint.counterfactuals import draw
 from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.das import SwapSite, fit, interchange_accuracy

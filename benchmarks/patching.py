@@ -19,10 +19,11 @@ from transformer_lens import patching
 
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import Pairs, choose_variable, draw
+from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import MechintError
 from mechint.interventions import RecordedForward, Site
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.patching import logit_difference, patched

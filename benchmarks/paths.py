@@ -17,9 +17,10 @@ from torch import Tensor
 
 from benchmarks.timing import Bench, Row, paired, timer, versus
 from mechint.config import ModelConfig
-from mechint.counterfactuals import Pairs, pair_all
+from mechint.counterfactuals import pair_all
 from mechint.errors import MechintError
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.circuits import Edge, Graph, Node, Scorer

@@ -27,6 +27,7 @@ SHAPED = [
     "mechint.jsonable",
     "mechint.models",
     "mechint.null",
+    "mechint.pairs",
     "mechint.planted",
     "mechint.similarity",
     "mechint.studies",

@@ -21,7 +21,7 @@ FLOORS = [
     ["registry", "config", "files", "locks", "namespace", "schema", "stubs"],
     ["durations", "groups", "hermite", "jsonable", "notebook"],
     ["task"],
-    ["figures"],
+    ["figures", "pairs"],
     ["results", "null", "claim"],
     ["models"],
     ["activations", "transitions", "similarity", "prompts"],

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
 from mechint.interventions import (
     RecordedForward,
     Replace,
@@ -18,6 +17,7 @@ from mechint.interventions import (
     activation_gradients,
     select_positions,
 )
+from mechint.pairs import Pairs
 from probes.circuits.scoring import Ablation, score
 from probes.lens.readout import Readout
 

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from mechint.config import setting
-from mechint.counterfactuals import (
-    Pairs,
-    answered,
-    asked_answer,
-    choose_variable,
-    pair_all,
-    unpaired,
-)
+from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
 from mechint.errors import DataError
+from mechint.pairs import Pairs
 from mechint.task import FiniteTask, Variable, choose_answer
 from probes.circuits.graph import Graph
 from probes.circuits.scoring import ABLATIONS, Ablation

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
+from mechint.pairs import Pairs
 from probes.circuits.forward import PatchedForward
 from probes.circuits.scoring import Scorer, score
 

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
+from mechint.pairs import Pairs
 from mechint.task import IGNORE, Task
 from probes.circuits.forward import PatchedForward, sender_outputs
 from probes.circuits.graph import Graph

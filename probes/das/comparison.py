@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.counterfactuals import Pairs
+from mechint.pairs import Pairs
 from mechint.probe import Need, Report, unmet_need
 from mechint.results import Null
 from mechint.task import Variable

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from mechint.config import setting
-from mechint.counterfactuals import Pairs, asked_answer, choose_variable, draw
+from mechint.counterfactuals import asked_answer, choose_variable, draw
 from mechint.errors import DataError
+from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
 from mechint.errors import ParameterError
+from mechint.pairs import Pairs
 from mechint.task import Variable
 from probes.das.controls import input_share, random_accuracies
 from probes.das.fit import fit

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
 from mechint.errors import MechintError, ParameterError
 from mechint.interventions import (
     RecordedForward,
@@ -25,6 +24,7 @@ from mechint.interventions import (
 )
 from mechint.interventions.one_row import OneRow
 from mechint.models.forward import Forward
+from mechint.pairs import Pairs
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.counterfactuals import Pairs
 from mechint.interventions import (
     RecordedForward,
     Replace,
@@ -19,6 +18,7 @@ from mechint.interventions import (
     activation_gradients,
     select_positions,
 )
+from mechint.pairs import Pairs
 from mechint.task import Task
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mechint.config import setting
-from mechint.counterfactuals import Pairs, answered, asked_answer, choose_variable, draw
+from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
 from mechint.errors import UnknownNameError
 from mechint.interventions import ResidSite, Site
+from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable

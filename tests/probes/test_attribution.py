@@ -10,9 +10,10 @@ import torch
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.counterfactuals import Pairs, pair_all, unpaired
+from mechint.counterfactuals import pair_all, unpaired
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.attribution import components, measured

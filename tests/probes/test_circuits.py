@@ -16,9 +16,10 @@ from torch import Tensor
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
-from mechint.counterfactuals import Pairs, pair_all, unpaired
+from mechint.counterfactuals import pair_all, unpaired
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
