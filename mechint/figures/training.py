@@ -46,6 +46,7 @@ def training_curve(
     alone = not both and data[0]["yaxis"] == "y2"
     for trace in data if alone else ():
         trace["yaxis"] = "y"
+    chance = None if alone else chance  # an accuracy, which has no place beside a loss
     layout: dict[str, Any] = {
         "xaxis": axis("step", anchor="y2" if both else "y"),
         "yaxis": lower if alone else upper,

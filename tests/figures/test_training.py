@@ -41,9 +41,11 @@ def test_rows_with_gaps_and_text_are_passed_over() -> None:
 
 def test_a_loss_without_an_accuracy_has_the_axis_for_itself() -> None:
     """Of a regression: plotly.js gives an axis without a partner a range of its own making."""
-    made = training_curve([{"step": step, "test.loss": 10.0**-step} for step in range(3)])
+    rows = [{"step": step, "test.loss": 10.0**-step} for step in range(3)]
+    made = training_curve(rows, chance=0.0)
     assert made is not None
     (trace,) = made.spec["data"]
     layout = made.spec["layout"]
     assert trace["yaxis"] == "y" and layout["yaxis"]["type"] == "log" and "yaxis2" not in layout
+    assert layout["shapes"] == []
     assert layout["yaxis"]["title"]["text"] == "loss" and made.caption.startswith("Loss as")
