@@ -128,6 +128,6 @@ def test_the_demo_from_nothing_to_a_report(
     assert f"report: {tmp_path / 'report.html'}" in result.stdout
     assert "addition mod 113" in result.stderr
     assert "Plotly" in (tmp_path / "report.html").read_text()
-    assert mechint("gallery", "build").stdout == "gallery/index.html (1 pages)\n"
+    assert mechint("gallery", "build").stdout == "gallery/index.html (1 page)\n"
     assert (tmp_path / "gallery" / "index.html").exists()
     assert mechint("demo").exit_code == 0, "a finished tour is analyzed again"
