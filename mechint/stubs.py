@@ -55,7 +55,9 @@ def stub(package: str) -> str:
     function per built-in entry.
     """
     if package == "mechint":
-        public = [(name, getattr(mechint, name).__module__) for name in mechint.__all__[1:]]
+        public = [
+            (name, getattr(mechint, name).__module__) for name in dir(mechint) if name[0] != "_"
+        ]
         lines = sorted(f"from {module} import {name} as {name}" for name, module in public)
         return HEAD[package].replace("IMPORTS", "\n".join(lines) + "\n")
     registry, namespace = REGISTRIES[package], import_module(package)

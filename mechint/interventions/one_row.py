@@ -103,13 +103,14 @@ class OneRow:
         """Logits at the answers of the examples `index` with `change` added to their rows."""
         config, attn = self.config, f"{self.weights}.attn"
         sizes = [shape.numel() for shape in self.shapes.values()]
-        parts = self.kept.index_select(0, index).split(sizes, 1)
+        parts = torch.split_with_sizes(self.kept.index_select(0, index), sizes, 1)
         kept = {
             name: part.view(-1, *shape)
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }
         rows = kept["row"] + change
-        found = heads(self._norm(rows), self.weight, self.bias).split(config.n_heads, 1)
+        letters = len(self.weight) // config.n_heads
+        found = torch.chunk(heads(self._norm(rows), self.weight, self.bias), letters, 1)
         key, value = found[:2]  # (row, head, d_head)
         if self.at_answer:
             stream, query = rows, found[2] / config.scale
