@@ -11,6 +11,7 @@ Cost: two forwards per pair drawn.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
 import torch
 from jaxtyping import Bool, Int
