@@ -117,6 +117,10 @@ def axis(title: str, *, log: bool = False, labels: bool = False, **more: Any) ->
     return style | {"tickcolor": INK, "automargin": True} | more
 
 
+LEGEND_EDGES, LEGEND_ROW = 105, 20
+"""Pixels above and below a legend, and of one of its rows: all of them are shown."""
+
+
 def layout_of(
     data: Sequence[Mapping[str, Any]], title: str, height: int = 380, **layout: Any
 ) -> dict[str, Any]:
@@ -136,7 +140,7 @@ def layout_of(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": MARGIN,
-        "height": height,
+        "height": max(height, LEGEND_EDGES + LEGEND_ROW * named) if named > 1 else height,
         "showlegend": named > 1,
         "legend": {"bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 2},
         "hoverlabel": {"font": {"family": FONT}},
