@@ -77,3 +77,13 @@ def look(browser: Any, file: Path, width: int, scheme: str) -> Opened:
     with opened(browser, file, width, scheme) as page:
         seconds = time.monotonic() - start
         return Opened([*page.said, *page.evaluate(PROBLEMS)], seconds)
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until a JavaScript expression holds. Playwright's own waiting evaluates text within the
+    page, which the page's policy forbids.
+    """
+    looking = f"const look = () => ({condition}) ? done(true) : setTimeout(look, 20)"
+    assert page.evaluate(
+        f"() => new Promise(done => {{ {looking}; look(); setTimeout(() => done(false), 60000) }})"
+    ), condition

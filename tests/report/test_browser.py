@@ -16,7 +16,7 @@ from mechint.checkpoints import save_checkpoint
 from mechint.cli import main
 from mechint.planted import modular_addition
 from mechint.report import Page, Section, page_of, write_page
-from tests.browser import LOOKS, chromium, look, needs_browser, opened
+from tests.browser import LOOKS, chromium, look, needs_browser, opened, until
 
 pytestmark = needs_browser
 
@@ -171,12 +171,12 @@ def test_a_slider_moves_every_figure_of_its_steps(browser: Any, tmp_path: Path) 
         assert [sliders.nth(i).input_value() for i in range(2)] == ["2", "2"]
         sliders.nth(1).focus()
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("document.getElementById('plot-1').layout.shapes.at(-1).x0 === 10")
-        page.wait_for_function("document.getElementById('plot-2').data[0].y[0] === 10")
+        until(page, "document.getElementById('plot-1').layout.shapes.at(-1).x0 === 10")
+        until(page, "document.getElementById('plot-2').data[0].y[0] === 10")
         assert sliders.nth(0).input_value() == "1"
         assert page.locator(".steps output").all_text_contents() == ["10", "10"]
         page.keyboard.press("ArrowLeft")
-        page.wait_for_function("document.getElementById('plot-2').data[0].y[0] === 0")
+        until(page, "document.getElementById('plot-2').data[0].y[0] === 0")
         assert page.said == []
 
 
