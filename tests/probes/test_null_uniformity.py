@@ -100,7 +100,7 @@ UNIFORM = (
     Case("neurons", ("mean_share",), addition, {"sample": 64}),
     Case(
         "norms",
-        ("norms.L0 attention", "norms.L0 MLP"),
+        ("norms.L0 attention.deviation", "norms.L0 MLP.deviation"),
         addition,
         {"null_models": 99, "null_examples": 8},
         quick=False,
