@@ -88,7 +88,8 @@ class Interference(Probe):
             },
             lambda result, plant: float(result.metrics["cosine.batch"] <= 0),
             "sign of the cosine (0 right, 1 wrong)",
-            settings={"examples": 32, "batches": 1, "batch_size": 16},
+            # of 16 examples a batch may happen to pull the other way, and the probe is then silent
+            settings={"examples": 128, "batches": 1, "batch_size": 64},
         )
         small = {"examples": 32, "batches": 2, "batch_size": 8, "null_samples": 99}
         return Calibration((underconfident,), small)
