@@ -32,6 +32,15 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
+def first_line(error: object, limit: int) -> str:
+    """The first line of what an error of another library says, or its type where it says nothing.
+
+    >>> first_line(ValueError("no such file\\nat line 3"), 200), first_line(KeyError(), 200)
+    ('no such file', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:limit]
+
+
 def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     r"""`text` as one line of at most `limit` printable characters.
 

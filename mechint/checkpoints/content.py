@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mechint.checkpoints.pickle_scan import scan_pickle
 from mechint.checkpoints.reader import SafeTensors
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, first_line
 from mechint.files import check_nesting, regular_file
 
 MAX_PICKLE = 64 << 20
@@ -101,7 +101,8 @@ def _safetensors(path: Path) -> SafeTensors:
                 {name: file.get_tensor(name) for name in names}, file.metadata() or {}
             )
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: not a whole safetensors file: {_line(error)}") from error
+        said = first_line(error, 160)
+        raise CheckpointError(f"{path}: not a whole safetensors file: {said}") from error
 
 
 # --- PyTorch --------------------------------------------------------------------------------------
@@ -138,8 +139,9 @@ def _torch(path: Path) -> Any:
         raise
     # a damaged file breaks torch's reader in many ways (EOFError, KeyError, struct.error, …)
     except Exception as error:
+        said = first_line(error, 160)
         raise CheckpointError(
-            f"{path}: the file is truncated, damaged or no PyTorch checkpoint: {_line(error)}"
+            f"{path}: the file is truncated, damaged or no PyTorch checkpoint: {said}"
         ) from error
 
 
@@ -169,7 +171,7 @@ def _check_zip(path: Path) -> None:
     except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, LookupError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{damaged}: {_line(error)}") from error
+        raise CheckpointError(f"{damaged}: {first_line(error, 160)}") from error
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
@@ -253,8 +255,4 @@ def _refusal(message: str) -> str:
             "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of "
             "tensors and plain values only"
         )
-    return f"the file is truncated, damaged or no PyTorch checkpoint: {_line(message)}"
-
-
-def _line(error: object) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
+    return f"the file is truncated, damaged or no PyTorch checkpoint: {first_line(message, 160)}"

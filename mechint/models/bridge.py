@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, first_line
 from mechint.models.capability import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
 
@@ -49,9 +49,8 @@ def boot(path: Path) -> Any:
             written = has_tokenizer(path)
             return _bridge_to(model, str(path), None if written else _numbers(model.config))
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
-            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CheckpointError(
-                f"{path}: this Hugging Face model cannot be opened: {line[:200]}"
+                f"{path}: this Hugging Face model cannot be opened: {first_line(error, 200)}"
             ) from error
 
 
@@ -76,8 +75,8 @@ def load_tokenizer(path: Path) -> Any:
                 path, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
-            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise CheckpointError(f"{path}: its tokenizer cannot be read: {line[:200]}") from error
+            said = first_line(error, 200)
+            raise CheckpointError(f"{path}: its tokenizer cannot be read: {said}") from error
 
 
 def boot_native(config: Any, seed: int | None = None) -> Any:
