@@ -81,8 +81,8 @@ def _connect() -> Any:
 
 def _work(group: Group, out: Path, device: str) -> tuple[str, list[Row]]:
     """On a node: its name, and the rows of the group."""
-    import ray  # pyright: ignore[reportMissingImports]
-
+    # by name: a checker without Ray would take this file for it
+    ray: Any = importlib.import_module("ray")
     if not (out / PLAN).exists():
         raise RunError(
             f"executor ray: {platform.node()} does not see {out}; choose an --out on a file system "
