@@ -9,6 +9,7 @@ import click
 
 from mechint.cli import complete
 from mechint.cli.common import device_option, examples, print_error, spinner
+from mechint.cli.progress import announce
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import STUDIES
 
@@ -74,13 +75,16 @@ def reproduce(
     if study not in STUDIES:
         raise UnknownNameError.of("study", study, STUDIES)
     seconds = None if budget is None else seconds_of(budget)
+    from mechint.studies import left_to_train, workers_on
     from mechint.studies import reproduce as run
 
-    if size == "full" and device == "cpu" and seconds is None and not yes:
-        _ask(study)
+    left = left_to_train(study, size, out)
+    if left:
+        announce(left, device, workers_on(device))
+    if left and size == "full" and device == "cpu" and seconds is None and not yes:
+        click.confirm("--device cuda is for a GPU. Go on on this CPU?", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:
-        place = out or Path("runs") / f"{study}-{size}"
-        done = run(study, size, place, update, device=device, budget=seconds)
+        done = run(study, size, out, update, device=device, budget=seconds)
     for claim in done.claims:
         click.echo(f"{claim.letter}  {claim.verdict:<23}  {claim.statement}")
         click.echo(f"   {'':<23}  {claim.ours}")
@@ -88,20 +92,3 @@ def reproduce(
         print_error(f"{done.waiting} runs are still to be trained; the same command goes on")
     print_error(f"report written to {done.report}")
     return int(any(claim.verdict == "not reproduced" for claim in done.claims))
-
-
-def _ask(study: str) -> None:
-    """Say how long the paper's own sizes take on a CPU, and whether to go on."""
-    from mechint.durations import in_words
-    from mechint.studies import estimate_seconds, find_study
-
-    with spinner(f"timing a few steps of {study}"):
-        seconds = estimate_seconds(find_study(study), "full")
-    click.confirm(
-        (
-            f"{study} at size full takes about {in_words(seconds)} on this CPU (--device cuda is "
-            "for a GPU). Go on?"
-        ),
-        abort=True,
-        err=True,
-    )

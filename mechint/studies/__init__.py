@@ -17,8 +17,13 @@ from mechint.studies.core.claims import (
     Replaced,
     claim,
 )
-from mechint.studies.core.progress import estimate_seconds
-from mechint.studies.core.runner import Reproduction, find_study, reproduce
+from mechint.studies.core.runner import (
+    Reproduction,
+    find_study,
+    left_to_train,
+    reproduce,
+    workers_on,
+)
 from mechint.studies.core.study import (
     SIZES,
     Analysis,
@@ -43,9 +48,10 @@ __all__ = [
     "Runs",
     "Study",
     "claim",
-    "estimate_seconds",
     "find_study",
+    "left_to_train",
     "mean_and_spread",
     "plan",
     "reproduce",
+    "workers_on",
 ]

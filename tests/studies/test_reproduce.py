@@ -8,9 +8,11 @@ import dataclasses
 import importlib
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from mechint.cli import main
@@ -30,14 +32,16 @@ from mechint.studies import (
     Runs,
     Study,
     claim,
+    left_to_train,
     mean_and_spread,
     plan,
     reproduce,
 )
 from mechint.studies.core.claims import NOT_TESTED
-from mechint.studies.core.progress import ProgressReporter, estimate_seconds
+from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.record import BEGIN, END, NOT_RUN, record, refresh
 from mechint.training import Progress
+from mechint.training.timing import estimate_seconds
 from mechint.training.trainer import Ensemble
 
 runner = importlib.import_module("mechint.studies.core.runner")
@@ -281,22 +285,39 @@ def test_command_exits_1_when_a_claim_fails(
     assert "a loss is negative" in result.stdout
 
 
-def test_full_size_says_how_long_it_takes_and_asks(
+def test_what_is_left_is_announced_and_full_size_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
-    monkeypatch.setattr("mechint.studies.estimate_seconds", lambda study, size: 7200.0)
-    monkeypatch.setattr("mechint.studies.find_study", lambda name: Toy())
-    refused = CliRunner().invoke(
-        main, ["reproduce", "toy", "--size", "full", "--out", str(tmp_path / "toy")], input="n\n"
-    )
+    monkeypatch.setattr(runner, "find_study", lambda name: Toy())
+    monkeypatch.setattr("mechint.cli.progress.ROUGH_RATE", 1.0)
+    monkeypatch.setattr("mechint.training.timing.estimate_seconds", lambda specs, device: 7200.0)
+    command = ["reproduce", "toy", "--size", "full", "--out", str(tmp_path / "toy")]
+    refused = CliRunner().invoke(main, command, input="n\n")
     assert refused.exit_code == 130
-    assert "takes about 2.0 h on this CPU" in refused.output
+    assert re.search(
+        r"3 models in \d ensembles? of [\d,]+ parameters: about [\d.]+ GiB of memory, "
+        r"[\d.]+ MB of disk, at most [\d.]+ (h|min)",
+        refused.output,
+    ), refused.output
+    assert "on this CPU?" in refused.output
     assert not (tmp_path / "toy").exists()
-    agreed = CliRunner().invoke(
-        main, ["reproduce", "toy", "--size", "full", "--yes", "--out", str(tmp_path / "toy")]
-    )
+    agreed = CliRunner().invoke(main, [*command, "--yes"])
     assert agreed.exit_code == 1
+    again = CliRunner().invoke(main, command)  # nothing to train, so nothing to ask
+    assert again.exit_code == 1 and "GiB" not in again.output and "?" not in again.stderr
+
+
+def test_a_study_that_does_not_fit_is_refused_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
+    monkeypatch.setattr(runner, "find_study", lambda name: Toy())
+    monkeypatch.setattr("mechint.training.estimate.free_memory", lambda device: 1000)
+    command = ["reproduce", "toy", "--size", "laptop", "--out", str(tmp_path / "toy")]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and "GiB are free" in refused.stderr
+    assert not (tmp_path / "toy").exists()
 
 
 class Slow(Toy):
@@ -340,19 +361,16 @@ def test_a_budget_needs_a_number_and_a_unit(text: str) -> None:
         seconds_of(text)
 
 
-def test_duration_counts_every_run() -> None:
-    class Fewer(Toy):
-        def runs(self, size: str) -> list[PlannedRun]:
-            return super().runs(size)[:2]
-
-    assert 0 < estimate_seconds(Fewer(), "laptop") < 60
-
-
-def test_duration_is_that_of_a_machine_of_one_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duration_is_that_of_a_machine_of_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Other work that stretches the wall clock does not stretch the estimate."""
+    monkeypatch.setattr(runner, "find_study", lambda name: Toy())
     hours = iter(range(0, 10**9, 3600))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(hours)))
-    assert 0 < estimate_seconds(Toy(), "laptop") < 600
+    left = left_to_train("toy", "laptop", tmp_path / "toy")
+    assert len(left) == len(Toy().runs("laptop"))
+    assert 0 < estimate_seconds(left, torch.device("cpu")) < 600
 
 
 def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A Ray cluster of two nodes of one core each, which the executor finds."""
     for name, value in QUIET.items():  # some are read when Ray is imported
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # at 15 other tests starve the workers
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 

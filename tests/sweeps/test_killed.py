@@ -23,21 +23,21 @@ from tests import campaigns
 from tests.sweeps.conftest import TASK, longer, trained_files
 
 
-def written(out: Path) -> dict[str, int]:
-    """When each file of metrics was last written."""
-    return {str(file): file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")}
+def saved(out: Path) -> dict[str, int]:
+    """When each saved state of training was last written."""
+    return {str(file): file.stat().st_mtime_ns for file in out.rglob("state.pt")}
 
 
 def kill_at_work(command: Sequence[str | Path], out: Path) -> bool:
-    """Start a process, and SIGKILL it and its children once metrics were written; whether it was at
-    work still.
+    """Start a process, and SIGKILL it and its children once it saved a state; whether it was still
+    at work.
     """
     for group in read_plan(out):  # a process of the one killed before may still hold it
         while is_held(group.books(out)):
             select.select([], [], [], 0.05)
-    before, child = written(out), start(*command)
+    before, child = saved(out), start(*command)
     descriptor = os.pidfd_open(child)
-    while written(out) == before and not _ended(descriptor, 0.02):
+    while saved(out) == before and not _ended(descriptor, 0.02):
         pass
     alive = not _ended(descriptor, 0)
     os.close(descriptor)
@@ -92,7 +92,9 @@ def start(*command: str | Path) -> int:
 
 @pytest.mark.slow
 def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> None:
-    groups = plan(TASK, (*longer(800), "evaluate_every=10"), {"seed": [0, 1], "d_mlp": [8, 16]})
+    groups = plan(
+        TASK, (*longer(50_000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]}
+    )
     out, task = tmp_path / "sweep", tmp_path / "task.sbatch"
     for place in (tmp_path / "whole", out):
         keep_plan(groups, place)

@@ -1,4 +1,4 @@
-"""How far a study is and how long it will take."""
+"""How far a study is, in words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-import torch
-
 from mechint.durations import in_words
-from mechint.studies.core.study import Study
 from mechint.training import Progress
-from mechint.training.timing import estimate_seconds as training_seconds
-
-
-def estimate_seconds(study: Study, size: str, device: str = "cpu") -> float:
-    """Seconds that the runs take at most, one ensemble after another, from a few steps of some
-    ensembles; measuring comes on top.
-    """
-    return training_seconds([one.spec for one in study.runs(size)], torch.device(device))
 
 
 class ProgressReporter:

@@ -35,6 +35,7 @@ from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study
 from mechint.training import Progress, Run, Spec, train_many
 from mechint.training.interrupt import interruptible
+from mechint.training.run import DONE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,14 +83,9 @@ def reproduce(
         UnknownNameError: no such study or size. RunError: `out` holds something else, or a budget
             outside the main thread. KeyboardInterrupt: after Ctrl-C, with everything kept.
     """
-    study = find_study(name)
-    if size not in SIZES:
-        raise UnknownNameError.of("size", size, SIZES)
-    place = _open(Path(out) if out is not None else Path("runs") / f"{name}-{size}", name, size)
-    planned = study.runs(size)
-    names = [one.name for one in planned]
-    assert len(set(names)) == len(names), f"{name}: two runs of one name"
-    specs = [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
+    study, planned, place = _planned(name, size, out)
+    _open(place, name, size)
+    names, specs = [one.name for one in planned], _specs(planned, place)
     clock, spent = Clock(budget), Spent(place)
     try:
         trained = _train([one.stage for one in planned], specs, device, progress, clock)
@@ -108,6 +104,37 @@ def reproduce(
     write_text(place / PAGE, json.dumps(page.to_dict(), ensure_ascii=False))
     waiting = sum(run.status in ("waiting", "interrupted") for run in trained)
     return Reproduction(analysis.claims, frame, write_page(page, place / "report.html"), waiting)
+
+
+def left_to_train(name: str, size: str = "laptop", out: str | Path | None = None) -> list[Spec]:
+    """What `reproduce` with these arguments would still train, with the directory of each run.
+
+    Raises:
+        UnknownNameError: no such study or size. RunError: a run there is damaged.
+    """
+    _, planned, place = _planned(name, size, out)
+    return [one for one in _specs(planned, place) if _steps_left(one)]
+
+
+def workers_on(device: str) -> int:
+    """Processes that train side by side: one a core, one for a GPU."""
+    return max(1, torch.get_num_threads()) if device == "cpu" else 1
+
+
+def _planned(name: str, size: str, out: str | Path | None) -> tuple[Study, list[PlannedRun], Path]:
+    """The study, its runs, and its directory."""
+    study = find_study(name)
+    if size not in SIZES:
+        raise UnknownNameError.of("size", size, SIZES)
+    planned = study.runs(size)
+    names = [one.name for one in planned]
+    assert len(set(names)) == len(names), f"{name}: two runs of one name"
+    return study, planned, Path(out) if out is not None else Path("runs") / f"{name}-{size}"
+
+
+def _specs(planned: Sequence[PlannedRun], place: Path) -> list[Spec]:
+    """What each run trains, in a directory of its own under `place`."""
+    return [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
 
 
 class Clock:
@@ -155,7 +182,6 @@ def _train(
     where the budget ended.
     """
     reporter = ProgressReporter([_steps_left(one) for one in specs], progress) if progress else None
-    workers = max(1, torch.get_num_threads()) if device == "cpu" else 1
     trained: dict[int, Run] = {}
     with interruptible() as interrupted:
         for stage in sorted(set(stages)):
@@ -169,7 +195,7 @@ def _train(
                     resume=True,
                     device=device,
                     progress=clock.watch(reporter, interrupted),
-                    workers=workers,
+                    workers=workers_on(device),
                 )
             except NonFiniteError as error:  # of a stage of one run
                 runs = [Run(specs[members[0]], status="failed", error=str(error))]
@@ -184,7 +210,7 @@ def _train(
 def _steps_left(spec: Spec) -> int:
     """Steps that a run has still to make, from what its directory holds."""
     run = Run(spec).load()
-    return 0 if run.status in ("finished", "stopped") else spec.train.steps - run.step
+    return 0 if run.status in DONE else spec.train.steps - run.step
 
 
 def _read_kind(place: Path) -> dict[str, Any]:
@@ -224,8 +250,8 @@ class Spent:
         }
 
 
-def _open(place: Path, name: str, size: str) -> Path:
-    """The study's directory, made or checked."""
+def _open(place: Path, name: str, size: str) -> None:
+    """Make the study's directory, or check it."""
     if (place / KIND).exists():
         kind = _read_kind(place)
         if (kind.get("study"), kind.get("size")) != (name, size):
@@ -233,12 +259,11 @@ def _open(place: Path, name: str, size: str) -> Path:
                 f"{place}: holds the study {kind.get('study')} at size {kind.get('size')}, "
                 f"not {name} at size {size}; choose another --out"
             )
-        return place
+        return
     if place.is_dir() and any(place.iterdir()):
         raise RunError(f"{place}: is not empty and holds no study; choose another --out")
     make_directory(place / "runs")
     write_text(place / KIND, json.dumps({"study": name, "size": size}))
-    return place
 
 
 def _frame(planned: Sequence[PlannedRun], trained: Sequence[Run]) -> pd.DataFrame:
