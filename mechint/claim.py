@@ -13,7 +13,8 @@ from mechint.jsonable import to_jsonable
 class Claim:
     """One statement of a paper held against our runs.
 
-    verdict: "reproduced", "not reproduced", "underpowered" or "not tested at this size".
+    verdict: "reproduced", "not reproduced", "underpowered", "not tested at this size", or "not run
+    yet".
     `criterion` was fixed before the runs, `reason` says why it is fair; `ours` is in words,
     `values` holds the numbers behind it (with spread over seeds); `note` holds what a reader must
     know (sensitivity, the size that would test it, the error of a failed run). n: independent runs

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mechint import figures
 from mechint.figures import Figure, Panel
 from mechint.files import read_json_lines, write_text
+from mechint.progress import Count
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
@@ -50,35 +51,41 @@ def settings_of(quick: bool) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
     return parts["task"], parts["model"], parts["train"] | kept
 
 
-def run_demo(
-    out: Path,
-    report: Path,
-    progress: Callable[[Any], None] | None = None,
-    *,
-    quick: bool = False,
-) -> dict[str, str]:
-    """Train under `out`, write `report`; returns the findings by probe.
-
-    A finished run in `out` is analyzed again, not trained again.
+def train_demo(
+    out: Path, progress: Callable[[Any], None] | None = None, *, quick: bool = False
+) -> None:
+    """Train the model of the tour under `out`; a finished run there is not trained again.
 
     Args:
         quick: a small modulus, in seconds; nothing groks there.
     """
-    from mechint.checkpoints import load_checkpoint
-    from mechint.report import PAGE, head_of, page_of, write_page
     from mechint.training import train
 
     parameters, model, settings = settings_of(quick)
     task = TASKS[TASK].from_dict(parameters)
     train(task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress)
+
+
+def report_demo(
+    out: Path, report: Path, progress: Count = lambda *_: None, *, quick: bool = False
+) -> dict[str, str]:
+    """Run the probes of the tour on the run in `out` and write `report`; the findings by probe.
+
+    Args:
+        progress: called before each probe; quick: as for `train_demo`.
+    """
+    from mechint.checkpoints import load_checkpoint
+    from mechint.report import PAGE, head_of, page_of, write_page
+
     opened = load_checkpoint(out)
     subject = opened.subject()
     results = {}
-    for name in PROBED:
+    for place, name in enumerate(PROBED):
+        progress(place, len(PROBED), name)
         over_steps = {"steps": STEPS} if name in ("progress", "fourier") else {}
         results[name] = PROBES[name].from_dict(over_steps).run(subject, seed=0)
     head = head_of(opened, subject, results, "mechint demo --quick" if quick else "mechint demo")
-    page = page_of(results, f"Addition mod {parameters['p']}", **head)
+    page = page_of(results, f"Addition mod {settings_of(quick)[0]['p']}", **head)
     grokking = grokking_section(read_json_lines(out / "metrics.jsonl"), results)
     if grokking is not None:
         page = dataclasses.replace(page, figures={}, sections=[grokking, *page.sections])

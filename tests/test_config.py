@@ -229,8 +229,8 @@ def test_numbers_and_brackets_without_end(text: str, message: str) -> None:
     assert str(error.value) == message
 
 
-def test_a_setting_of_a_probe_that_is_not_asked_for() -> None:
-    with pytest.raises(ParameterError, match="the probe das is not asked for; add --probe das"):
+def test_a_setting_of_a_probe_that_does_not_run() -> None:
+    with pytest.raises(ParameterError, match="the probe das does not run"):
         assign(["das.dimensions=[3]"], {"train": TrainConfig})
 
 

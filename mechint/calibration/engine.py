@@ -89,7 +89,7 @@ def calibrate(
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
         out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that
             are there already stay.
-        progress: called with a text before each row.
+        progress: called before each model, with the row that it belongs to.
 
     Returns:
         One row per trial and noise level, one per trial and kind of control, and one per trial with
@@ -125,16 +125,17 @@ def calibrate(
     return table
 
 
-def n_rows(probes: Sequence[str], size: str) -> int:
-    """How many rows `calibrate` makes of these probes.
+def n_models(probes: Sequence[str], size: str) -> int:
+    """How many models `calibrate` points these probes at.
 
-    >>> n_rows(["subspace"], "smoke")
-    3
+    >>> n_models(["subspace"], "smoke"), n_models(["subspace"], "full")
+    (3, 600)
     """
     return sum(
-        len(SIZES[size].noises) + len(trial.controls) + (trial.half_trained is not None)
+        share.plants * (len(share.noises) + (trial.half_trained is not None))
+        + _per_kind(trial, share) * len(trial.controls)
         for name in probes
-        for trial in PROBES[name].calibration().trials
+        for trial, share in _shares(name, SIZES[size])
     )
 
 
@@ -145,11 +146,21 @@ CAPTION = (
 
 
 def _of_probe(name: str, size: Size, progress: Progress) -> Iterator[dict[str, Any]]:
+    for trial, share in _shares(name, size):
+        yield from run_trial(name, trial, share, progress)
+
+
+def _shares(name: str, size: Size) -> Iterator[tuple[Trial, Size]]:
+    """Every trial of a probe, with its share of the controls."""
     trials = PROBES[name].calibration().trials
     kinds = sum(len(trial.controls) for trial in trials)
     for trial in trials:
-        share = replace(size, controls=math.ceil(size.controls * len(trial.controls) / kinds))
-        yield from run_trial(name, trial, share, progress)
+        yield trial, replace(size, controls=math.ceil(size.controls * len(trial.controls) / kinds))
+
+
+def _per_kind(trial: Trial, size: Size) -> int:
+    """Models of each kind of control of a trial."""
+    return math.ceil(size.controls / max(1, len(trial.controls)))
 
 
 def run_trial(
@@ -160,19 +171,26 @@ def run_trial(
     """
     probe: Probe = PROBES[name].from_dict(dict(trial.settings))
     for noise in size.noises:
-        progress(f"{name}: {trial.mechanism}, noise {noise:g}")
-        runs = [_on_plant(trial, probe, noise, seed) for seed in range(size.plants)]
+        row = f"{name}: {trial.mechanism}, noise {noise:g}"
+        seeds = _told(size.plants, row, progress)
+        runs = [_on_plant(trial, probe, noise, seed) for seed in seeds]
         yield _row(name, trial, f"planted {trial.mechanism}", runs, noise, trial.estimate)
     control: Probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
-    each = math.ceil(size.controls / max(1, len(trial.controls)))
     for kind, build in trial.controls.items():
-        progress(f"{name}: control {kind}")
-        runs = [_on_control(trial, control, build, seed) for seed in range(each)]
+        seeds = _told(_per_kind(trial, size), f"{name}: control {kind}", progress)
+        runs = [_on_control(trial, control, build, seed) for seed in seeds]
         yield _row(name, trial, f"control: {kind}", runs)
     if trial.half_trained is not None:
-        progress(f"{name}: half-trained")
-        runs = [_on_half_trained(trial, control, seed) for seed in range(size.plants)]
+        seeds = _told(size.plants, f"{name}: half-trained", progress)
+        runs = [_on_half_trained(trial, control, seed) for seed in seeds]
         yield _row(name, trial, f"half-trained: {trial.mechanism}", runs, estimate=FALSE_CLAIMS)
+
+
+def _told(n: int, row: str, progress: Progress) -> Iterator[int]:
+    """Seeds from 0, of which `progress` is told one by one."""
+    for seed in range(n):
+        progress(row)
+        yield seed
 
 
 def _detects(trial: Trial, probe: Probe, result: ProbeResult) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from mechint.calibration.published_models import FIGURES, Figure
 from mechint.files import write_text
+from mechint.progress import Count, counting
 
 NOT_KNOWN = """
 ## What is not known
@@ -52,10 +53,13 @@ of strings that is not published); they are opened in the tests.
 COLUMNS = ("file", "quantity", "theirs", "ours", "tolerance", "agrees", "note")
 
 
-def compare(folder: Path, figures: Sequence[Figure] = FIGURES) -> list[dict[str, Any]]:
+def compare(
+    folder: Path, figures: Sequence[Figure] = FIGURES, progress: Count = lambda *_: None
+) -> list[dict[str, Any]]:
     """One row per figure whose file is in `folder`: theirs, ours, whether they agree."""
     rows = []
-    for figure in figures:
+    for place, figure in enumerate(figures):
+        progress(place, len(figures), figure.file)
         path = folder / figure.file
         if not path.is_file():
             continue
@@ -105,7 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     chosen = parser.parse_args(arguments)
-    rows = compare(chosen.folder)
+    with counting("comparing figures") as update:
+        rows = compare(chosen.folder, progress=update)
     write_text(chosen.out / "published.json", json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     write_text(chosen.out / "published.md", markdown(rows))
     return int(not rows or not all(row["agrees"] for row in rows))

@@ -12,14 +12,12 @@ import click
 from mechint.cli import complete
 from mechint.cli.common import (
     answer_of,
-    counting,
     examples,
     force_option,
     foreign_options,
     json_option,
     print_error,
     print_json,
-    spinner,
     split_commas,
 )
 from mechint.cli.opening import Opening
@@ -34,6 +32,7 @@ from mechint.errors import (
     RunError,
     UnknownNameError,
 )
+from mechint.progress import counting, spinner
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from mechint.cli import complete
-from mechint.cli.common import console, counting, examples
+from mechint.cli.common import console, examples
 from mechint.cli.plugin import plugin_option
 from mechint.errors import UnknownNameError
+from mechint.progress import counting
 from mechint.registry import PROBES
 
 SIZES = click.Choice(["smoke", "laptop", "full"])
@@ -37,9 +38,9 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
             raise UnknownNameError.of("probe", name, PROBES)
     with counting("calibrating") as update:
         from mechint.calibration import calibrate as run
-        from mechint.calibration.engine import n_rows
+        from mechint.calibration.engine import n_models
 
-        done, of = -1, n_rows(names or tuple(PROBES), size)
+        done, of = -1, n_models(names or tuple(PROBES), size)
 
         def count(row: str) -> None:
             nonlocal done

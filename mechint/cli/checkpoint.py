@@ -13,13 +13,13 @@ from mechint.cli.common import (
     print_error,
     print_json,
     set_option,
-    spinner,
     task_option,
 )
 from mechint.cli.plugin import plugin_option
 from mechint.cli.show import assumptions
 from mechint.config import parse_assignment
 from mechint.errors import one_line
+from mechint.progress import spinner
 
 
 @click.group(cls=CliGroup)

@@ -4,21 +4,19 @@ shared options.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
 from mechint.cli import complete
-from mechint.durations import in_words
-from mechint.errors import MechintError, ParameterError, UnknownNameError, one_line
+from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.progress import print_line as print_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,11 +88,6 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def print_error(message: str) -> None:
-    """One printable line on stderr."""
-    click.echo(f"mechint: {one_line(message)}", err=True)
-
-
 def fail(message: str) -> NoReturn:
     """One line on stderr, and exit status 2."""
     print_error(message)
@@ -115,55 +108,6 @@ def console(*, err: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=err, highlight=False)
-
-
-@contextlib.contextmanager
-def spinner(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner with `text` on stderr where that is a terminal; yields the function that changes
-    the text.
-    """
-    from rich.markup import escape
-
-    with console(err=True).status(escape(text)) as status:
-        yield lambda then: status.update(escape(then))
-
-
-EVERY = 10.0
-"""Seconds between two lines of progress where stderr is not a terminal."""
-
-
-@contextlib.contextmanager
-def counting(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Progress over things that are counted, with rate and time left, on stderr.
-
-    Yields the function that takes how many are done, how many there are, and the latest one's name.
-    A bar on a terminal; elsewhere a line every `EVERY` seconds and at the end.
-    """
-    out = console(err=True)
-    start = last = time.monotonic()
-    if out.is_terminal:
-        from rich.progress import Progress
-
-        with Progress(console=out, transient=True) as bar:
-            entry = bar.add_task(title, total=None)
-
-            def update(done: int, of: int, name: str) -> None:
-                bar.update(entry, completed=done, total=of, description=f"{title} {name}")
-
-            yield update
-        return
-
-    def line(done: int, of: int, name: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < EVERY and (done < of or now - start < EVERY):
-            return
-        last = now
-        rate = done / max(now - start, 1e-9)
-        left = f", {rate:.3g} per second, {in_words((of - done) / rate)} left" if done else ""
-        print_error(f"{title}: {done} of {of} ({name}){left}")
-
-    yield line
 
 
 MOST_SEEDS = 100_000

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from mechint.progress import counting
+
 
 @click.command(short_help="Train addition mod 113 and write its report, in two minutes.")
 @click.option(
@@ -28,13 +30,15 @@ def demo(out: Path | None, report: Path, quick: bool) -> None:
     report.
     """
     from mechint.cli.progress import progress_bar
-    from mechint.demo import run_demo
+    from mechint.demo import report_demo, train_demo
     from mechint.report import check_writable
 
     check_writable(report)
     out = out or Path("runs/demo-quick" if quick else "runs/demo")
     with progress_bar(f"addition mod {29 if quick else 113}") as bar:
-        findings = run_demo(out, report, bar, quick=quick)
+        train_demo(out, bar, quick=quick)
+    with counting("probing") as update:
+        findings = report_demo(out, report, update, quick=quick)
     for name, finding in findings.items():
         click.echo(f"{name}: {finding}")
     click.echo(f"report: {report.resolve()}")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from mechint.cli.common import CliGroup, force_option, spinner
+from mechint.cli.common import CliGroup, force_option
+from mechint.progress import counting
 
 
 @click.group(cls=CliGroup, short_help="Make one folder of pages of all studies and runs.")
@@ -38,13 +39,13 @@ def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
         or tuple(place for place in (Path("results"), Path("runs")) if place.is_dir())
         or (Path("runs"),)
     )
-    with spinner("drawing the gallery"):
-        pages = find_pages(places)
-        if not pages:
-            raise RunError(
-                f"{', '.join(map(str, places))}: holds no {PAGE}; run mechint demo or mechint "
-                "reproduce first"
-            )
-        pages += probe_pages(pages)
-        index = build_gallery(pages, out, force=force)
+    pages = find_pages(places)
+    if not pages:
+        raise RunError(
+            f"{', '.join(map(str, places))}: expected a {PAGE} there, found none; run mechint demo "
+            "or mechint reproduce first"
+        )
+    pages += probe_pages(pages)
+    with counting("drawing pages") as update:
+        index = build_gallery(pages, out, force=force, progress=update)
     click.echo(f"{index} ({counted(len(pages), 'page')})")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mechint.config import assign, parse_assignment
-from mechint.errors import ParameterError
+from mechint.config.assign import refuse_idle_probe
 from mechint.registry import PROBES, TASKS
 
 
@@ -33,11 +33,7 @@ def _sort_others(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The same for what is not the model's."""
     for text in settings:
-        first, dot, _ = parse_assignment(text)[0].partition(".")
-        if dot and first in PROBES and first not in names:
-            raise ParameterError(
-                f"--set {text}: the probe {first} does not run; add --probe {first}"
-            )
+        refuse_idle_probe(text, names)
     targets: dict[str, Any] = {name: PROBES[name] for name in names}
     if task is not None:
         sorted_ = assign(settings, targets | {"task": TASKS[task]})

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mechint.cli.common import counting, print_error, print_json
+from mechint.cli.common import print_error, print_json
 from mechint.cli.progress import announce, headlines, progress_bar
 from mechint.errors import ParameterError, counted
+from mechint.progress import counting
 
 if TYPE_CHECKING:
     from mechint.sweeps import Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from mechint.config.settings import shown
@@ -84,16 +84,13 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
     for text in texts:
         name, value = parse_assignment(text)
         target, _, rest = name.partition(".")
+        refuse_idle_probe(text, targets)
         if rest and target in fields:
             if rest not in fields[target]:
                 raise UnknownNameError.of(f"{target} parameter", rest, fields[target])
             result[target][rest] = _listed(targets[target], rest, value)
             continue
         owners = [target for target, names in fields.items() if name in names]
-        if not owners and rest and target in PROBES:
-            raise ParameterError(
-                f"--set {name}: the probe {target} is not asked for; add --probe {target}"
-            )
         if not owners:
             raise UnknownNameError.of(
                 "parameter", name, {field for names in fields.values() for field in names}
@@ -105,6 +102,19 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
             )
         result[owners[0]][name] = _listed(targets[owners[0]], name, value)
     return result
+
+
+def refuse_idle_probe(text: str, running: Container[str]) -> None:
+    """Raise ParameterError where the assignment `text` is for a probe that is not among
+    `running`.
+    """
+    name = parse_assignment(text)[0]
+    target, dot, _ = name.partition(".")
+    if dot and target in PROBES and target not in running:
+        raise ParameterError(
+            f"--set {name}: the probe {target} does not run; mechint analyze and mechint sweep run "
+            f"it with --probe {target}"
+        )
 
 
 def _listed(owner: type, name: str, value: Any) -> Any:

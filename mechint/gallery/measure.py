@@ -28,6 +28,7 @@ from mechint.gallery.cells import cells_of, notebook
 from mechint.gallery.probes import TASK_KICKER
 from mechint.jsonable import to_jsonable
 from mechint.probe import quick_probes
+from mechint.progress import counting, print_line
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, head_of, page_of
 from mechint.results import Figure, ProbeResult, Table
@@ -233,16 +234,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
     given = parser.parse_args(arguments)
     if given.what == "tasks":
-        for name in given.names or TASKS.names():
-            try:
-                keep(task_page(name, given.runs), given.results / "tasks" / name)
-            except MechintError as error:
-                sys.stderr.write(f"{name}: {error}\n")
+        names = given.names or TASKS.names()
+        with counting("measuring tasks") as update:
+            for place, name in enumerate(names):
+                update(place, len(names), name)
+                try:
+                    keep(task_page(name, given.runs), given.results / "tasks" / name)
+                except MechintError as error:
+                    print_line(f"{name}: {error}")
         return
     scripts = {path.stem: path.resolve() for path in sorted(Path("examples").glob("*.py"))}
-    for name in given.names or scripts:
-        page = example_page(scripts[name], run=not name.startswith("study_"))
-        keep(page, given.results / "examples" / name)
+    names = given.names or list(scripts)
+    with counting("running examples") as update:
+        for place, name in enumerate(names):
+            update(place, len(names), name)
+            page = example_page(scripts[name], run=not name.startswith("study_"))
+            keep(page, given.results / "examples" / name)
 
 
 if __name__ == "__main__":

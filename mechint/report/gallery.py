@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mechint.errors import DataError, MechintError, RunError
 from mechint.files import make_directory, write_text
+from mechint.progress import Count
 from mechint.report.cards import ORDER, Card, card
 from mechint.report.outputs import refuse_foreign
 from mechint.report.page import Page
@@ -44,6 +45,7 @@ def build_gallery(
     title: str = "mechint gallery",
     *,
     force: bool = False,
+    progress: Count | None = None,
 ) -> Path:
     """Write `pages` and their index under `out`; returns the index.
 
@@ -52,6 +54,7 @@ def build_gallery(
 
     Args:
         force: replace files that are not mechint's own.
+        progress: called with how many pages are drawn, how many there are, and the next one's name.
 
     Raises:
         RunError: `out` cannot be written, or holds another's file under a name that is needed.
@@ -62,6 +65,8 @@ def build_gallery(
     order = sorted(named, key=lambda name: ORDER.index(cards[name].kind))
     files = {}
     for place, name in enumerate(order):
+        if progress is not None:
+            progress(place, len(order), name)
         around = {"index": ("index.html", title)}
         for side, other in (("back", place - 1), ("next", place + 1)):
             if 0 <= other < len(order):

@@ -58,7 +58,7 @@ def test_a_report_is_written_and_the_same_again(
 def test_quick_probes_run_when_none_is_named(
     mechint: Command, planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mechint.cli.common.EVERY", 1e9)  # progress of a loaded machine
+    monkeypatch.setattr("mechint.progress.EVERY", 1e9)  # progress of a loaded machine
     result = mechint("analyze", planted, "--json")
     assert {"fourier", "lens"} <= set(data(result)["results"])
     assert not result.stderr

@@ -221,8 +221,13 @@ def test_a_data_set_of_a_hub_that_has_no_address(mechint, tmp_path, monkeypatch)
 
 
 def test_a_setting_of_a_probe_that_does_not_run(mechint: Command, planted: Path) -> None:
-    line = one_line(mechint("analyze", planted, "--set", "das.dimensions=[3]"))
-    assert line == "--set das.dimensions=[3]: the probe das does not run; add --probe das"
+    said = (
+        "--set das.dimensions: the probe das does not run; "
+        "mechint analyze and mechint sweep run it with --probe das"
+    )
+    for command in (("analyze", planted), ("train", "listops"), ("sweep", "listops")):
+        over = ("--over", "seed=0:2") if "sweep" in command else ()
+        assert one_line(mechint(*command, *over, "--set", "das.dimensions=[3]")) == said
 
 
 @pytest.mark.parametrize("group", ["gallery", "checkpoint"])

@@ -11,6 +11,7 @@ from typing import Any
 import tasks
 from mechint import planted
 from mechint.errors import MechintError, NotApplicableError
+from mechint.progress import Count, counting
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from tests.conformance.test_models import P, made
@@ -61,11 +62,12 @@ def outcome(probe: str, subject: Subject) -> str | None:
     return None
 
 
-def page() -> str:
+def page(progress: Count = lambda *_: None) -> str:
     """The text of ``docs/models.md``."""
     rows: dict[str, list[str]] = {name: [] for name in PROBES.names()}
     reasons: dict[str, list[str]] = {name: [] for name in rows}
-    for heading, kind in COLUMNS.items():
+    for place, (heading, kind) in enumerate(COLUMNS.items()):
+        progress(place, len(COLUMNS), heading)
         subject = subject_of(kind)
         for name in rows:
             try:
@@ -104,4 +106,5 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    with counting("running every probe") as update:
+        PAGE.write_text(page(update), encoding="utf-8")

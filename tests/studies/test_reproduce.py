@@ -37,9 +37,9 @@ from mechint.studies import (
     plan,
     reproduce,
 )
-from mechint.studies.core.claims import NOT_TESTED
+from mechint.studies.core.claims import NOT_RUN, NOT_TESTED
 from mechint.studies.core.progress import ProgressReporter
-from mechint.studies.core.record import BEGIN, END, NOT_RUN, record, refresh
+from mechint.studies.core.record import BEGIN, END, record, refresh, summary
 from mechint.training import Progress
 from mechint.training.timing import estimate_seconds
 from mechint.training.trainer import Ensemble
@@ -267,9 +267,9 @@ def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch
     watch(Progress(10, 10, {}, 2))
     watch(Progress(0, 20, {}, 1, part=1))
     assert shown[1:] == [
-        "run 2-3 of 4, step 5 of 10, about 30 s left",
-        "run 2-3 of 4, step 10 of 10, about 20 s left",
-        "run 4 of 4, step 0 of 20, about 20 s left",
+        "run 2-3 of 4, step 5 of 10, 1 steps/s over all runs, about 30 s left",
+        "run 2-3 of 4, step 10 of 10, 1 steps/s over all runs, about 20 s left",
+        "run 4 of 4, step 0 of 20, 1 steps/s over all runs, about 20 s left",
     ]
 
 
@@ -388,7 +388,7 @@ def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
     assert [page.title for page in find_pages([tmp_path / "results"])] == ["A toy"]
     shown = readme.read_text(encoding="utf-8")
     assert "| `toy` | b | a loss is negative | not reproduced | 2 | laptop |" in shown
-    assert "Not tested: `toy` c, d (size `laptop`)." in shown
+    assert "Not tested at this size: `toy` c, d (size `laptop`)." in shown
     assert shown.startswith("before\n") and shown.endswith("\nafter\n") and "old" not in shown
     with pytest.raises(RunError, match="holds no finished study"):
         record([tmp_path], tmp_path / "results")
@@ -411,9 +411,11 @@ def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path)
     )
     refresh(place, (harder, *Toy.claims[1:]))
     kept = json.loads((place / "claims.json").read_text(encoding="utf-8"))
-    assert (kept[0]["verdict"], kept[0]["ours"], kept[0]["n"]) == (NOT_TESTED, NOT_RUN, 0)
+    assert (kept[0]["verdict"], kept[0]["ours"], kept[0]["n"]) == (NOT_RUN, NOT_RUN, 0)
     assert kept[0]["replaced"][0]["verdict"] == "reproduced"
     assert kept[1]["verdict"] == "not reproduced"
     (page,) = find_pages([place])
-    assert page.sections[0].claims[0].verdict == NOT_TESTED
-    assert page.sections[0].lead.startswith("Stands: none. Falls: b.")
+    assert page.sections[0].claims[0].verdict == NOT_RUN
+    lead = page.sections[0].lead
+    assert lead.startswith("Stands: none. Falls: b. ") and "; a (not run yet)." in lead
+    assert f"{NOT_RUN} (by an earlier criterion: reproduced)" in summary(tmp_path / "results")

@@ -20,8 +20,10 @@ REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 UNDERPOWERED = "underpowered"
 NOT_TESTED = "not tested at this size"
+NOT_RUN = "not run yet"
+"""Of a kept claim whose criterion has changed since its runs."""
 
-VERDICTS = (REPRODUCED, NOT_REPRODUCED, UNDERPOWERED, NOT_TESTED)
+VERDICTS = (REPRODUCED, NOT_REPRODUCED, UNDERPOWERED, NOT_TESTED, NOT_RUN)
 
 JUDGED = ("laptop", "overnight", "full")
 """The sizes that judge claims, the smallest first."""

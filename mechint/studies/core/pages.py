@@ -12,7 +12,13 @@ from mechint.claim import Claim
 from mechint.jsonable import to_jsonable
 from mechint.report import Page, Section
 from mechint.results import Table
-from mechint.studies.core.claims import NOT_REPRODUCED, NOT_TESTED, REPRODUCED, UNDERPOWERED
+from mechint.studies.core.claims import (
+    NOT_REPRODUCED,
+    NOT_RUN,
+    NOT_TESTED,
+    REPRODUCED,
+    UNDERPOWERED,
+)
 from mechint.studies.core.study import Analysis, Runs, Study
 from mechint.training.manifest import manifest
 
@@ -82,7 +88,7 @@ def in_three_sentences(claims: Sequence[Claim]) -> str:
 
     open_ = [
         f"{letters(verdict)} ({verdict})"
-        for verdict in (UNDERPOWERED, NOT_TESTED)
+        for verdict in (UNDERPOWERED, NOT_TESTED, NOT_RUN)
         if letters(verdict)
     ]
     return (

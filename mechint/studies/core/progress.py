@@ -11,8 +11,8 @@ from mechint.training import Progress
 
 
 class ProgressReporter:
-    """Turns the steps of ensembles into "run k of n, time left"; work is counted in steps of one
-    run, and `left` says how many each has.
+    """Turns the steps of ensembles into "run k of n", rate and time left; work is counted in
+    steps of one run, and `left` says how many each has.
     """
 
     def __init__(self, left: Sequence[int], show: Callable[[str], None]) -> None:
@@ -39,8 +39,9 @@ class ProgressReporter:
             for part, (_, begun) in self.first.items()
         )
         elapsed = time.monotonic() - self.started
-        left = ""
+        pace = ""
         if work and elapsed > 2:
-            left = f", about {in_words(elapsed * (self.total - work) / work)} left"
+            left = in_words(elapsed * (self.total - work) / work)
+            pace = f", {work / elapsed:.3g} steps/s over all runs, about {left} left"
         several = f"-{run + first.models - 1}" if first.models > 1 else ""
-        self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{left}")
+        self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{pace}")

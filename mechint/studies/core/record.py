@@ -24,10 +24,10 @@ from mechint.errors import RunError
 from mechint.files import write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE
-from mechint.studies.core.claims import NOT_TESTED, ClaimSpec
+from mechint.studies.core.claims import NOT_RUN, NOT_TESTED, ClaimSpec
 from mechint.studies.core.pages import in_three_sentences
 from mechint.studies.core.runner import KIND
-from mechint.studies.core.study import untested
+from mechint.studies.core.study import unmeasured, untested
 
 CLAIMS = "claims.json"
 HEAD = (
@@ -35,7 +35,6 @@ HEAD = (
     "paper with its verdict here; criteria, reasons, numbers and figures are in each study's\n"
     "`claims.json` and `page.json` (`mechint gallery build results`).\n"
 )
-NOT_RUN = "not run at this size yet"
 BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
 """The marks between which README.md shows the claims."""
 
@@ -79,22 +78,26 @@ def refresh(place: Path, specs: Sequence[ClaimSpec]) -> None:
     a verdict given by another criterion is withdrawn, and stays beside it.
     """
     kept = {one["letter"]: one for one in json.loads((place / CLAIMS).read_text(encoding="utf-8"))}
-    claims = [_current(place.name, spec, kept.get(spec.letter)) for spec in specs]
+    page = json.loads((place / PAGE).read_text(encoding="utf-8"))
+    size = page["facts"]["size"]
+    claims = [_current(place.name, size, spec, kept.get(spec.letter)) for spec in specs]
     rows = [claim.to_dict() for claim in claims]
     if rows == list(kept.values()):
         return
     write_text(place / CLAIMS, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    page = json.loads((place / PAGE).read_text(encoding="utf-8"))
     for section in page["sections"]:
         if section["claims"]:
             section |= {"claims": rows, "lead": in_three_sentences(claims)}
     write_text(place / PAGE, json.dumps(page, ensure_ascii=False))
 
 
-def _current(study: str, spec: ClaimSpec, kept: Mapping[str, Any] | None) -> Claim:
-    """The kept claim where its criterion is still the study's, else one that was not run."""
+def _current(study: str, size: str, spec: ClaimSpec, kept: Mapping[str, Any] | None) -> Claim:
+    """The kept claim where its criterion is still the study's, else one that was not run yet, or
+    that `size` does not test.
+    """
     if kept is None or kept["criterion"] != str(spec.criterion):
-        return untested(study, spec, NOT_RUN)
+        claim = unmeasured(study, size, spec)
+        return claim or dataclasses.replace(untested(study, spec, NOT_RUN), verdict=NOT_RUN)
     replaced = [dataclasses.asdict(one) for one in spec.replaced]
     verdict = NOT_TESTED if kept["verdict"] == "not tested" else kept["verdict"]
     fixed = {"statement": spec.statement, "reason": spec.reason, "paper": spec.paper}
@@ -153,19 +156,15 @@ def summary(results: Path) -> str:
     for study, facts, claims in _kept(results):
         letters = []
         for claim in claims:
-            replaced = claim.get("replaced") or []
-            if claim["verdict"] != NOT_TESTED:
-                verdict = claim["verdict"]
-            elif replaced and replaced[-1]["verdict"] != "not tested":
-                verdict = f"not run yet{_before(claim)}"
-            else:
+            if claim["verdict"] == NOT_TESTED:
                 letters.append(claim["letter"])
                 continue
+            verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
             statement, n = claim["statement"].rstrip("."), str(claim.get("n") or "")
             row = (f"`{study}`", claim["letter"], statement, verdict, n, facts["size"])
             parts.append(_row(*row))
         never += [f"`{study}` {', '.join(letters)} (size `{facts['size']}`)"] if letters else []
-    return "".join(parts) + (f"\nNot tested: {'; '.join(never)}.\n" if never else "")
+    return "".join(parts) + (f"\nNot tested at this size: {'; '.join(never)}.\n" if never else "")
 
 
 if __name__ == "__main__":

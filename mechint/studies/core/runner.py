@@ -26,7 +26,7 @@ import torch
 
 from mechint.claim import Claim
 from mechint.durations import in_words
-from mechint.errors import NonFiniteError, RunError, UnknownNameError
+from mechint.errors import NonFiniteError, RunError, UnknownNameError, counted
 from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
@@ -92,7 +92,7 @@ def reproduce(
     finally:
         spent.add()
     if progress:
-        progress(f"{name}: measuring {len(trained)} runs")
+        progress(f"measuring {counted(len(trained), 'run')}")
     runs = Runs(dict(zip(names, trained, strict=True)), {one.name: one.labels for one in planned})
     analysis = study.analyze(runs, size)
     spent.add()

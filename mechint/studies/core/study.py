@@ -163,10 +163,8 @@ class Analysis:
 
     def add_claim(self, spec: ClaimSpec, measures: Any) -> Claim:
         """Measure a claim and give the verdict; size smoke measures and judges nothing."""
-        smallest = f"size {spec.sizes[0]} tests it"
-        if self.size != "smoke" and self.size not in spec.sizes:
-            claim = untested(self.study, spec, "not measured at this size", smallest)
-        else:
+        claim = unmeasured(self.study, self.size, spec)
+        if claim is None:
             try:
                 found = spec(measures)
             except MechintError as error:
@@ -208,6 +206,14 @@ def judged(study: str, spec: ClaimSpec, found: Finding) -> Claim:
         parts=[part.to_dict() for part in found.parts],
         control=found.control.to_dict() if found.control else None,
     )
+
+
+def unmeasured(study: str, size: str, spec: ClaimSpec) -> Claim | None:
+    """The claim as one that `size` does not measure; None where it does."""
+    if size == "smoke" or size in spec.sizes:
+        return None
+    note = f"size {spec.sizes[0]} tests it"
+    return untested(study, spec, "not measured at this size", note)
 
 
 def untested(study: str, spec: ClaimSpec, ours: str, note: str = "") -> Claim:

@@ -1,0 +1,115 @@
+"""How far a command is: a bar with rate and time left on a terminal, a line every ten seconds
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from mechint.durations import in_words, per_time
+from mechint.errors import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EVERY = 10.0
+"""Seconds between two lines of progress where stderr is not a terminal."""
+
+Count = Callable[[int, int, str], None]
+"""Takes how many are done, how many there are, and the name of the one that comes now."""
+
+
+def print_line(message: str) -> None:
+    """One printable line on stderr."""
+    click.echo(f"mechint: {one_line(message)}", err=True)
+
+
+def stderr_console() -> Console:
+    """A rich console on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def counting(title: str) -> Iterator[Count]:
+    """Progress over things that are counted, with rate and time left, on stderr.
+
+    Yields the function that is told how far it is. A bar on a terminal; elsewhere a line every
+    `EVERY` seconds and at the end.
+    """
+    out = stderr_console()
+    start = time.monotonic()
+    if out.is_terminal:
+        from rich.markup import escape
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=out, transient=True) as bar:
+            entry = bar.add_task(title, total=None)
+
+            def show(done: int, of: int, name: str) -> None:
+                text = f"{title} {name}{_pace(done, of, time.monotonic() - start)}"
+                bar.update(entry, completed=done, total=of, description=escape(text))
+
+            yield show
+        return
+    last = start
+
+    def write(done: int, of: int, name: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < EVERY and (done < of or now - start < EVERY):
+            return
+        last = now
+        print_line(f"{title}: {done} of {of} ({name}){_pace(done, of, now - start)}")
+
+    yield write
+
+
+def _pace(done: int, of: int, seconds: float) -> str:
+    """Rate and time left, once there is a rate.
+
+    >>> _pace(0, 9, 5.0), _pace(3, 9, 6.0)
+    ('', ', 30 per minute, 12 s left')
+    """
+    if not done:
+        return ""
+    rate = done / max(seconds, 1e-9)
+    return f", {per_time(rate)}, {in_words((of - done) / rate)} left"
+
+
+@contextlib.contextmanager
+def spinner(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with `text` on a terminal; yields the function that says what is done now. What it
+    said last is a line every `EVERY` seconds where stderr is not a terminal.
+    """
+    out = stderr_console()
+    if out.is_terminal:
+        from rich.markup import escape
+
+        with out.status(escape(text)) as status:
+            yield lambda now: status.update(escape(f"{text}: {now}"))
+        return
+    said: list[str] = []
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(EVERY):
+            if said:
+                print_line(f"{text}: {said[-1]}")
+                said.clear()
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield said.append
+    finally:
+        ended.set()
+        writer.join()

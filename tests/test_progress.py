@@ -1,0 +1,74 @@
+"""Progress on stderr: lines where that is a file, a bar where it is a terminal, rate and time left
+in both.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from mechint import progress
+from mechint.progress import counting, spinner
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock that progress reads."""
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    return clock
+
+
+def test_a_line_every_ten_seconds_with_rate_and_time_left(
+    now: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting("drawing pages") as update:
+        for done, seconds in enumerate((0, 4, 12, 15, 24)):
+            now[0] = 100.0 + seconds
+            update(done, 6, f"page {done}")
+    assert capsys.readouterr().err.splitlines() == [
+        "mechint: drawing pages: 2 of 6 (page 2), 10 per minute, 24 s left",
+        "mechint: drawing pages: 4 of 6 (page 4), 10 per minute, 12 s left",
+    ]
+
+
+def test_what_is_soon_done_prints_nothing(
+    now: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting("probing") as update:
+        update(0, 1, "fourier")
+        now[0] += 3
+        update(1, 1, "fourier")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_says_the_same(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=120)
+    monkeypatch.setattr(progress, "stderr_console", lambda: terminal)
+    with counting("measuring") as update:
+        now[0] += 6
+        update(3, 9, "[red]")
+    assert "3/9" in written.getvalue()
+    assert "measuring [red], 30 per minute, 12 s left" in written.getvalue()
+
+
+def test_a_long_step_is_named_once_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    written = threading.Event()
+
+    def write(line: str) -> None:
+        lines.append(line)
+        written.set()
+
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(progress, "print_line", write)
+    with spinner("remainders") as update:
+        for text in ("run 1 of 2", "measuring 2 runs"):
+            written.clear()
+            update(text)
+            assert written.wait(60)
+    assert lines == ["remainders: run 1 of 2", "remainders: measuring 2 runs"]
