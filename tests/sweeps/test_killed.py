@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -72,15 +73,20 @@ def table(out: Path) -> pd.DataFrame:
     return frame.drop(columns="path").sort_values("name").reset_index(drop=True)
 
 
-DRIVER = """
+HURRIED = """
 import sys
 from pathlib import Path
 import mechint.training.trainer as trainer
+from mechint.cli import main
 from mechint.sweeps import read_plan, run_sweep
 trainer.STATE_SECONDS = 0.05
+"""
+DRIVER = f"""{HURRIED}
 out = Path(sys.argv[1])
 list(run_sweep(read_plan(out), out, sys.argv[2], workers=int(sys.argv[3])))
 """
+COMMAND = f"{HURRIED}\nmain()"
+"""The command line; both save a state twenty times a second. Ray's workers do every 20 s."""
 
 
 def start(*command: str | Path) -> int:
@@ -93,14 +99,16 @@ def start(*command: str | Path) -> int:
 @pytest.mark.slow
 def test_killed_five_times(tmp_path: Path, two_nodes: Any, cluster: Path) -> None:
     groups = plan(
-        TASK, (*longer(50_000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]}
+        TASK, (*longer(30_000), "evaluate_every=1000"), {"seed": [0, 1], "d_mlp": [8, 16]}
     )
     out, task = tmp_path / "sweep", tmp_path / "task.sbatch"
     for place in (tmp_path / "whole", out):
         keep_plan(groups, place)
         keep_probes(place, PROBES)
     list(run_sweep(groups, tmp_path / "whole"))
-    task.write_text(script(len(groups), out, options={"groups_per_task": str(len(groups))}))
+    text = script(len(groups), out, options={"groups_per_task": str(len(groups))})
+    assert " -m mechint " in text
+    task.write_text(text.replace("-m mechint", f"-c {shlex.quote(COMMAND)}"))
     driver = (sys.executable, "-c", DRIVER, out)
     ways = [
         (*driver, "local", "1"),
