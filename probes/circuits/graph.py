@@ -204,7 +204,21 @@ class Graph:
         return (name, int(generator.integers(seen)))
 
 
-def random_circuits(graph: Graph, size: int, n: int, seed: int) -> np.ndarray:
-    """(n, edge) `n` circuits of `size` edges; see `Graph.random_circuit`."""
+def random_circuits(
+    graph: Graph, size: int, n: int, seed: int, apart_from: Bool[np.ndarray, " edge"] | None = None
+) -> Bool[np.ndarray, "circuit edge"]:
+    """(circuit, edge) `n` circuits of `size` edges (see `Graph.random_circuit`), no two alike and
+    none like `apart_from`; fewer where `n` draws in a row bring no other.
+    """
     generator = np.random.default_rng(seed)
-    return np.stack([graph.random_circuit(size, generator) for _ in range(n)])
+    known = set() if apart_from is None else {apart_from.tobytes()}
+    found: list[np.ndarray] = []
+    stale = 0
+    while len(found) < n and stale < n:
+        one = graph.random_circuit(size, generator)
+        stale += 1
+        if one.tobytes() not in known:
+            known.add(one.tobytes())
+            found.append(one)
+            stale = 0
+    return np.stack(found) if found else np.zeros((0, len(graph.edges)), bool)

@@ -59,12 +59,13 @@ def incompleteness(scorer: Scorer, kept: Bool[np.ndarray, " edge"], seed: int) -
 class Rivals:
     """The circuit beside random ones of its size, on the same pairs.
 
-    sufficiency: F(C), and of random circuits made of paths (n,). necessity: 1 - F(M \\ C), and of
-    as many random edges outside the circuit (n,).
+    sufficiency: F(C), and of other circuits made of random paths (circuit,), no two alike; fewer
+    than asked for where the graph has no more. necessity: 1 - F(M \\ C), and of as many random
+    edges outside the circuit (n,).
     """
 
     sufficiency: float
-    random_sufficiency: Float[np.ndarray, " n"]
+    random_sufficiency: Float[np.ndarray, " circuit"]
     necessity: float
     random_necessity: Float[np.ndarray, " n"]
 
@@ -78,7 +79,9 @@ def rivals_of(scorer: Scorer, kept: Bool[np.ndarray, " edge"], n: int, seed: int
     for row in others:
         row[generator.permutation(outside)[:size]] = False
     observed = scorer.faithfulness(np.stack([kept, ~kept]))
-    drawn = random_circuits(scorer.graph, size, n, seed)
+    drawn = random_circuits(scorer.graph, size, n, seed, apart_from=kept)
+    if not len(drawn):  # no other circuit has the size
+        drawn = kept[None]
     return Rivals(
         float(observed[0]),
         scorer.faithfulness(drawn),

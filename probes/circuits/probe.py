@@ -155,7 +155,8 @@ class Circuits(Probe):
         size = int(kept.sum())
 
         report = Report(self, subject)
-        how = f"random circuits of {size} edges made of paths"
+        found_all = len(rivals.random_sufficiency) < self.null_samples
+        how = f"{'all ' * found_all}other circuits of {size} edges made of random paths"
         report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
         how = f"{size} random edges outside the circuit taken out"
         report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)

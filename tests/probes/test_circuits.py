@@ -5,6 +5,7 @@ planted mechanisms.
 from __future__ import annotations
 
 import itertools
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from probes.circuits import (
     sender_outputs,
 )
 from probes.circuits.choosing import paired
+from probes.circuits.judging import rivals_of
 from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
 
@@ -271,8 +273,10 @@ def test_no_edge_of_a_found_circuit_can_go() -> None:
 
 def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:
     graph = Graph(made("plain").config, POS, (POS - 1,))
-    for size in (1, 6, len(graph.edges)):
-        assert (random_circuits(graph, size, 5, 0).sum(1) == size).all()
+    for size in (1, 6, len(graph.edges) - 1):
+        drawn = random_circuits(graph, size, 5, 0)
+        assert (drawn.sum(1) == size).all() and len(np.unique(drawn, axis=0)) == len(drawn) == 5
+    assert len(random_circuits(graph, len(graph.edges), 5, 0)) == 1
     generator = np.random.default_rng(0)
     for _ in range(50):
         path = [graph.edges[i] for i in graph._random_path(generator)]
@@ -362,6 +366,14 @@ def test_estimates_find_the_same_circuit() -> None:
     assert found[0] == found[1]
 
 
+def test_a_circuit_is_not_its_own_rival() -> None:
+    """Among 99 draws of a graph of 21 edges this circuit came up once, and the probe was silent."""
+    graph = Graph(made("plain").config, POS, (POS - 1,))
+    among = random_circuits(graph, 2, 9, 1)
+    apart = random_circuits(graph, 2, 8, 1, apart_from=among[3])
+    assert (apart == np.delete(among, 3, 0)).all()
+
+
 # --- where it must be silent ----------------------------------------------------------------------
 def test_an_untrained_model_has_no_circuit() -> None:
     subject = planted.modular_addition(11, (2, 5)).subject.untrained(0)
@@ -369,14 +381,28 @@ def test_an_untrained_model_has_no_circuit() -> None:
     assert result.status == "abstains"
 
 
-def test_a_circuit_that_random_paths_equal_is_none() -> None:
+def test_against_other_examples_induction_is_one_head() -> None:
     """The position that induction looks at is the same in all examples, so that other examples in
-    place of its edges into the query and the key change nothing.
+    place of the edges into its query and key change nothing; of the circuits of two edges it is
+    the only one that answers.
     """
     subject = planted.induction_head(8, 4).subject
     settings = {**SMALL, "null_samples": 199, "by_position": False, "ablation": "resample"}
     result = probe.run("circuits", subject, **settings)
-    assert result.status == "not found" and result.null["sufficiency"].p_value > 0.01
+    assert result.status == "found" and result.metrics["components"] == ["1.0"]
+    null = result.null["sufficiency"]
+    assert null.samples < 199 and null.how.startswith("all other circuits of 2 edges")
+    assert math.isclose(null.p_value, 1 / (null.samples + 1))
+
+
+def test_random_circuits_are_no_better_than_their_rivals() -> None:
+    one = scorer(small())
+    above = [
+        float((rivals.random_sufficiency >= rivals.sufficiency).mean())
+        for kept in random_circuits(one.graph, 4, 20, 5)
+        for rivals in [rivals_of(one, kept, 39, 0)]
+    ]
+    assert sum(share <= 0.05 for share in above) <= 4 and max(above) > 0.5
 
 
 def test_refusals_are_one_line() -> None:
