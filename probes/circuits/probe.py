@@ -56,9 +56,9 @@ class Circuits(Probe):
     than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
     added by rank until F reaches `threshold`, then pruned. On all inputs of a finite task, or pairs
     held out: faithfulness F(C); completeness 1 - F(M \\ C); minimality, the least F(C) - F(C \\ e);
-    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C. Nulls: random
-    circuits of as many edges, made of paths from the embedding to the logits (sufficiency), and
-    as many random edges outside C taken out of the model (necessity). Found: p ≤ 0.01 for both, F
+    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C. Nulls: other
+    circuits of as many edges, no two alike, made of random paths from the embedding to the logits
+    (sufficiency), and as many random edges outside C taken out of the model (necessity). Found: p ≤ 0.01 for both, F
     at least `threshold` - 0.05, and a model that answers most pairs right.
 
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
