@@ -58,8 +58,8 @@ class Circuits(Probe):
     held out: faithfulness F(C); completeness 1 - F(M \\ C); minimality, the least F(C) - F(C \\ e);
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C. Nulls: other
     circuits of as many edges, no two alike, made of random paths from the embedding to the logits
-    (sufficiency), and as many random edges outside C taken out of the model (necessity). Found: p ≤ 0.01 for both, F
-    at least `threshold` - 0.05, and a model that answers most pairs right.
+    (sufficiency), and as many random edges outside C taken out of the model (necessity). Found:
+    p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs right.
 
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
     `null_samples` for the nulls. Memory: a quarter of the subject's.
