@@ -224,7 +224,7 @@ def _frequencies(shares: Mapping[str, Sequence[Any]], fourier: ProbeResult) -> F
                 frequencies,
                 {"share": [shares[str(k)][place] for k in frequencies]},
                 title="Frequencies of the embedding",
-                x_title="frequency (cycles per p)",
+                x_title="frequency (cycles over the group)",
                 y_title="share of energy (0–1)",
                 caption="Orange: key at the last checkpoint. The slider goes through the run.",
                 highlight=keys,

@@ -29,7 +29,21 @@ def counted(n: int, noun: str) -> str:
     >>> counted(1, "run"), counted(2000, "run")
     ('1 run', '2,000 runs')
     """
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """A noun for several; what comes after "of" or stands in parentheses stays as it is.
+
+    >>> plural("study"), plural("preset of listops"), plural("weight (for x)"), plural("class")
+    ('studies', 'presets of listops', 'weights (for x)', 'classes')
+    """
+    head = min((noun.partition(mark)[0] for mark in (" of ", " (")), key=len)
+    if head.endswith("y") and head[-2:-1] not in "aeiou":
+        ending = f"{head[:-1]}ies"
+    else:
+        ending = f"{head}es" if head.endswith(("s", "x", "ch", "sh")) else f"{head}s"
+    return ending + noun[len(head) :]
 
 
 def first_line(error: object, limit: int) -> str:
@@ -86,7 +100,7 @@ class UnknownNameError(MechintError):
         shown = ", ".join(names[:limit]) + (
             f", … {len(names) - limit} more" if len(names) > limit else ""
         )
-        return cls(f"unknown {kind} {name!r}{hint} ({kind}s: {shown or 'none'})")
+        return cls(f"unknown {kind} {name!r}{hint} ({plural(kind)}: {shown or 'none'})")
 
 
 class ParameterError(MechintError):

@@ -222,7 +222,7 @@ def _table(captured: np.ndarray, predicted: np.ndarray, expected: float) -> Tabl
             "task": list(range(len(alignment))),
             **{name: column.tolist() for name, column in columns.items()},
         },
-        "a row is a task, the most frequent first",
+        "one row per task, the most frequent first",
     )
 
 

@@ -141,7 +141,7 @@ def _torch(path: Path) -> Any:
     except Exception as error:
         said = first_line(error, 160)
         raise CheckpointError(
-            f"{path}: the file is truncated, damaged or no PyTorch checkpoint: {said}"
+            f"{path}: the file is truncated, damaged or not a PyTorch checkpoint: {said}"
         ) from error
 
 
@@ -255,4 +255,4 @@ def _refusal(message: str) -> str:
             "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of "
             "tensors and plain values only"
         )
-    return f"the file is truncated, damaged or no PyTorch checkpoint: {first_line(message, 160)}"
+    return f"the file is truncated, damaged or not a PyTorch checkpoint: {first_line(message, 160)}"

@@ -173,9 +173,9 @@ def announce(
     at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
     if sum(at_once) > free:
         raise MechintError(
-            f"{counted(len(at_once), 'ensemble')} at once need about "
-            f"{sum(at_once) / 2**30:.3g} GiB and {free / 2**30:.3g} GiB are free; make the "
-            "models or their batches smaller, or take fewer --workers"
+            f"training {counted(len(at_once), 'ensemble')} at once takes about "
+            f"{sum(at_once) / 2**30:.3g} GiB of memory, and {free / 2**30:.3g} GiB are free; make "
+            "the models or their batches smaller, or take fewer --workers"
         )
     rough = sum(model_bytes(specs[p.members[0]]) * len(p.members) for p in parts) / ROUGH_RATE
     rough *= max(spec.train.steps for spec in specs)

@@ -83,7 +83,7 @@ def reproduce(
     if left:
         announce(left, device, workers_on(device))
     if left and size == "full" and device == "cpu" and seconds is None and not yes:
-        click.confirm("--device cuda is for a GPU. Go on on this CPU?", abort=True, err=True)
+        click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:
         done = run(study, size, out, update, device=device, budget=seconds)
     for claim in done.claims:

@@ -10,7 +10,7 @@ import click
 
 from mechint.cli.common import print_error, print_json
 from mechint.cli.progress import announce, progress_bar
-from mechint.errors import ParameterError
+from mechint.errors import ParameterError, counted
 
 if TYPE_CHECKING:
     from mechint.sweeps.search import Search
@@ -106,7 +106,7 @@ def run_search_command(
     keep_probes(out, probes)
     wanted = trials or max(TRIALS, len(trials_of(out)))
     with (
-        progress_bar(f"search of {wanted} trials") as bar,
+        progress_bar(f"search of {counted(wanted, 'trial')}") as bar,
         forwarding(lambda: run_places(out), loggers, bar) as report,
     ):
         for rows in run_search(out, wanted, device, report, workers):

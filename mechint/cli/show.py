@@ -102,8 +102,9 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
             Table(box=None, pad_edge=False, show_header=False),
         )
         for column in ("metric", "observed", "null", "z", "p"):
+            first = column == "metric"
             tested.add_column(
-                column, no_wrap=True, justify="left" if column == "metric" else "right"
+                column, no_wrap=not first, overflow="fold", justify="left" if first else "right"
             )
         others.add_column(no_wrap=True)
         others.add_column(overflow="fold")
@@ -117,7 +118,7 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
                     text(value),
                     f"{text(null.mean)} ± {text(null.std)}",
                     text(null.z),
-                    f"{null.p_value:.2g}",
+                    null.p_text.removeprefix("p ").removeprefix("= "),
                 )
         for table in (tested, others):
             if table.row_count:

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     type=click.Choice(["local", "ray", "slurm"]),
     default="local",
     show_default=True,
-    help="Where the runs run.",
+    help="Where the runs are trained.",
 )
 @click.option(
     "--slurm",

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
+from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Table
 from probes.ablation.measures import Ablated
@@ -41,7 +42,8 @@ def say(report: Report, least: float) -> None:
     )
     if "neurons_loss_increase" in nulls and metrics["found"]:
         null = nulls["neurons_loss_increase"]
-        where = f"{len(metrics['important_neurons'])} neurons of layer {metrics['neurons_layer']}"
+        neurons = counted(len(metrics["important_neurons"]), "neuron")
+        where = f"{neurons} of layer {metrics['neurons_layer']}"
         report.finding(
             f"The most important {where} together: loss {null.observed:+.3g} nats, as many random "
             f"ones {null.mean:+.3g}.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from mechint.config import setting
+from mechint.errors import counted
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -179,18 +180,17 @@ class Attention(Probe):
         how = "the largest of any head with every query's keys in random order"
         heads = self._named(report, kind, patterns.names, values, null, how)
         hit = targets(patterns.tokens, patterns.lengths, kind)
-        orders, queries = (
-            arrangements(hit, patterns.causal, patterns.lengths),
-            int(hit.any(-1).sum()),
-        )
+        orders = arrangements(hit, patterns.causal, patterns.lengths)
+        queries = int(hit.any(-1).sum())
         report.metric(f"{kind}.queries", queries)
         if queries < FEWEST_QUERIES:
-            report.abstain(f"{queries} queries have a key that stands {WORDS[kind]}")
+            few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
+            report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
         elif orders * self.alpha < 1:
             report.abstain(
-                f"the keys looked {WORDS[kind]} can stand in {orders:.0f} orders, too few for a "
-                f"null at p ≤ {self.alpha:g}; the largest score is {values.max():.2f} "
-                f"({patterns.names[int(values.argmax())]})"
+                f"for the score of looking {WORDS[kind]} the keys have only {orders:.0f} orders, "
+                f"too few for a null at p ≤ {self.alpha:g}; the largest score is "
+                f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
             )
         else:
             named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mechint.config import setting
+from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from probes.circuits import views
@@ -205,7 +206,7 @@ class Circuits(Probe):
         report.table("edges", views.edges_table(graph, kept, effects, drops, names))
         report.array("effects", effects)
         report.array("circuit", kept.astype(float))
-        title = f"Circuit of {metrics['edges']} edges"
+        title = f"Circuit of {counted(metrics['edges'], 'edge')}"
         report.figure("circuit", views.graph_figure(graph, kept, effects, names, title))
         report.figure(
             "random", views.rivals_figure(random, metrics["sufficiency"], metrics["edges"])

@@ -83,13 +83,14 @@ def graph_figure(
     node = {"type": "scatter", "mode": "markers+text", "showlegend": False, "marker": marker}
     data.append({**node, "x": x, "y": y, "text": list(places), "textposition": "top center"})
     rows = len({y for _, y in places.values()})
+    across = [min(x) - 0.5, max(x) + 0.5]
     return figures.figure(
         data,
         title,
         "Every line is an edge of the circuit, from what writes to the residual stream to the "
         "input that reads it; hover over its middle for its effect.",
         height=max(360, 120 + 75 * rows),
-        xaxis=axis("position of embeddings, head (in order)", showticklabels=False),
+        xaxis=axis("position of embeddings, head (in order)", showticklabels=False, range=across),
         yaxis=axis("depth (layer; MLPs half a layer up)"),
         hovermode="closest",
     )

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mechint import figures
+from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Figure, Table
 from probes.embedding.measures import RESIDUES
@@ -60,8 +61,8 @@ def _spectrum(singular: Array, metrics: Mapping[str, Any]) -> Figure:
         x_title="rank",
         y_title="singular value (units of the embedding)",
         caption=(
-            f"{metrics['svd.rank_50']} values hold half of the variance, "
-            f"{metrics['svd.rank_90']} hold 90% of it."
+            f"Half of the variance lies in {counted(metrics['svd.rank_50'], 'dimension')}, "
+            f"90% of it in {metrics['svd.rank_90']}."
         ),
         markers=len(ranks) <= 40,
     )

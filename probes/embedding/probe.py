@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mechint.config import setting
+from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -131,8 +132,8 @@ class Embedding(Probe):
     def _add_findings(self, report: Report, n: int, n_positions: int) -> None:
         metrics: Mapping[str, Any] = report.metrics
         held = (
-            f"Half of the variance of {n} token embeddings lies in {metrics['svd.rank_50']} "
-            f"dimensions, 90% in {metrics['svd.rank_90']}"
+            f"Half of the variance of {n} token embeddings lies in "
+            f"{counted(metrics['svd.rank_50'], 'dimension')}, 90% in {metrics['svd.rank_90']}"
         )
         report.finding(
             f"{held}, fewer than Gaussian rows of the same lengths take.",

@@ -109,7 +109,7 @@ def shares_over_steps(table: Table) -> Figure:
         y=frequencies,
         title="Frequencies appearing in the embedding",
         x_title="step (optimizer steps)",
-        y_title="frequency (cycles per n)",
+        y_title="frequency (cycles over the group)",
         z_title="share of energy (0–1)",
         caption="One column per checkpoint: a bright row is a frequency that the embedding keeps.",
     )

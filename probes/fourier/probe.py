@@ -277,5 +277,5 @@ class Fourier(Probe):
             f"one row per checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "
             "outputs together"
         )
-        each = "a row per checkpoint, a column per frequency: share of the embedding's energy (0–1)"
+        each = "one row per checkpoint, one column per frequency: share of the embedding's energy"
         return Table(columns, active, unit), Table(shares, each, unit if shares else {})

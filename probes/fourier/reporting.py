@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Table
 from probes.fourier import drawing, spectra
@@ -143,8 +144,7 @@ def _removal_table(removed: Removals) -> Table:
         for k, rise in getattr(removed, part).items()
     ]
     if removed.without_harmonics is not None:
-        words = f"second harmonics {listed(removed.harmonics)}"
-        rows.append(("embedding", words, removed.without_harmonics))
+        rows.append(("embedding", _harmonics(removed), removed.without_harmonics))
     rows.append(("embedding", "all unnamed", removed.unnamed))
     return Table(
         {
@@ -157,20 +157,27 @@ def _removal_table(removed: Removals) -> Table:
     )
 
 
+def _harmonics(removed: Removals) -> str:
+    """The second harmonics that were removed, in words."""
+    noun = "harmonic" if len(removed.harmonics) == 1 else "harmonics"
+    return f"second {noun} {listed(removed.harmonics)}"
+
+
 def _add_removal_finding(report: Report, removed: Removals, least: float) -> None:
     ordered = sorted(removed.embedding, key=lambda k: -removed.embedding[k])
     shown = [f"{k} by {removed.embedding[k]:.2g}" for k in ordered[:LISTED]]
     if len(ordered) > LISTED:
         rest = ordered[LISTED:]
-        shown.append(f"{len(rest)} others by at most {removed.embedding[rest[0]]:.2g}")
+        shown.append(f"{counted(len(rest), 'other')} by at most {removed.embedding[rest[0]]:.2g}")
     together = report.metrics["embedding.removal_named"]
-    some = f"frequencies {listed(ordered[:LISTED])}"
+    one = len(ordered) == 1
+    some = f"{'frequency' if one else 'frequencies'} {listed(ordered[:LISTED])}"
     report.finding(
-        f"Projected out of the embedding together, {some} raise the loss of {removed.loss:.2g} "
-        f"nats by {together:.2g}; one at a time, {', '.join(shown)}; all unnamed ones together by "
-        f"{removed.unnamed:.2g}.",
+        f"Projected out of the embedding{'' if one else ' together'}, {some} "
+        f"{'raises' if one else 'raise'} the loss of {removed.loss:.2g} nats by {together:.2g}; "
+        f"one at a time, {', '.join(shown)}; all unnamed ones together by {removed.unnamed:.2g}.",
         otherwise=(
-            f"Projecting {some} out of the embedding together changes the loss of "
+            f"Projecting {some} out of the embedding changes the loss of "
             f"{removed.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
             f"frequencies change it by {report.nulls['embedding.removal_named'].mean:+.2g}."
         ),
@@ -183,14 +190,15 @@ def _add_removal_finding(report: Report, removed: Removals, least: float) -> Non
 
 
 def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> None:
-    rise, harmonics = removed.without_harmonics, listed(removed.harmonics)
+    rise, harmonics = removed.without_harmonics, _harmonics(removed)
     assert rise is not None
+    verb, them = ("is", "it") if len(removed.harmonics) == 1 else ("are", "them")
     report.finding(
-        f"The second harmonics {harmonics} of the logits' key frequencies are not key in the "
-        f"logits; without them in the embedding the loss is {rise:.2g} nats higher.",
+        f"The {harmonics} of the logits' key frequencies {verb} not key in the logits; without "
+        f"{them} in the embedding the loss is {rise:.2g} nats higher.",
         otherwise=(
-            f"Projecting the second harmonics {harmonics} of the logits' key frequencies out of "
-            f"the embedding changes the loss by {rise:+.2g} nats."
+            f"Projecting the {harmonics} of the logits' key frequencies out of the embedding "
+            f"changes the loss by {rise:+.2g} nats."
         ),
         null="embedding.removal_harmonics.sample",
         alpha=REMOVAL_LEVEL,
@@ -206,7 +214,8 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     ordered = sorted(spectrum.keys, key=lambda k: -spectrum.values[k - 1])
     shares = [f"{k} ({spectrum.values[k - 1]:.1%})" for k in ordered]
     report.finding(
-        f"The embedding holds its energy at frequencies {', '.join(shares)}.",
+        f"The embedding holds its energy at {'frequency' if len(shares) == 1 else 'frequencies'} "
+        f"{', '.join(shares)}.",
         otherwise=(
             f"No frequency of the embedding is key: the largest share is "
             f"{spectrum.values.max():.1%}, where a key exceeds {spectrum.threshold:.1%}."

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
+from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.probe import Report
@@ -56,7 +57,7 @@ def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Sp
     cosines = [f"{name} ({logits.values[names.index(name)]:.2f})" for name in strongest]
     report.finding(
         f"{where} the logits have key representations {', '.join(cosines)}, cosine with the "
-        f"character in brackets; they explain {explained:.1%} of the logits' variance.",
+        f"character in parentheses; they explain {explained:.1%} of the logits' variance.",
         otherwise=(
             f"{where} no representation of the logits is key: the largest cosine is {largest:.3f}."
         ),
@@ -134,14 +135,14 @@ def add_removals(report: Report, rises: Rises, least: float) -> None:
     ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
     shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
     if rest := ordered[LISTED:]:
-        shown.append(f"{len(rest)} others by at most {rises.embedding[rest[0]]:.2g}")
-    some = listed(ordered[:LISTED])
+        shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
+    some, one = listed(ordered[:LISTED]), len(ordered) == 1
     report.finding(
-        f"Projected out of the embedding together, {some} raise the loss of {rises.loss:.2g} nats "
-        f"by {together:.2g}; one at a time, {', '.join(shown)}; all unnamed ones together by "
-        f"{rises.unnamed:.2g}.",
+        f"Projected out of the embedding{'' if one else ' together'}, {some} "
+        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
+        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
         otherwise=(
-            f"Projecting {some} out of the embedding together changes the loss of "
+            f"Projecting {some} out of the embedding changes the loss of "
             f"{rises.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
             f"representations change it by {samples.mean():+.2g}."
         ),

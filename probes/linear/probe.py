@@ -151,7 +151,7 @@ class Linear(Probe):
         names = ("variable", "at", self._score, "control", "selectivity", "ridge")
         columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         report.table(
-            "scores", columns, "a row is a variable at a hook, scored on what was held out"
+            "scores", columns, "one row per variable and hook, scored on what was held out"
         )
         shown = score_figures(self.kind, self._score, columns, list(points))
         for name, figure in shown.items():

@@ -195,7 +195,7 @@ def _table(chains: Chains, step_size: float) -> Table:
             "first_half": [float(draws[:middle].mean()) for draws in kept],
             "second_half": [float(draws[middle:].mean()) for draws in kept],
         },
-        "a row is a chain; its estimate alone is no result where the chains disagree",
+        "one row per chain; its estimate alone is no result where the chains disagree",
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from mechint import figures
 from mechint.config import setting
+from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.probe import Need, Probe, Report
@@ -143,7 +144,7 @@ class Neurons(Probe):
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
         report.finding(
             f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
-            f"{len(clusters)} clusters, one representation each (neurons): {shown}.",
+            f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
             otherwise=(
                 "The last layer's neurons fall into no clusters: the largest share of one "
                 f"representation is {observed:.0%} on average."
@@ -239,13 +240,13 @@ class Neurons(Probe):
             edited.loss(draw.permutation(len(mean))[:size]) - base for _ in range(self.permutations)
         ]
         how = f"{size} neurons drawn from all"
+        taken = f"With the {counted(size, 'neuron')} of representation {first} at their mean"
         report.metric("ablation.largest", rises[first], null=null, how=how)
         report.finding(
-            f"With the {size} neurons of representation {first} at their mean the loss rises by "
-            f"{rises[first]:.2g} nats.",
+            f"{taken} the loss rises by {rises[first]:.2g} nats.",
             otherwise=(
-                f"With the {size} neurons of representation {first} at their mean the loss rises "
-                f"by {rises[first]:.2g} nats, no more than with as many others."
+                f"{taken} the loss rises by {rises[first]:.2g} nats, no more than with as many "
+                "others."
             ),
             null="ablation.largest",
             effect=rises[first],

@@ -207,6 +207,6 @@ class Progress(Probe):
                 columns.setdefault(name, []).append(value)
         return Table(
             columns,
-            f"one row per checkpoint; key frequencies {list(keys)} of the last",
+            f"one row per checkpoint; key frequencies of the last: {', '.join(map(str, keys))}",
             {"step": "optimizer steps", "loss.train": "nats"},
         )

@@ -118,7 +118,7 @@ class Weights(Probe):
         report.metric("heads", len(heads.places))
         table: dict[str, list] = {"head": heads.names}
         table |= self._copying(report, heads, seed)
-        report.table("heads", table | views.sizes(heads), "a row is a head")
+        report.table("heads", table | views.sizes(heads), "one row per head")
         composed = composition.compose(heads, self.draws, seed)
         if composed is not None:
             self._composition(report, heads, composed)
@@ -177,7 +177,7 @@ class Weights(Probe):
                     pairs.append(f"{kind} {names[a]}→{names[b]}")
             self._sentence(report, kind, heads, composed)
         report.metric("composition.pairs", pairs)
-        report.table("composition", rows, "a row is a pair of heads and a kind of composition")
+        report.table("composition", rows, "one row per pair of heads and kind of composition")
         report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
 
     def _sentence(self, report: Report, kind: str, heads: Heads, composed: Composition) -> None:

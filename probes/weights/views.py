@@ -104,7 +104,7 @@ def add_directions(report: Report, heads: Heads, found: Removals) -> None:
             "largest random rise": found.random.max(1).tolist(),
             "p corrected": found.p_values.tolist(),
         },
-        "a row is a singular direction of a head's circuit",
+        "one row per singular direction of a head's circuit",
         {"share": "0–1", "loss rise": "nats", "largest random rise": "nats"},
     )
     order = np.argsort(-found.rise)[:24]

@@ -253,7 +253,7 @@ def _file_words(file: Path, origin: str) -> Iterator[str]:
             yield from rest.split()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{origin}: is no UTF-8 text ({error.reason} at byte {error.start}); expected "
+            f"{origin}: is not UTF-8 text ({error.reason} at byte {error.start}); expected "
             "text, or tokenizer=bytes"
         ) from error
 

@@ -208,7 +208,7 @@ def test_three_tokens_have_too_few_orders() -> None:
     model = HookedTransformer(ModelConfig(n_heads=1, d_vocab=12, d_vocab_out=11))
     result = probe.run("attention", Subject(model, task), untrained=0)
     assert result.status == "abstains"
-    assert "can stand in 6 orders, too few for a null at p ≤ 0.002" in result.finding
+    assert "have only 6 orders, too few for a null at p ≤ 0.002" in result.finding
     assert "No head looks" not in result.finding
 
 

@@ -72,5 +72,5 @@ def test_ensembles_that_memory_cannot_hold_side_by_side(
     monkeypatch.setattr(estimate, "free_memory", lambda _: one)
     announce(specs, "cpu", workers=1, groups=pairs)
     assert "4 models in 2 ensembles of" in capsys.readouterr().err
-    with pytest.raises(MechintError, match=r"2 ensembles at once need .* fewer --workers"):
+    with pytest.raises(MechintError, match=r"2 ensembles at once takes .* fewer --workers"):
         announce(specs, "cpu", workers=2, groups=pairs)

@@ -426,7 +426,7 @@ def test_unusable_files_give_one_clear_line(tmp_path):
             r"validation part \(5%\) has 10 of 200 tokens, "
             r"less than a context of 64; expected about 1280",
         ),
-        ("latin.txt", "words", "is no UTF-8 text"),
+        ("latin.txt", "words", "is not UTF-8 text"),
         ("bad.npy", "bytes", "cannot be read as tokens"),
         ("square.npy", "bytes", r"array of shape \(4, 4\), float64"),
         (".", "bytes", "is a directory"),
