@@ -81,7 +81,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
 
         names = " ".join(str(path) for path in paths)
         title = paths[0].name if len(paths) == 1 else counted(len(rows), "model")
-        if comparison is not None:
+        if len(rows) == 2:
             title = " and ".join(str(row["name"]) for row in rows)
         measured = [measurement.probe.name for measurement in table.measurements]
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
@@ -135,9 +135,10 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     from rich.table import Table
 
     from mechint.report.render import show
-    from mechint.run_table.page import main_columns, settings_of
+    from mechint.run_table.page import MAX_SETTINGS, main_columns, settings_of
 
-    columns = ["name", "status", *settings_of(rows), "test.accuracy"]
+    settings = settings_of(rows)
+    columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy"]
     for name in probes:
         columns += [f"{name}.status", *main_columns(rows, name, limit=3)]
     columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
@@ -150,3 +151,5 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     if not out.is_terminal:  # a file or a pipe has no width: no column is cut
         out.width = 24 * len(columns)
     out.print(shown, markup=False)
+    if (more := len(settings) - MAX_SETTINGS) > 0:
+        print_error(f"{counted(more, 'more setting')} differ; --csv FILE writes them all")

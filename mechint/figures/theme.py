@@ -42,6 +42,8 @@ VIRIDIS = (
     "#6CCE59",
     "#B4DE2C",
 )
+WHOLE_VIRIDIS = (*VIRIDIS, "#FDE725")
+"""Viridis to its last yellow, which fills cells and is too pale for lines."""
 INK, GRID = "#7A828E", "rgba(128,136,148,0.25)"
 MARGIN = {"l": 64, "r": 24, "t": 48, "b": 52}
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mechint.figures.figure import Figure
-from mechint.figures.theme import VIRIDIS
+from mechint.figures.theme import WHOLE_VIRIDIS
 
 HEX = re.compile(r"#[0-9a-fA-F]{6}")
 AXIS = re.compile(r"([xy])axis\d*")
@@ -99,5 +99,5 @@ def _made(held: Mapping[str, Any], low: str, high: str, values: Sequence[Any]) -
 
 def _stops(scale: Any) -> list[str]:
     """The colors of a scale, those of Viridis where it is a name."""
-    colors = [stop[-1] for stop in scale if stop] if isinstance(scale, list) else [*VIRIDIS]
+    colors = [stop[-1] for stop in scale if stop] if isinstance(scale, list) else [*WHOLE_VIRIDIS]
     return [color for color in colors if isinstance(color, str) and HEX.fullmatch(color)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import COLORS, VIRIDIS, faint
+from mechint.figures.theme import COLORS, WHOLE_VIRIDIS, faint
 from mechint.results import Figure
 
 Mark = tuple[str, dict[str, str]]
@@ -92,7 +92,7 @@ def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) ->
             },
         )
         low, high = scale["cmin"], scale["cmax"]
-        stops = VIRIDIS if isinstance(scale["colorscale"], str) else RED_BLUE
+        stops = WHOLE_VIRIDIS if isinstance(scale["colorscale"], str) else RED_BLUE
         tall = min(side, HEIGHT - 2 * MARGIN)
         left, top = MARGIN + i * (width + MARGIN) + (width - side) / 2, (HEIGHT - tall) / 2
         blocks = [
@@ -225,7 +225,9 @@ def _points(
         values = [value if isinstance(value, int | float) else math.nan for value in color]
         low, high = _span(np.array(values, dtype=np.float64))
         shades = [
-            _ramp(VIRIDIS, (value - low) / ((high - low) or 1.0)) if math.isfinite(value) else ""
+            _ramp(WHOLE_VIRIDIS, (value - low) / ((high - low) or 1.0))
+            if math.isfinite(value)
+            else ""
             for value in values
         ]
     return [

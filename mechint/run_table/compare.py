@@ -98,10 +98,9 @@ def compare(first: Subject, second: Subject, *, samples: int = 99, seed: int = 0
         DataError: they are of different tasks, or there is nothing to compare on.
     """
     if first.task is None or second.task is None or first.task != second.task:
-        names = [subject.task.name if subject.task else "no task" for subject in (first, second)]
         raise DataError(
-            f"compare: expected two models of one task with equal parameters, got {names[0]} and "
-            f"{names[1]}"
+            "compare: expected two models of one task with equal parameters, got "
+            f"{_task_beside(first, second)} and {_task_beside(second, first)}"
         )
     second = second.with_data(first.data)
     answered = (first.targets != IGNORE).any(-1).cpu().numpy()
@@ -127,6 +126,17 @@ def compare(first: Subject, second: Subject, *, samples: int = 99, seed: int = 0
             linear_cka, "cka.last_layer", layers[0][-1], layers[1][-1], samples, seed
         ),
     )
+
+
+def _task_beside(subject: Subject, other: Subject) -> str:
+    """The task of `subject`, with the parameters in which the task of `other` differs."""
+    if subject.task is None:
+        return "no task"
+    own = subject.task.to_dict()
+    same = other.task is not None and other.task.name == subject.task.name
+    others = other.task.to_dict() if same and other.task is not None else own
+    shown = ", ".join(f"{name}={own[name]}" for name in own if own[name] != others.get(name))
+    return f"{subject.task.name} ({shown})" if shown else subject.task.name
 
 
 def _activations(subject: Subject, hooks: Mapping[str, str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from mechint import figures
 from mechint.errors import ParameterError
 from mechint.results import Figure
-from mechint.run_table.numbers import check_column, is_number
+from mechint.run_table.numbers import check_column, in_words, is_number
 
 
 def figure_of(
@@ -50,9 +50,9 @@ def figure_of(
     return figures.lines(
         places,
         means,
-        title=f"{' and '.join(y)} over {x}",
+        title=f"{' and '.join(map(in_words, y))} over {x}",
         x_title=x,
-        y_title=y[0] if len(y) == 1 else "value",
+        y_title=in_words(y[0]) if len(y) == 1 else "value",
         caption=text if bands else "One point per model.",
         bands=bands,
         markers=True,
@@ -68,11 +68,24 @@ def _strip(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
     return figures.scatter(
         [str(row["seed"]) for row in held],
         values,
-        title=f"{column}, by seed",
+        title=f"{in_words(column)}, by seed",
         x_title="seed",
-        y_title=column,
+        y_title=in_words(column),
         text=[str(row.get("name", row["seed"])) for row in held],
         caption=f"One point per model; their mean is {statistics.fmean(values):.4g}, their "
         f"standard deviation {statistics.stdev(values) if len(values) > 1 else 0.0:.2g}.",
         height=300,
+    )
+
+
+def by_model(rows: Sequence[Mapping[str, Any]], column: str) -> Figure:
+    """A number of models that no one setting orders: a bar per model."""
+    held = [row for row in rows if is_number(row.get(column))]
+    return figures.bars(
+        [str(row.get("name")) for row in held],
+        {in_words(column): [float(row[column]) for row in held]},
+        title=in_words(column),
+        x_title="model",
+        y_title=in_words(column),
+        caption="One bar per model; they differ in their task.",
     )

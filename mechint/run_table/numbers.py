@@ -20,6 +20,19 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def in_words(column: str) -> str:
+    """A column of measured numbers as a title: the probe, and what it measured.
+
+    >>> in_words("norms.norms.L0 MLP"), in_words("lens.final_accuracy"), in_words("test.loss")
+    ('norms: L0 MLP', 'lens: final accuracy', 'test loss')
+    """
+    first, dot, rest = column.partition(".")
+    words = rest.removeprefix(f"{first}.").replace("_", " ").replace(".", " ")
+    if first in ("train", "test"):
+        return f"{first} {words}"
+    return f"{first}: {words}" if dot else column
+
+
 def all_numbers(rows: Sequence[Row], column: str) -> bool:
     """Whether every row holds a number in `column`."""
     return all(is_number(row.get(column)) for row in rows)

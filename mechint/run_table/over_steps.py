@@ -16,7 +16,7 @@ from mechint.files import read_json_lines
 from mechint.results import Table
 from mechint.run_table.dynamics import emergence_times
 from mechint.run_table.entries import METRICS
-from mechint.run_table.numbers import Row, is_number
+from mechint.run_table.numbers import Row, in_words, is_number
 
 ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
 LEAST_CHANGE = 0.5
@@ -40,7 +40,9 @@ def dynamics_figure(rows: Sequence[Row], columns: Sequence[str]) -> Figure:
         held = {name: name.partition(".")[0] for name in names if _has(evaluations, name)}
         if held:
             panels.append(_panel(evaluations, held, title, log, span))
-    panels += [_panel(rows, {name: name}, name, False, None) for name in columns]
+    panels += [
+        _panel(rows, {name: in_words(name)}, in_words(name), False, None) for name in columns
+    ]
     steps = sorted({row["step"] for row in rows if is_number(row.get("step"))})
     found = transitions(evaluations, ["test.accuracy"])
     marks = {"test accuracy half way": found[0]["half way"]} if found else {}

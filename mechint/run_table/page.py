@@ -9,12 +9,17 @@ from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
 from mechint.run_table.entries import is_setting
-from mechint.run_table.figures import figure_of
-from mechint.run_table.numbers import Row, all_numbers, is_number
+from mechint.run_table.figures import by_model, figure_of
+from mechint.run_table.numbers import Row, all_numbers, in_words, is_number
 from mechint.run_table.over_steps import dynamics_figure, through_steps, transition_table
 
 MAX_FIGURES = 4
 """Figures per probe: the numbers that vary most between the rows."""
+MAX_SETTINGS = 8
+"""Settings that are named before the others are only counted."""
+FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.n_ctx")
+"""Settings of the model that follow from its task."""
+OUTCOMES = ("found", "not found", "abstains")
 
 
 def page_of_table(
@@ -50,7 +55,7 @@ def page_of_table(
         scores=_scores(rows),
         facts={
             "checkpoints" if over_steps(rows) else "models": str(len(rows)),
-            "what differs": ", ".join(settings_of(rows)) or "nothing",
+            "what differs": _first(settings_of(rows)) or "nothing",
         },
         figures={"dynamics": dynamics_figure(rows, columns)} if over_steps(rows) else {},
         command=command,
@@ -70,14 +75,27 @@ def _compared(comparison: Comparison) -> Section:
 
 
 def settings_of(rows: Sequence[Row]) -> list[str]:
-    """Columns of the configuration in which the rows differ, "seed" and "step" among them."""
+    """Columns of the configuration in which the rows differ, "task", "seed" and "step" among them;
+    without the parameters of different tasks, and without what follows from the task.
+    """
     names = dict.fromkeys(name for row in rows for name in row)
-    return [
+    differing = [
         name
         for name in names
-        if (name in ("seed", "step") or is_setting(name))
+        if (name in ("task", "seed", "step") or is_setting(name))
         and len({str(row.get(name)) for row in rows}) > 1
     ]
+    if "task" in differing:
+        differing = [name for name in differing if not name.startswith("task.")]
+    if any(name.partition(".")[0] == "task" for name in differing):
+        differing = [name for name in differing if name not in FOLLOWING]
+    return differing
+
+
+def _first(names: Sequence[str], limit: int = MAX_SETTINGS) -> str:
+    """The first of `names`, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
@@ -124,30 +142,39 @@ def over_steps(rows: Sequence[Row]) -> bool:
 def _transitions(table: Table) -> Section:
     columns = table.columns
     texts = [
-        f"{name} at step {step:g}"
+        f"{in_words(name)} at step {step:.0f}"
         for name, step in zip(columns["number"], columns["half way"], strict=True)
     ]
     return Section(
         "Transitions",
         question="When does each number change?",
-        lead=f"Half way from first to last value: {', '.join(texts)}.",
+        lead=f"Half way from first to last value: {_first(texts)}.",
         tables={"transitions": table},
     )
 
 
 def _models(rows: Sequence[Row]) -> Section:
-    wanted = ["name", "status", *settings_of(rows), "test.accuracy", "test.loss"]
+    settings = settings_of(rows)
+    first = ["name", "status", *(["step"] if "step" in settings else [])]
+    wanted = [*first, "test.accuracy", "test.loss", *settings[:MAX_SETTINGS]]
     shown = [name for name in dict.fromkeys(wanted) if any(name in row for row in rows)]
     columns = {name: [row.get(name) for row in rows] for name in shown}
-    return Section("Models", tables={"models": Table(columns, "one row per model")})
+    tables = {"models": Table(columns, "one row per model")}
+    if len(settings) > MAX_SETTINGS:
+        every = {"name": [row.get("name") for row in rows]}
+        every |= {name: [row.get(name) for row in rows] for name in settings}
+        tables["settings"] = Table(every, "every setting in which the models differ")
+    return Section("Models", tables=tables)
 
 
 def _measured(
     rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
 ) -> Section:
     statuses = [row.get(f"{probe}.status") or "failed" for row in rows]
-    counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
-    lead = ", ".join(f"{count} of {len(rows)} {name}" for name, count in counts.items())
+    counts = {name: statuses.count(name) for name in (*OUTCOMES, *statuses)}
+    noun = "checkpoints" if over_steps(rows) else "models"
+    lead = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)
+    lead = f"Of {len(rows)} {noun}: {lead}"
     names = main_columns(rows, probe)
     figures = dict(stepped or {})
     if len(rows) > 2 and not over_steps(rows):  # over steps, they are panels of the dynamics
@@ -156,7 +183,8 @@ def _measured(
         table = _beside(rows, names, probe)
     else:
         columns = {"name": [row.get("name") for row in rows]}
-        columns |= {name: [row.get(name) for row in rows] for name in [*settings_of(rows), *names]}
+        settings = settings_of(rows)[:MAX_SETTINGS]
+        columns |= {name: [row.get(name) for row in rows] for name in [*settings, *names]}
         table = Table(columns, "the numbers with a null, and that vary most")
     errors = sorted({str(row[f"{probe}.error"]) for row in rows if f"{probe}.error" in row})
     return Section(
@@ -170,19 +198,23 @@ def _measured(
 
 def _figures(rows: Sequence[Row], probe: str) -> dict[str, Figure]:
     """The probe's numbers that vary, over the setting that does; models that differ in their seed
-    alone are points without an order.
+    alone are points without an order, models of different tasks bars.
     """
-    axes = [name for name in settings_of(rows) if all_numbers(rows, name)]
+    settings = [name for name in settings_of(rows) if name != "step"]  # what came out, not set
+    axes = [name for name in settings if all_numbers(rows, name)]
     axis = next((name for name in axes if name != "seed"), "seed" if "seed" in axes else None)
-    if axis is None:
+    tasks_differ = "task" in settings
+    if axis is None and not tasks_differ:
         return {}
-    color = next((name for name in settings_of(rows) if name not in (axis, "seed")), None)
+    color = next((name for name in settings if name not in (axis, "seed")), None)
     varying = [
         name
         for name in main_columns(rows, probe, MAX_FIGURES)
         if len({row.get(name) for row in rows}) > 1
     ]
     tested = [name for name in varying if any(f"{name}.p" in row for row in rows)]
+    if tasks_differ or axis is None:
+        return {name: by_model(rows, name) for name in tested or varying}
     return {name: figure_of(rows, axis, [name], color) for name in tested or varying}
 
 

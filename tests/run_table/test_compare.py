@@ -64,5 +64,5 @@ def test_models_of_other_tasks_are_refused(subject: Subject) -> None:
     task = tasks.make("modular-arithmetic", p=7)
     assert subject.task is not None
     other = Subject(build(subject.model.config, seed=0), task)
-    with pytest.raises(DataError, match="expected two models of one task"):
+    with pytest.raises(DataError, match=r"p=11\) and modular-arithmetic \(p=7\)"):
         compare(subject, other)

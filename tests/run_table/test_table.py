@@ -184,3 +184,33 @@ def test_two_models_stand_side_by_side() -> None:
     assert list(columns) == ["number", "seed-0", "seed-1"]
     held = {name: pair for name, *pair in zip(*columns.values(), strict=True)}
     assert held["top"] == [1.0, 2.0] and held["final"] == [1.0, 1.0]
+
+
+def test_models_of_different_tasks_are_named_by_their_task() -> None:
+    """Parameters of different tasks do not differ, tasks do; bars, since no setting orders them."""
+    from mechint.run_table.page import page_of_table, settings_of
+
+    changes = zip(rows_of_seeds(3), ("a", "b", "c"), (0.1, 0.1, 0.2), strict=True)
+    rows = [
+        {**row, "task": task, f"task.{task}": 1, "model.d_vocab": row["seed"], "train.lr": lr}
+        for row, task, lr in changes
+    ]
+    assert settings_of(rows) == ["seed", "task", "train.lr"]
+    page = page_of_table(rows, "tasks")
+    lens = next(section for section in page.sections if section.title == "lens")
+    assert lens.lead == "Of 3 models: found in 3."
+    (trace,) = lens.figures["lens.top"].spec["data"]
+    assert trace["type"] == "bar" and trace["y"] == [1.0, 2.0, 3.0]
+    assert lens.figures["lens.top"].title == "lens: top"
+
+
+def test_many_settings_have_a_table_of_their_own() -> None:
+    from mechint.run_table.page import MAX_SETTINGS, page_of_table
+
+    names = [f"train.s{place}" for place in range(MAX_SETTINGS + 2)]
+    rows = [{**row, **dict.fromkeys(names, row["seed"])} for row in rows_of_seeds(3)]
+    page = page_of_table(rows, "many")
+    assert page.facts["what differs"].endswith(f"{names[MAX_SETTINGS - 2]} and 3 more")
+    shown = page.sections[0].tables
+    assert names[-1] not in shown["models"].columns
+    assert shown["settings"].columns[names[-1]] == [0, 1, 2]
