@@ -124,6 +124,9 @@ class Gradients(Probe):
             f"{metrics['gradients.largest']} holds {metrics['gradients.largest_share']:.0%} of "
             "its square"
         )
+        if not metrics["gradients.total"]:
+            report.abstain(f"over {n} answers the gradient is zero to the precision of the weights")
+            return
         report.finding(
             f"{norm}, {10**below:.3g} times smaller than with other answers; {share}.",
             otherwise=f"{norm}, {10**-below:.3g} times the norm with other answers; {share}.",
@@ -139,11 +142,8 @@ class Gradients(Probe):
             return subject.data
         train = split["train"].to(subject.device)
         # the subject may look at other data than the task's examples
-        return (
-            subject.data[train]
-            if len(subject.data) == len(subject.task.examples())
-            else subject.data
-        )
+        whole = len(subject.data) == len(subject.task.examples())
+        return subject.data[train] if whole else subject.data
 
     def gradients(self, subject: Subject, data: Batch) -> dict[str, Tensor]:
         """Weight → gradient of the loss on `data`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,33 @@ if TYPE_CHECKING:
 
 STRONGEST = 4
 """Of how many components, those with the largest effect, changes are rotated."""
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What the ablation of each component costs, by_example (component, example), in `unit`.
+
+    advantage: what the model has over chance, in the same unit; metric: the name of the largest.
+    """
+
+    metric: str
+    unit: str
+    by_example: np.ndarray
+    advantage: float
+
+    @property
+    def total(self) -> Float[np.ndarray, " component"]:
+        """(component,) means over the examples."""
+        return self.by_example.mean(1)
+
+    @property
+    def share(self) -> Float[np.ndarray, " component"]:
+        """(component,) shares of the advantage; 0 where the model has none."""
+        return self.total / self.advantage if self.advantage > 0 else 0 * self.total
+
+    def p_values(self, samples: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " component"]:
+        """(component,) against the largest of all components, family-wise."""
+        return (1 + (samples[:, None] >= self.total).sum(0)) / (1 + len(samples))
 
 
 def no_effect(

@@ -22,7 +22,7 @@ from probes.ablation.measures import (
     sample,
     scores,
 )
-from probes.ablation.nulls import no_effect, random_neurons, rotated
+from probes.ablation.nulls import Harm, no_effect, random_neurons, rotated
 from probes.ablation.views import effects_figures, effects_table, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class Ablation(Probe):
     mean loss by at least `least` of what the model has over chance (chance loss − loss) and the
     rise differs from no effect at p ≤ 0.01, family-wise over all components (signs of the
     per-example changes drawn at random). Beside it stands the median rise of all other components.
-    Found: some component is needed, in a model that answers better than chance.
+    A model that is often right and sure where it is wrong has a loss no better than chance: there
+    harm is counted in accuracy, with the same rule (`harm_in`). Found: some component is needed, in
+    a model that answers better than chance.
 
     Neurons are ranked by mean |∂loss/∂a · a| and the first of them ablated one by one and together,
     against random sets of the same size in the same layer; directions are principal components of
@@ -112,22 +114,17 @@ class Ablation(Probe):
             importance, layer, chosen = ranked
             ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
         base, changed = scores(subject, data, ablated, self.mode, seed)
-        rise = (changed - base)[..., 1].nanmean(-1).nan_to_num().numpy()  # (component, example)
+        change = (changed - base).nanmean(-2).nan_to_num().numpy()  # (component, example, 2)
         effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
-        total = rise.mean(1)
-        samples = no_effect(rise, self.sign_flips, seed)
-        p_values = (1 + (samples[:, None] >= total).sum(0)) / (1 + len(samples))
         base = base.nanmean(0)  # (output, 2)
-        report = Report(self, subject)
-        report.update(self._metrics(subject, ablated, base, effect, p_values))
+        harm, report = self._harm(subject, base, change), Report(self, subject)
+        how = "signs of the per-example changes drawn at random"
+        for one in (self._in_nats(subject, base, change), harm):
+            samples = no_effect(one.by_example, self.sign_flips, seed)
+            report.metric(one.metric, float(one.total.max()), null=samples, how=how, unit=one.unit)
+        p_values = harm.p_values(samples)
+        report.update(self._metrics(subject, ablated, base, effect, harm, p_values))
         report.metric("examples", len(data))
-        report.metric(
-            "largest_loss_increase",
-            float(total.max()),
-            null=samples,
-            how="signs of the per-example changes drawn at random",
-            unit="nats",
-        )
         few = sample(data, self.null_examples, seed)
         mean = effect[..., 1].nanmean(-1)
         options = {"mode": self.mode, "n": self.null_samples, "seed": seed}
@@ -168,30 +165,50 @@ class Ablation(Probe):
             seed=seed,
         )
 
+    def _in_nats(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
+        assert subject.task is not None
+        chance = np.mean([one.loss for one in subject.task.chance.values()])
+        loss = float(base[:, 1].nanmean())
+        return Harm("largest_loss_increase", "nats", change[..., 1], float(chance) - loss)
+
+    def _harm(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
+        """In nats of loss where the model's loss is better than chance, else in accuracy."""
+        in_nats = self._in_nats(subject, base, change)
+        if in_nats.advantage > 0:
+            return in_nats
+        assert subject.task is not None
+        chance = np.mean([one.accuracy for one in subject.task.chance.values()])
+        accuracy = float(base[:, 0].nanmean())
+        return Harm("largest_accuracy_loss", "0–1", -change[..., 0], accuracy - float(chance))
+
     def _metrics(
-        self, subject: Subject, ablated: list[Ablated], base: Any, effect: Any, p_values: np.ndarray
+        self,
+        subject: Subject,
+        ablated: list[Ablated],
+        base: Any,
+        effect: Any,
+        harm: Harm,
+        p_values: np.ndarray,
     ) -> dict[str, Any]:
         assert subject.task is not None
         total = effect[..., 1].nanmean(-1).numpy()
-        top = int(total.argmax())
-        chance = [subject.task.chance[output.name] for output in subject.task.outputs]
-        loss, accuracy = float(base[:, 1].nanmean()), float(base[:, 0].nanmean())
-        advantage = float(np.mean([one.loss for one in chance])) - loss
-        enough = (total >= self.least * max(advantage, 0.0)) & (p_values <= self.significance)
-        knows = advantage > 0 and any(one.beats_chance for one in performance(subject))
-        needed = [str(ablated[i]) for i in np.argsort(-total) if enough[i] and knows]
+        top = int(harm.total.argmax())
+        enough = (harm.share >= self.least) & (p_values <= self.significance)
+        knows = harm.advantage > 0 and any(one.beats_chance for one in performance(subject))
+        needed = [str(ablated[i]) for i in np.argsort(-harm.total) if enough[i] and knows]
         others = np.delete(total, top)
         metrics: dict[str, Any] = {
-            "largest_loss_increase": float(total[top]),
+            "loss_change": float(total[top]),
             "accuracy_change": float(effect[top, :, 0].nanmean()),
             "component": str(ablated[top]),
             "needed": needed,
-            "share_of_advantage": float(total[top] / advantage) if advantage > 0 else float("nan"),
+            "harm_in": harm.unit,
+            "share_of_advantage": float(harm.share[top]),
             "others_median": float(np.median(others)) if len(others) else float("nan"),
             "mode": self.mode,
-            "accuracy": accuracy,
-            "loss": loss,
-            "advantage": advantage,
+            "accuracy": float(base[:, 0].nanmean()),
+            "loss": float(base[:, 1].nanmean()),
+            "advantage": harm.advantage,
             "found": bool(needed),
         }
         if effect.shape[1] > 1:

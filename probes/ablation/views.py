@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,21 +21,24 @@ def say(report: Report, least: float) -> None:
     """The findings: which ablation does most harm, what else is needed, and which neurons."""
     metrics, nulls = report.metrics, report.nulls
     mode, top = metrics["mode"].capitalize(), metrics["component"]
-    rise = metrics["largest_loss_increase"]
+    in_nats = metrics["harm_in"] == "nats"
     needed = metrics["needed"]
     more = f" and {len(needed) - 8} more" if len(needed) > 8 else ""
     also = f"; needed: {', '.join(needed[:8])}{more}" if len(needed) > 1 else ""
+    changes = f"loss {metrics['loss_change']:+.3g} nats, accuracy {metrics['accuracy_change']:+.1%}"
+    if not math.isnan(metrics["others_median"]):
+        also = f", the other components {metrics['others_median']:+.2g} nats at the median{also}"
+    measured = (
+        "" if in_nats else " (counted in accuracy: the model's loss is no better than chance)"
+    )
     report.finding(
-        f"{mode} ablation of {top} does most harm: loss {rise:+.3g} nats, accuracy "
-        f"{metrics['accuracy_change']:+.1%}, the other components {metrics['others_median']:+.2g} "
-        f"nats at the median{also}.",
+        f"{mode} ablation of {top} does most harm{measured}: {changes}{also}.",
         otherwise=(
-            f"No single ablation breaks the answer: the largest change of the loss is "
-            f"{rise:+.3g} nats ({top}), {metrics['share_of_advantage']:.1%} of what the model has "
-            f"over chance."
+            f"No single ablation is seen to break the answer{measured}; most harm does {top}: "
+            f"{changes}, {metrics['share_of_advantage']:.1%} of what the model has over chance."
         ),
         holds=metrics["found"],
-        null="largest_loss_increase",
+        null="largest_loss_increase" if in_nats else "largest_accuracy_loss",
         effect=metrics["share_of_advantage"],
         least=least,
         n=metrics["examples"],

@@ -4,6 +4,7 @@ without it, and how well a gradient estimates that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -191,11 +192,17 @@ class Attribution(Probe):
 
     def _say(self, report: Report) -> None:
         metrics = report.metrics
+        written = f"{metrics['written']:.2f} ({metrics['writer']})"
+        straight = (
+            f"The largest part of it that one of these writes straight to the logits is {written}"
+            if metrics["written"] > 0
+            else f"None of these writes any of it straight to the logits, at most {written}"
+        )
+        told = f"correlate {metrics['correlation']:.2f} with the exact losses; they "
         numbers = (
             f"{metrics['largest_loss']:.2f} of {metrics['score']:.2f} nats over "
-            f"{metrics['examples']} examples. {metrics['writer']} writes most of it straight to "
-            f"the logits, {metrics['written']:.2f}. First-order estimates correlate "
-            f"{metrics['correlation']:.2f} with the exact losses; they are farthest off for "
+            f"{metrics['examples']} examples. {straight}. First-order estimates "
+            f"{'' if math.isnan(metrics['correlation']) else told}are farthest off for "
             f"{metrics['worst']}, {metrics['worst_first_order']:.2f} for "
             f"{metrics['worst_exact']:.2f}"
         )
@@ -206,9 +213,10 @@ class Attribution(Probe):
             )
             return
         report.finding(
-            f"The score needs {metrics['component']} most, without which it loses {numbers}",
-            otherwise=f"The score loses no more than by chance without any one component, at most "
-            f"{numbers}",
+            f"Of heads and MLPs the score needs {metrics['component']} most, without which it "
+            f"loses {numbers}",
+            otherwise=f"Without any one head or MLP ({metrics['component']} at most) what the "
+            f"score loses is not told from chance: {numbers}",
             effect=metrics["largest_loss"],
             n=metrics["examples"],
             causal=True,

@@ -159,7 +159,8 @@ class Circuits(Probe):
         found_all = len(rivals.random_sufficiency) < self.null_samples
         how = f"{'all ' * found_all}other circuits of {size} edges made of random paths"
         report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
-        how = f"{size} random edges outside the circuit taken out"
+        outside = min(size, len(kept) - size)
+        how = f"{outside} random edges outside the circuit taken out"
         report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
         unit = "share of the model's score"
         for name, value in (
@@ -235,7 +236,7 @@ class Circuits(Probe):
         if metrics["answered"] <= 0.5:
             report.abstain(
                 f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
-                f"of {circuit}: {numbers}"
+                f"of a circuit of {circuit}: {numbers}"
             )
             return
         report.finding(

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mechint.errors import DataError
 from mechint.pairs import Pairs
 from mechint.task import IGNORE, Task
 from probes.circuits.forward import PatchedForward, sender_outputs
@@ -153,9 +154,18 @@ class Scorer:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Mean score of the source run (no edge) and of the model (all edges)."""
+        """Mean score of the source run (no edge) and of the model (all edges).
+
+        Raises:
+            DataError: the two are the same, so that no circuit has a share of their difference.
+        """
         n = len(self.graph.edges)
         low, high = self.scores(np.stack([np.zeros(n, bool), np.ones(n, bool)])).mean(1)
+        if low == high:
+            raise DataError(
+                f"{self.subject.describe()}: its score, {high:.3g} nats, is the same with all "
+                "edges of the model replaced; no circuit can carry it"
+            )
         return float(low), float(high)
 
     def faithfulness(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, " circuit"]:

@@ -19,7 +19,7 @@ from probes.answers import Cycle
 from probes.clock_pizza import measures
 from probes.clock_pizza.measures import Triples
 from probes.fourier import spectra
-from probes.fourier.reporting import listed
+from probes.fourier.reporting import LISTED, listed
 from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
 from probes.operands import embedding_rows, operand_positions
 
@@ -258,14 +258,19 @@ class ClockPizza(Probe):
             f"{metrics['gradient_symmetricity.high']:.3f}), distance irrelevance {irrelevance:.3f} "
             f"({metrics['distance_irrelevance_wrong']:.3f} on the largest wrong logit)"
         )
-        shown = [k for k in logits.keys[:8] if k in metrics["circularity"]]
+        turning = [k for k in logits.keys if k in metrics["circularity"]]
+        strongest = sorted(turning, key=lambda k: -logits.values[k - 1])[:LISTED]
+        shown = sorted(strongest)
         circles = [f"{metrics['circularity'][k]:.3f}" for k in shown]
+        named = "key frequency" if len(turning) == 1 else "key frequencies"
+        if len(turning) > LISTED:
+            named = f"the {LISTED} strongest of {len(turning)} key frequencies,"
         words = {
             "pizza": "The model adds as a pizza does",
             "clock": "The model adds as a clock does",
             "both": "The model has a sign of a clock and one of a pizza",
         }
-        keys = f"key frequencies {listed(shown)} with circularity {', '.join(circles)}"
+        keys = f"{named} {listed(shown)}, with circularity {', '.join(circles)}"
         reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
         report.finding(
             f"{words.get(verdict, '')}: {numbers}; {keys}.",

@@ -31,13 +31,14 @@ def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
 
 
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
-    """Least number of singular values whose squares hold `share` of all.
+    """Least number of singular values whose squares hold `share` of all; all of them where they are
+    zero.
 
     >>> rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.5), rank(np.array([3.0, 1.0, 1.0, 1.0]), 0.9)
     (1, 3)
     """
     held = np.cumsum(singular**2) / max(float((singular**2).sum()), 1e-24)
-    return int(np.searchsorted(held, share - 1e-12) + 1)
+    return min(int(np.searchsorted(held, share - 1e-12)) + 1, len(held))
 
 
 def fractional_rank(singular: Float[np.ndarray, " component"], share: float) -> float:

@@ -73,8 +73,13 @@ class Embedding(Probe):
     )
 
     def unmet(self, subject: Subject) -> str | None:
-        n = len(measures.value_tokens(subject, self.tokens))
-        return None if n >= 4 else f"it has {n} value tokens; their layout can be told from 4 on"
+        tokens = measures.value_tokens(subject, self.tokens)
+        if len(tokens) < 4:
+            return f"it has {len(tokens)} value tokens; their layout can be told from 4 on"
+        rows = subject.model.W_E.detach()[tokens]
+        if not bool((rows != rows[:1]).any()):
+            return "the embeddings of its value tokens are all the same"
+        return None
 
     @property
     def significance(self) -> float:
@@ -165,7 +170,7 @@ class Embedding(Probe):
             )
             report.finding(
                 f"{words}.",
-                otherwise=f"{words}, as coordinates in random order do.",
+                otherwise=f"{words}, which coordinates in random order may do as well.",
                 null="position.correlation",
                 at_chance=True,
             )

@@ -20,17 +20,19 @@ from probes.fourier.spectra import Array, Spectrum
 class Removals:
     """Rises of the loss, in nats, over `loss`.
 
-    embedding: frequency → rise without it in the embedding; unnamed: without all others together;
+    embedding: frequency → rise without it in the embedding; named: without all of these together;
+    unnamed: without all others together;
     harmonics: the second harmonics of the logits' key frequencies that are not key there, and
     without them, together; neurons, unembedding: frequency → rise, of the logits' key frequencies,
     empty where they cannot be told. named_test: the rise without all named ones together, and
     (sample,) without as many random directions among the unnamed ones, both on the same examples;
     harmonics_test: likewise of the harmonics, beside what is neither named nor a harmonic; None
-    where there is nothing to remove, or to compare it with.
+    where there is nothing to remove, or no more directions than that to compare it with.
     """
 
     loss: float
     embedding: Mapping[int, float]
+    named: float
     unnamed: float
     harmonics: tuple[int, ...] = ()
     without_harmonics: float | None = None
@@ -65,6 +67,8 @@ class RemovalNull:
             if not frequencies or not others:
                 return None
             directions, rest = (_directions(len(order), ks) for ks in (frequencies, others))
+            if len(directions) >= len(rest):
+                return None
             draw = rng("fourier removal null", self.seed)
             null = removal.null_rises(edited, rest, len(directions), self.samples, draw)
             return edited.loss(directions) - base, null - base
@@ -122,6 +126,7 @@ def removals(
     return Removals(
         loss=base,
         embedding={k: without([k]) for k in named},
+        named=without(named),
         unnamed=without(unnamed),
         harmonics=tuple(harmonics),
         without_harmonics=without(harmonics) if harmonics else None,

@@ -20,6 +20,8 @@ T = TypeVar("T")
 REMOVAL_LEVEL = 0.01
 """At which sentences on removals are decided."""
 REMOVAL_NULL = "as many random directions of the unnamed frequencies removed"
+TOO_FEW = "no more directions than these are unnamed, too few to compare with as many of them"
+NONE_STANDS_OUT = "too few frequencies or too much alike for one to stand out"
 LISTED = 8
 """At most so many frequencies are spelled out in a sentence."""
 
@@ -131,7 +133,7 @@ def add_removals(report: Report, removed: Removals, least: float) -> None:
     table = _removal_table(removed)
     report.table("removal", table)
     report.figure("removal", drawing.removal(table, removed.loss))
-    if removed.embedding and removed.named_test is not None:
+    if removed.embedding:
         _add_removal_finding(report, removed, least)
     if removed.without_harmonics is not None and removed.harmonics_test is not None:
         _add_harmonics_finding(report, removed, least)
@@ -160,7 +162,7 @@ def _removal_table(removed: Removals) -> Table:
 def _harmonics(removed: Removals) -> str:
     """The second harmonics that were removed, in words."""
     noun = "harmonic" if len(removed.harmonics) == 1 else "harmonics"
-    return f"second {noun} {listed(removed.harmonics)}"
+    return f"second {noun} {first_of(removed.harmonics)}"
 
 
 def _add_removal_finding(report: Report, removed: Removals, least: float) -> None:
@@ -169,9 +171,15 @@ def _add_removal_finding(report: Report, removed: Removals, least: float) -> Non
     if len(ordered) > LISTED:
         rest = ordered[LISTED:]
         shown.append(f"{counted(len(rest), 'other')} by at most {removed.embedding[rest[0]]:.2g}")
-    together = report.metrics["embedding.removal_named"]
     one = len(ordered) == 1
-    some = f"{'frequency' if one else 'frequencies'} {listed(ordered[:LISTED])}"
+    some = f"{'frequency' if one else 'frequencies'} {first_of(ordered)}"
+    if removed.named_test is None:
+        report.abstain(
+            f"projecting {some} out of the embedding changes the loss of {removed.loss:.2g} nats "
+            f"by {removed.named:+.2g}, but {TOO_FEW}"
+        )
+        return
+    together = report.metrics["embedding.removal_named"]
     report.finding(
         f"Projected out of the embedding{'' if one else ' together'}, {some} "
         f"{'raises' if one else 'raise'} the loss of {removed.loss:.2g} nats by {together:.2g}; "
@@ -213,12 +221,13 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     """At which frequencies the embedding's energy stands."""
     ordered = sorted(spectrum.keys, key=lambda k: -spectrum.values[k - 1])
     shares = [f"{k} ({spectrum.values[k - 1]:.1%})" for k in ordered]
+    level = f"where a key exceeds {spectrum.threshold:.1%}" * (spectrum.threshold < 1)
     report.finding(
         f"The embedding holds its energy at {'frequency' if len(shares) == 1 else 'frequencies'} "
         f"{', '.join(shares)}.",
         otherwise=(
             f"No frequency of the embedding is key: the largest share is "
-            f"{spectrum.values.max():.1%}, where a key exceeds {spectrum.threshold:.1%}."
+            f"{spectrum.values.max():.1%}, {level or NONE_STANDS_OUT}."
         ),
         holds=bool(spectrum.keys),
         null="embedding.largest_share",
@@ -237,13 +246,14 @@ def _logit_sentences(logits: Mapping[str, Spectrum]) -> tuple[str, str]:
         )
     (spectrum,) = logits.values()
     largest = spectrum.values.max()
+    level = f"where a key exceeds {spectrum.threshold:.3f}" * (spectrum.threshold < 1)
     one = len(spectrum.keys) == 1
     return (
         f"The logits have key {'frequency' if one else 'frequencies'} "
         f"{listed(spectrum.keys)}, which {'explains' if one else 'explain'} "
         f"{explained(spectrum):.1%} of their variance, largest cosine {largest:.2f}.",
-        f"No frequency of the logits is key: the largest cosine is {largest:.3f}, where a key "
-        f"exceeds {spectrum.threshold:.3f}.",
+        f"No frequency of the logits is key: the largest cosine is {largest:.3f}, "
+        f"{level or NONE_STANDS_OUT}.",
     )
 
 
@@ -260,6 +270,16 @@ def listed(items: Iterable[object]) -> str:
     """
     words = [str(item) for item in items]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def first_of(items: Sequence[object]) -> str:
+    """The first `LISTED` words, and how many more there are.
+
+    >>> first_of(range(11))
+    '0, 1, 2, 3, 4, 5, 6, 7 and 3 others'
+    """
+    more = [counted(len(items) - LISTED, "other")] if len(items) > LISTED else []
+    return listed([*items[:LISTED], *more])
 
 
 def _table(

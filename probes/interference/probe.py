@@ -102,6 +102,12 @@ class Interference(Probe):
         direction = gradients.of_groups(reference, mean_weights(reference)[None])
         found, groups, rows = self._batches(gradients, direction, batches)
         report = Report(self, subject)
+        if not bool(torch.isfinite(found[0]).any()):
+            report.abstain(
+                "the gradients of the batches, or of the task, are zero: they have no direction"
+            )
+            report.metric("found", False)
+            return report.result()
         self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
         examples = gradients.of_examples(reference[: min(256, len(reference))])
         coherence = cosines(examples, direction)[:, 0]

@@ -47,16 +47,17 @@ class Irreps(Probe):
       over all x, y, z; for a task on the group's elements that is not its product (x − y, x² + y²)
       the task's answer stands for x·y;
     - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for
-      every ρ that is key in embedding or logits or whose cosine exceeds `cosine` (at most
-      `named` of them), on at most `examples` random pairs; `embedding.removal_unnamed`: of all
-      others together. A weak cosine is not a sign that a representation is not needed.
+      every ρ that is key in embedding or logits, or whose cosine exceeds `cosine` where that leaves
+      more than half of all directions unnamed (at most `named` of them), on at most `examples`
+      random pairs; `embedding.removal_unnamed`: of all others together. A weak cosine is not a
+      sign that a representation is not needed.
       `unembedding.removal`: the same out of the columns of W_U.
 
     ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
-    order reach at any ρ, and √factor times the lower quartile, over the representations, of the
-    cosine relative to a memorized table's, √(rows/(n − 1)): a lookup table has all alike and no
-    key. `logits.threshold` is the largest of the three for each ρ. In the embedding ρ is key when
-    its share exceeds `factor` times rows/(n − 1) and the permuted null.
+    order reach at any ρ, and what the largest of cosines of noise would reach whose lower quartile
+    is theirs, each relative to a memorized table's, √(rows/(n − 1)) (as in `fourier`): a lookup
+    table has all alike and no key. `logits.threshold` is the largest of the three for each ρ. In
+    the embedding ρ is key when its share exceeds `factor` times rows/(n − 1) and the permuted null.
 
     Cost: one forward over the data (two where the model's own table serves), one over the examples
     per removal, n² per permutation; memory: a chunk of activations and (n, n) sums.
@@ -167,9 +168,10 @@ class Irreps(Probe):
             return None
         targets = self._targets(subject, found, seed)
         weak = set((np.flatnonzero(logits.values > self.cosine) + 1).tolist())
-        keys = sorted(
-            {*logits.keys, *embedding.keys, *weak}, key=lambda k: -abs(logits.values[k - 1])
-        )[: self.named]
+        sure = {*logits.keys, *embedding.keys}
+        if 2 * len(spectra.rows(sorted(sure | weak))) >= found.group.order - 1:
+            weak = set()  # as many directions have to be left to compare with
+        keys = sorted(sure | weak, key=lambda k: -abs(logits.values[k - 1]))[: self.named]
         others = [k for k in range(1, len(logits.values) + 1) if k not in keys]
         base = removal.mean_loss(some, some.logits(), targets)
         columns = range(found.group.order)
@@ -186,6 +188,7 @@ class Irreps(Probe):
             loss=base,
             examples=len(some.data),
             embedding={names[k - 1]: without([k]) for k in keys},
+            named=without(keys),
             unnamed=without(others),
             unembedding={names[k - 1]: without_classes(k) for k in keys},
             named_test=self._test(edited, spectra, keys, others, targets, seed),
@@ -201,7 +204,8 @@ class Irreps(Probe):
         seed: int,
     ) -> tuple[float, Array] | None:
         """The rise without all named representations together, and (sample,) without as many
-        random directions of the others, on `removal_examples` of the sampled pairs.
+        random directions of the others, on `removal_examples` of the sampled pairs; None where the
+        others have no more directions than the named.
         """
         if not keys or not others:
             return None
@@ -212,8 +216,11 @@ class Irreps(Probe):
         edited = removal.EmbeddingRemoval(some, edited.operands)
         base = removal.mean_loss(some, some.logits(), targets)
         directions, draw = spectra.rows(keys), rng("irreps removal null", seed)
+        rest = spectra.rows(others)
+        if len(directions) >= len(rest):
+            return None
         null = removal.null_rises(
-            edited, spectra.rows(others), len(directions), self.removal_samples, draw, targets
+            edited, rest, len(directions), self.removal_samples, draw, targets
         )
         return edited.loss(directions, targets) - base, null - base
 

@@ -16,7 +16,7 @@ from mechint.groups.representations import representations
 from mechint.probe import Report
 from mechint.results import Table
 from mechint.subject import Subject
-from probes.fourier.reporting import LISTED, REMOVAL_LEVEL, listed
+from probes.fourier.reporting import LISTED, REMOVAL_LEVEL, TOO_FEW, first_of
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
@@ -29,11 +29,12 @@ class Rises:
     loss: float
     examples: int
     embedding: Mapping[str, float]
+    named: float
     unnamed: float
     unembedding: Mapping[str, float]
     named_test: tuple[float, Array] | None
     """The rise without all named ones together, and (sample,) without as many random directions of
-    the others."""
+    the others; None where these are too few."""
 
 
 def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Spectrum) -> None:
@@ -126,17 +127,24 @@ def add_removals(report: Report, rises: Rises, least: float) -> None:
     report.metric("embedding.removal", rises.embedding, unit="nats")
     report.metric("embedding.removal_unnamed", rises.unnamed, unit="nats")
     report.metric("unembedding.removal", rises.unembedding, unit="nats")
+    if not rises.embedding:
+        return
+    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
+    some = first_of(ordered)
     if rises.named_test is None:
+        report.abstain(
+            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"{rises.named:+.2g}, but {TOO_FEW}"
+        )
         return
     together, samples = rises.named_test
     how = "as many random directions of the unnamed representations removed"
     report.metric("embedding.removal_named", together, null=samples, how=how, unit="nats")
     own_table = report.metrics["table.source"] == "model"
-    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
     shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
     if rest := ordered[LISTED:]:
         shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
-    some, one = listed(ordered[:LISTED]), len(ordered) == 1
+    one = len(ordered) == 1
     report.finding(
         f"Projected out of the embedding{'' if one else ' together'}, {some} "
         f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "

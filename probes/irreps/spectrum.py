@@ -12,15 +12,16 @@ from jaxtyping import Float, Int
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.task import rng
-from probes.fourier.spectra import Array, Spectrum, step_down
+from probes.fourier.spectra import Array, Spectrum, flat_level, step_down
 
 
 @dataclass(frozen=True)
 class IrrepRule:
     """When a representation is called key.
 
-    cosine: least cosine of the logits with its character; factor: times the level of a flat
-    spectrum; alpha: family-wise level against `permutations` permutations of the elements.
+    cosine: least cosine of the logits with its character; factor: times the share that it has of a
+    flat spectrum (shares only); alpha: family-wise level against `permutations` permutations of the
+    elements, and of standing out of the other representations (`flat_level`; cosines only).
     """
 
     cosine: float
@@ -86,10 +87,8 @@ class IrrepSpectra:
             return self._by_irrep(of_rows.astype(np.float64)) * scale / norms
 
         values = cosines(sums.T @ basis)
-        relative = np.maximum(values / self.memorized, 0)
-        flat = float(np.quantile(relative, 0.25, method="lower")) if len(values) else 0.0
         # levels differ by representation: dividing by them makes one rule of all
-        levels = np.maximum(self.rule.cosine, np.sqrt(self.rule.factor) * flat * self.memorized)
+        levels = np.maximum(self.rule.cosine, self._flat(values))
 
         def null_without(keys: list[int]) -> Array:
             taken = self.rows(keys)
@@ -105,9 +104,11 @@ class IrrepSpectra:
 
     def levels(self, found: Spectrum) -> Float[np.ndarray, " irrep"]:
         """(n_irreps - 1,) the cosine that each representation has to exceed to be key."""
-        relative = np.maximum(found.values / self.memorized, 0)
-        flat = float(np.quantile(relative, 0.25, method="lower")) if len(relative) else 0.0
-        return np.maximum(found.threshold, np.sqrt(self.rule.factor) * flat * self.memorized)
+        return np.maximum(found.threshold, self._flat(found.values))
+
+    def _flat(self, cosines: Array) -> Float[np.ndarray, " irrep"]:
+        """(n_irreps - 1,) what the largest of all cosines reaches where none stands out."""
+        return flat_level(cosines / self.memorized, self.rule.alpha) * self.memorized
 
     def shares(self, x: Float[Array, "n d"], seed: int) -> Spectrum:
         """Shares of the centered x, relative to a flat spectrum's."""

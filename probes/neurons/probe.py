@@ -109,6 +109,9 @@ class Neurons(Probe):
         report.metric("dead", int((~alive).sum()), unit="neurons that do not vary")
         report.metric("clusters", {name: len(some) for name, some in clusters.items()})
         report.metric("clustered", float(mine.sum() / max(alive.sum(), 1)), unit="share, 0–1")
+        if not alive.any():
+            report.abstain("no neuron of the last layer varies with the inputs")
+            return report.result()
         self._add_shares(report, group, values[..., alive], seed)
         table = {
             "neuron": list(range(len(alive))),
@@ -137,9 +140,9 @@ class Neurons(Probe):
             null.append(
                 float(measures.block_shares(group, some[np.ix_(order, order)]).max(0).mean())
             )
-        observed = float(measures.block_shares(group, some).max(0).mean()) if some.size else 0.0
+        observed = float(measures.block_shares(group, some).max(0).mean())
         how = "the elements in random order, for both operands alike"
-        report.metric("mean_share", observed, null=null if some.size else [0.0], how=how)
+        report.metric("mean_share", observed, null=null, how=how)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
         report.finding(

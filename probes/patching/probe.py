@@ -155,10 +155,10 @@ class Patching(Probe):
             )
         else:
             status = report.finding(
-                f"{top} carries most of {name}: patching it {numbers}",
+                f"{top} carries most of the effect of {name}: patching it {numbers}",
                 otherwise=(
-                    f"No component alone carries most of {name}: the one that recovers most, "
-                    f"{top}, {numbers}"
+                    f"No component alone carries most of the effect of {name}: the one that "
+                    f"recovers most, {top}, {numbers}"
                 ),
                 holds=metrics["recovered"] >= MOST and metrics["flips"] >= MOST,
                 null="recovered",

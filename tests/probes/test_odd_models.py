@@ -1,0 +1,177 @@
+"""What probes say of models that nobody would train: all weights zero, sure and often wrong, sure
+beyond the precision of the weights, of a group too small for a spectrum.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import probes
+from mechint import planted
+from mechint.errors import MechintError
+from mechint.groups import named
+from mechint.probe import Report
+from mechint.registry import PROBES
+from mechint.subject import Subject
+from mechint.testing.probes import CAUSAL
+from probes.clock_pizza.probe import ClockPizza
+from probes.fourier import reporting
+from probes.fourier.probe import Fourier
+from probes.fourier.removals import Removals
+from probes.fourier.spectra import Spectrum
+from probes.irreps.spectrum import IrrepRule, IrrepSpectra
+
+P = 7
+
+
+def edited(subject: Subject, edit: Callable[[dict[str, torch.Tensor]], Any]) -> Subject:
+    model = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        edit(dict(model.named_parameters()))
+    return subject.with_model(model)
+
+
+def addition(p: int = P, frequencies: tuple[int, ...] = (2,)) -> Subject:
+    return planted.modular_addition(p, frequencies).subject
+
+
+@pytest.mark.parametrize("name", [name for name in PROBES.names() if name != "llc"])
+def test_a_model_of_zeros(name: str) -> None:
+    """Nothing is found, nothing fails, and no number in a sentence is not one."""
+    subject = edited(addition(), lambda weights: [one.zero_() for one in weights.values()])
+    settings = PROBES[name].calibration().test_settings
+    try:
+        result = PROBES[name].from_dict(settings).run(subject, seed=0)
+    except MechintError as error:
+        assert "\n" not in str(error)
+        return
+    assert not re.search(r"\bnan\b|\binf\b", result.finding), result.finding
+    found = [one.sentence for one in result.findings if one.status == "found"]
+    assert not any(CAUSAL.search(sentence) for sentence in found), found
+    assert name == "norms" or not found, found  # its sublayers write nothing, as none at first
+
+
+def sure_and_often_wrong() -> Subject:
+    """Adds, with two operands mistaken for each other, and nearly no doubt."""
+
+    def edit(weights: dict[str, torch.Tensor]) -> None:
+        weights["embed.W_E"][[0, 1]] = weights["embed.W_E"][[1, 0]].clone()
+        weights["unembed.W_U"].mul_(1e3)
+
+    return edited(addition(13, (2, 5)), edit)
+
+
+def test_harm_is_counted_in_accuracy_where_the_loss_says_nothing() -> None:
+    subject = sure_and_often_wrong()
+    assert subject.task is not None
+    right = float(subject.correct().float().mean())
+    assert 0.5 < right < 0.9
+    assert subject.loss()["answer"] > subject.task.chance["answer"].loss
+    result = PROBES["ablation"].from_dict({"null_samples": 9}).run(subject, seed=0)
+    metrics = result.metrics
+    assert metrics["harm_in"] == "0–1" and result.status == "found"
+    assert {"attention 0", "mlp 0"} <= set(metrics["needed"])
+    zero = probes.ablation(subject, mode="zero", neurons=0, components=("mlp",), null_samples=9)
+    without = subject.logits(hooks=[("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)])
+    lost = float((subject.correct(without).float() - subject.correct().float()).mean())
+    assert zero.metrics["accuracy_change"] == pytest.approx(lost, abs=1e-6)
+    assert zero.metrics["share_of_advantage"] == pytest.approx(-lost / (right - 1 / 13), abs=1e-6)
+
+
+def test_a_gradient_of_zero_is_not_compared() -> None:
+    subject = edited(addition(), lambda weights: weights["unembed.W_U"].mul_(1e4))
+    result = probes.gradients(subject, permutations=19)
+    assert result.metrics["gradients.total"] == 0 and result.status == "abstains"
+
+
+def test_a_noisy_memorizer_has_no_key_representation() -> None:
+    """Cosines of a peak at the answer and noise: some stand well above the lower quartile."""
+    group = named.cyclic(29)
+    draw = np.random.default_rng(0)
+    sums = np.eye(29) + 0.5 * draw.standard_normal((29, 29))
+    sums -= sums.mean(1, keepdims=True)
+    spectra = IrrepSpectra(group, IrrepRule(0.005, 2.0, 0.002, 499))
+    found = spectra.logits(sums - sums.mean(0), 29 * 2.0, 0)
+    relative = np.maximum(found.values / spectra.memorized, 0)
+    assert relative.max() > np.sqrt(2) * np.quantile(relative, 0.25, method="lower")
+    assert found.values.max() > np.quantile(found.null, 0.99)
+    assert found.keys == []
+    waves = spectra.rows([3])
+    key = spectra.logits(sums - sums.mean(0) + 20 * waves.T @ waves, 29 * 30.0, 0)
+    assert key.keys == [3]
+
+
+# --- what was removed is what is named ------------------------------------------------------------
+def said_of(embedding: dict[int, float]) -> str:
+    report = Report(Fourier(), addition())
+    many = Removals(0.1, embedding, 3.0, 0.0, named_test=(3.0, np.zeros(99)))
+    reporting.add_removals(report, many, 1e-3)
+    return report.findings[0].sentence
+
+
+def test_a_sentence_names_all_that_was_removed_together() -> None:
+    many = {k: 1 / k for k in range(1, 12)}
+    assert "frequencies 1, 2, 3, 4, 5, 6, 7, 8 and 3 others raise the loss" in said_of(many)
+    assert "frequency 4 raises the loss" in said_of({4: 0.3})
+
+
+@pytest.mark.parametrize("name", ["fourier", "irreps"])
+def test_too_few_are_left_to_compare_with(name: str) -> None:
+    """Of three frequencies two are key: four directions, and two others."""
+    subject = addition(P, (1, 2))
+    settings = {**PROBES[name].calibration().test_settings, "permutations": 499}
+    result = PROBES[name].from_dict(settings).run(subject, seed=0)
+    (said,) = [one for one in result.findings if "of the embedding changes" in one.sentence]
+    assert said.status == "abstains" and "no more directions than these" in said.sentence
+    assert "embedding.removal_named" not in result.null
+
+
+def test_the_strongest_frequencies_are_the_ones_shown() -> None:
+    values = np.linspace(0.02, 0.5, 14)
+    report = Report(ClockPizza(), addition())
+    report.metric("logits.largest_cosine", 0.5, null=np.zeros(999))
+    report.metric("circularity", dict.fromkeys(range(1, 15), 1.0))
+    names = ("gradient_symmetricity", "gradient_symmetricity.low", "gradient_symmetricity.high")
+    report.update(dict.fromkeys(names, 0.1))
+    names = ("distance_irrelevance", "distance_irrelevance_wrong", "distance_effect")
+    report.update(dict.fromkeys(names, 0.9))
+    ClockPizza()._add_finding(report, Spectrum(values, list(range(1, 15)), 0.01, np.zeros(999)))
+    assert (
+        "the 8 strongest of 14 key frequencies, 7, 8, 9, 10, 11, 12, 13 and 14, with"
+        in report.findings[0].sentence
+    )
+
+
+def test_no_level_above_one_is_asked_for() -> None:
+    """A cosine or a share cannot exceed 1; of three elements there is one frequency."""
+    task = PROBES["fourier"].calibration().test_settings
+    subject = planted.lookup_table(_addition_task(3)).subject
+    result = PROBES["fourier"].from_dict({**task, "permutations": 499}).run(subject, seed=0)
+    assert "a key exceeds" not in result.finding and "to stand out" in result.finding
+
+
+def _addition_task(p: int) -> Any:
+    from mechint.registry import TASKS
+
+    return TASKS["modular-arithmetic"].from_dict({"p": p})
+
+
+def test_what_is_needed_most_is_said_of_heads_and_mlps() -> None:
+    """The embedding, whose removal costs at least as much, is not among them."""
+    result = probes.attribution(addition(13, (2, 5)), examples=32, null_samples=99)
+    rows = dict(
+        zip(
+            result.tables["components"].columns["component"],
+            result.tables["components"].columns["exact"],
+            strict=True,
+        )
+    )
+    assert rows["hook_embed"] >= 0.9 * result.metrics["largest_loss"]
+    assert result.finding.startswith("Of heads and MLPs the score needs")
