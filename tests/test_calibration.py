@@ -205,10 +205,6 @@ def test_misses_counts_both_kinds_of_error() -> None:
     assert error([1, 2, 9], planted.Planted(None, {"frequencies": (1, 2, 3)})) == 2  # type: ignore[arg-type]
 
 
-BELOW_TARGET = {("circuits", "planted modular addition")}
-"""Rows whose power is below the target, an open fault: circuits stays silent on 2 of 100 plants."""
-
-
 def test_the_table_in_the_documentation_meets_the_target() -> None:
     """Power at least 0.99 without noise, at most 0.01 false positives over at least 200 controls,
     planted truth recovered, and on half-trained models hardly a claim that is not so.
@@ -225,8 +221,7 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
     for row in found:
         if row["noise"] == 0:
             assert row["wrong"] == 0, row
-            below = (row["probe"], row["subject"]) in BELOW_TARGET
-            assert (row["detected"] < 0.99) == below, row
+            assert row["detected"] >= 0.99, row
         if row["subject"].startswith("half-trained"):
             assert row["runs"] >= 100 and row["wrong"] <= 0.01, row
     for name in names:
