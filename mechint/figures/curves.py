@@ -100,6 +100,8 @@ def bars(
         highlight: values of `x` whose bars are colored; the others fade (one series only).
         errors: name → half-length of an error bar (n,).
         levels, null: as for `lines`.
+        y_log: heights on a logarithmic axis, as points: where a bar begins there is arbitrary, and
+            so is its length.
         horizontal: bars from left to right, one line each; when None, where names are too long or
             too many to stand beside each other. `x_title` stays the name of the categories.
 
@@ -116,12 +118,13 @@ def bars(
         if len(highlight) > 0 and len(series) == 1:
             chosen = set(numbers(highlight))
             fill = [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
+        kind = {"type": "scatter", "mode": "markers"} if y_log else {"type": "bar"}
+        places = {"y": at, "x": numbers(y), "orientation": "h"}
         bar = {
-            "type": "bar",
+            **kind,
             "name": name,
-            **({"y": at, "x": numbers(y), "orientation": "h"} if lying else {}),
-            **({} if lying else {"x": at, "y": numbers(y)}),
-            "marker": {"color": fill, "line": {"width": 0}},
+            **(places if lying else {"x": at, "y": numbers(y)}),
+            "marker": {"color": fill, "line": {"width": 0}, **({"size": 10} if y_log else {})},
         }
         if errors and name in errors:
             bar["error_x" if lying else "error_y"] = {
@@ -138,7 +141,7 @@ def bars(
     }
     names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
     if lying:
-        names, values = values, names | {"autorange": "reversed", "showgrid": False}
+        names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
         room = max(40, (22 if rows == len(at) else 14) * rows)

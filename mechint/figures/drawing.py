@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
 LEFT, RIGHT, BOTTOM, TOP = 0.62, 0.15, 0.48, 0.42
 """Inches between the edges of the drawing and its panels."""
-BAR = 0.6
-"""Inches that a scale of colors takes right of the panels that share it."""
+BAR, LETTER = 0.6, 0.062
+"""Inches that a scale of colors takes right of its panels, and a letter of a name left of them."""
 
 
 def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing:
@@ -28,6 +28,8 @@ def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing
 
     spec = to_jsonable(spec)
     layout, data = spec.get("layout", {}), spec.get("data", [])
+    names = (n for trace in data for n in trace.get("y") or [] if isinstance(n, str))
+    layout = {**layout, "names": LETTER * (max(map(len, names), default=0) + 4)}
     tall = height or max(1.6, width * float(layout.get("height", 380)) / (PIXELS_PER_INCH * 7.2))
     with rc_context({"font.size": 8, "axes.linewidth": 0.6, "axes.edgecolor": INK}):
         drawing = Drawing(figsize=(width, tall))
@@ -56,7 +58,8 @@ def _frame(drawing: Drawing, layout: Mapping[str, Any]) -> tuple[float, float, f
     """Left, bottom, width and height of all panels together, as shares of the drawing."""
     width, height = drawing.get_size_inches()
     right = RIGHT + (BAR if "coloraxis" in layout else 0)
-    inches = LEFT, BOTTOM, max(width - LEFT - right, 0.2), max(height - BOTTOM - TOP, 0.2)
+    left = min(max(LEFT, layout["names"]), 0.6 * width)
+    inches = left, BOTTOM, max(width - left - right, 0.2), max(height - BOTTOM - TOP, 0.2)
     return inches[0] / width, inches[1] / height, inches[2] / width, inches[3] / height
 
 
@@ -108,13 +111,13 @@ def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
         label = None
     if "markers" in mode:
         shades = marker.get("color")
-        many = isinstance(shades, list)
+        each = shades if isinstance(shades, list) else [shades]
+        many = isinstance(shades, list) and not all(isinstance(one, str) for one in shades)
         size = float(_one(marker.get("size")) or 6)
         axes.scatter(
-            x,
-            y,
+            *(x, y),
             s=size**2 * 0.35,
-            c=_values(shades) if many else [color(shades, stroke)],
+            c=_values(shades) if many else [color(one, stroke) for one in each],
             cmap="viridis" if many else None,
             label=label,
             linewidths=0,

@@ -28,7 +28,7 @@ def _page(name: str, tasks: Sequence[Page]) -> Page | None:
     if not ran:
         return None
     probe = PROBES[name]
-    ran.sort(key=lambda one: ORDER.get(one[1].status, 3))
+    ran.sort(key=lambda one: (ORDER.get(one[1].status, 3), -_net(one[1])))
     _, shown = ran[0]
     outcomes = Counter(section.status for _, section in ran)
     counts = [f"{outcomes[status]} {status}" for status in ORDER if outcomes[status]]
@@ -58,6 +58,12 @@ def _page(name: str, tasks: Sequence[Page]) -> Page | None:
         probes=[name],
         date=max((page.date for page, _ in ran), default=""),
     )
+
+
+def _net(section: Section) -> int:
+    """How many sentences of a section found what they looked for, less those that did not."""
+    statuses = [status for status, _ in section.findings]
+    return statuses.count("found") - statuses.count("not found")
 
 
 def _sentence(section: Section) -> str:

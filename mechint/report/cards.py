@@ -54,7 +54,7 @@ def card(href: str, page: Page) -> Card:
         _text(page, kind),
         list(page.probes) or [s.title for s in page.sections if s.status and kind == "report"],
         _counted(verdicts or found),
-        [f"{name} {value}" for name, value in list(page.scores.items())[:2]],
+        [f"{name}: {value}" for name, value in list(page.scores.items())[:2]],
         thumbnail(figure) if figure else [],
     )
 
@@ -73,12 +73,16 @@ def kind_of(page: Page) -> str:
 
 
 def _text(page: Page, kind: str) -> str:
-    """What was found, in a sentence: a paper's claims are not results, so a study's card says which
-    stand.
+    """What was found, in a sentence: a paper's claims are not results, so a study's card has those
+    that were reproduced, and says which stand where none was.
     """
     leads = [_found(section) for section in page.sections]
     first = next((lead for lead in leads if lead), "")
     text = first if kind in ("study", "report") else page.abstract or first
+    claims = [claim for section in page.sections for claim in section.claims]
+    stand = [claim.statement.rstrip(".") for claim in claims if claim.verdict == "reproduced"]
+    if stand:
+        text = f"Reproduced: {'; '.join(stand)}."
     text = text.replace("`", "")
     return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
 

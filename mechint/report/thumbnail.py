@@ -126,6 +126,8 @@ def _place(values: Sequence[Any], names: list[Any]) -> np.ndarray:
 
 def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
     """Lines, bars and points in one frame; bars that lie are stood up."""
+    if any(trace.get("orientation") == "h" for trace in traces):
+        layout = {"xaxis": layout.get("yaxis", {}), "yaxis": layout.get("xaxis", {})}
     traces = [
         {**trace, "x": trace.get("y", []), "y": trace.get("x", [])}
         if trace.get("orientation") == "h"

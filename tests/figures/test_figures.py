@@ -157,3 +157,16 @@ def test_colors() -> None:
     assert len(set(colors(8))) == 8
     assert len(colors(29)) == 29
     assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"
+
+
+def test_a_logarithmic_axis_has_points_and_no_bars() -> None:
+    """Where a bar begins on a logarithmic axis is arbitrary: its length would say nothing."""
+    names = [f"frequency {i}" for i in range(9)]
+    heights = 10.0 ** -np.arange(9)
+    made = figures.bars(names, {"loss": heights}, highlight=names[:1], y_log=True, **NAMES)
+    (trace,) = made.spec["data"]
+    assert (trace["type"], trace["mode"]) == ("scatter", "markers")
+    assert trace["y"] == names and trace["x"] == pytest.approx(heights)
+    assert made.spec["layout"]["xaxis"]["type"] == "log"
+    assert made.spec["layout"]["yaxis"]["autorange"] == "reversed"
+    assert len(set(trace["marker"]["color"])) == 2

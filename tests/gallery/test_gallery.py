@@ -29,7 +29,7 @@ MOST_BYTES = 30 << 20
 
 
 def claim(letter: str, verdict: str) -> Claim:
-    return Claim("s", letter, "It grows a lot", "by 2", "by 1", "1.5", "half", verdict)
+    return Claim("s", letter, f"Statement {letter}.", "by 2", "by 1", "1.5", "half", verdict)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,11 @@ def test_a_probe_page_counts_what_came_out_over_the_tasks() -> None:
     assert first.lead == "Of 3 models, one per task: 1 found, 1 not found, 1 abstains."
     assert next(iter(first.links)) == "modular-arithmetic: found"
     assert page.sections[1].title == "fourier on modular-arithmetic"
+    clearer = Section(
+        "fourier", "Said.", status="found", findings=[("found", "Two."), ("found", "Of two.")]
+    )
+    tasks.append(Page("Task: remainders", [clearer], "mechint task", task="remainders"))
+    assert probe_pages(tasks)[0].sections[1].title == "fourier on remainders"
 
 
 def test_a_card_says_what_was_found_and_not_what_the_paper_claims() -> None:
@@ -136,7 +141,9 @@ def test_a_card_says_what_was_found_and_not_what_the_paper_claims() -> None:
     )
     made = card("s.html", page)
     assert made.counts == {"reproduced": 2, "not reproduced": 1}
-    assert made.text == lead and "grows" not in made.text
+    assert made.text == "Reproduced: Statement a; Statement c." and "grows" not in made.text
+    fallen = Page("S", [Section("Claims", lead, claims=claims[1:2])], "mechint study")
+    assert card("s.html", fallen).text == lead
 
 
 def test_what_the_repository_keeps_is_whole(kept: list[Page], gallery: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from mechint.claim import Claim
@@ -61,6 +62,7 @@ def study_page(
         abstract=study.summary,
         facts=facts,
         command=f"mechint reproduce {study.name} --size {size}",
+        date=datetime.now(UTC).date().isoformat(),
         provenance=to_jsonable({**manifest(), "runs": settings}),
     )
 
