@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mechint.activations import LOGITS, BoundedCache, Positions, Recorder, slices
-from mechint.errors import MechintError, ParameterError
+from mechint.errors import MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
     Hooks,
@@ -458,8 +458,8 @@ class Subject:
         count = len(self.answers)
         if answer != "all" and not -count <= answer < count:
             raise ParameterError(
-                f"answer={answer}: the examples of {self.describe()} have {count} answers; "
-                f"expected {-count} … {count - 1} or all"
+                f"answer={answer}: the examples of {self.describe()} have "
+                f"{counted(count, 'answer')}; expected {-count} … {count - 1} or all"
             )
         return self._replace(answer=answer)
 

@@ -13,7 +13,8 @@ from mechint.errors import DataError
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.fourier.spectra import Array, KeyFrequencyRule, offset_profile, share_spectrum
+from probes.clock_pizza.measures import circularity
+from probes.fourier.spectra import Array, KeyFrequencyRule, offset_profile, share_spectrum, waves
 
 RESIDUES = {"parity": 2, "mod_4": 4}
 
@@ -142,11 +143,11 @@ def layout(
             null,
             "the largest separation with tokens in random order",
         )
-    waves, names = _sinc_profiles(n)
+    profiles, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
     centered = np.where(off, similar - similar[off].mean(), 0.0)
     variance = max(float((centered**2).sum()), 1e-24)
-    matches, share = _cyclic(centered, waves, variance)
+    matches, share = _cyclic(centered, profiles, variance)
     best = int(matches.argmax())
     metrics |= {
         "cyclic.correlation": float(matches[best]),
@@ -154,7 +155,7 @@ def layout(
         "cyclic.order": names[best][1],
         "cyclic.share": share,
     }
-    samples = [_cyclic(centered[np.ix_(order, order)], waves, variance) for order in orders]
+    samples = [_cyclic(centered[np.ix_(order, order)], profiles, variance) for order in orders]
     how = "tokens in random order, with the same search"
     nulls["cyclic.correlation"] = Null.sampled(
         "cyclic.correlation",
@@ -196,13 +197,13 @@ def _sinc_profiles(n: int) -> tuple[Array, list[tuple[int, int]]]:
     return profiles / np.maximum(np.linalg.norm(profiles, axis=1, keepdims=True), 1e-12), names
 
 
-def _cyclic(centered: Array, waves: Array, variance: float) -> tuple[Array, float]:
+def _cyclic(centered: Array, profiles: Array, variance: float) -> tuple[Array, float]:
     """Correlation of the off-diagonal entries with every pattern, and the share of their variance
     that is circulant.
     """
     n = len(centered)
     profile = offset_profile(centered)[1:] / n
-    return waves @ profile * math.sqrt(n / variance), float(n * (profile**2).sum() / variance)
+    return profiles @ profile * math.sqrt(n / variance), float(n * (profile**2).sum() / variance)
 
 
 def rank_nulls(rows: Float[np.ndarray, "n d"], samples: int, seed: int) -> dict[str, Null]:
@@ -238,6 +239,11 @@ def circles(
     """
     rule = KeyFrequencyRule(alpha=alpha, permutations=permutations)
     return share_spectrum(rows, rule, seed).keys
+
+
+def roundness(rows: Float[np.ndarray, "n d"], frequency: int) -> float:
+    """How round the ellipse is on which a frequency puts rows (n, d): 1 a circle, 1/2 a line."""
+    return circularity(rows, waves(len(rows))[frequency - 1])
 
 
 def position_correlation(

@@ -19,6 +19,8 @@ from probes.embedding.measures import RESIDUES
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+ROUND = 0.8
+"""Least circularity of what is called a circle."""
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
 
@@ -45,7 +47,9 @@ class Embedding(Probe):
       u (Joint Task Training, Fig. 33); `cyclic.share`: share of the similarities' variance that
       depends on (x − y) mod n alone; null: tokens in random order, with the same search;
     - `cyclic.frequencies`: the frequencies k over the values at which the rows' energy stands out
-      by the rule of the probe fourier: on each the tokens lie on a circle, k times around;
+      by the rule of the probe fourier: on each the tokens lie on an ellipse, k times around;
+      `cyclic.circularity`: how round that is, 1 a circle, 1/2 a line, which numbers in order lie
+      on; called a circle from 0.8 on (one axis a third of the other);
     - `position.correlation`: Pearson correlation of the position embeddings of `positions`
       (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
       in random order, two-sided.
@@ -120,7 +124,9 @@ class Embedding(Probe):
         )
         report.update(found)
         report.nulls |= nulls
-        report.metric("cyclic.frequencies", measures.circles(rows, self.alpha, 499, seed))
+        frequencies = measures.circles(rows, self.alpha, 499, seed)
+        report.metric("cyclic.frequencies", frequencies)
+        report.metric("cyclic.circularity", {k: measures.roundness(rows, k) for k in frequencies})
         weights = getattr(subject.model, "W_pos", None)
         if weights is not None and max(self.positions) < len(weights):
             positions = weights.detach().double().cpu().numpy()
@@ -206,11 +212,18 @@ class Embedding(Probe):
 
 def _circle_sentence(metrics: Mapping[str, Any]) -> str:
     """How many circles the tokens lie on, and the cyclic pattern that fits best."""
-    frequencies = metrics["cyclic.frequencies"]
+    flat = {k: one for k, one in metrics["cyclic.circularity"].items() if one < ROUND}
+    frequencies = [k for k in metrics["cyclic.frequencies"] if k not in flat]
     pattern = (
         f"correlation {metrics['cyclic.correlation']:.2f} with a cyclic Whittaker–Shannon matrix "
         f"of width {metrics['cyclic.width']} in steps of {metrics['cyclic.order']}"
     )
+    if flat and not frequencies:
+        k, one = max(flat.items(), key=lambda item: item[1])
+        return (
+            f"The tokens follow an order, at frequency {k} along a line rather than on a circle "
+            f"(circularity {one:.2f}): {pattern}."
+        )
     if not frequencies:
         return f"The similarities follow a cyclic order: {pattern}."
     if len(frequencies) == 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.interventions import (
@@ -130,7 +130,7 @@ def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Ef
             for tokens in (part.base, part.source)
         )
         other = RecordedForward(
-            subject.model, part.source.roll(1, 0), part.reads, names, subject.memory
+            subject.model, wrong_sources(part), part.reads, names, subject.memory
         )
         logits = patched(base, source, components)
         numbers = (
@@ -143,6 +143,22 @@ def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Ef
         )
         parts.append([number.double().cpu().numpy() for number in numbers])
     return Effects(*(np.concatenate(column, -1) for column in zip(*parts, strict=True)))
+
+
+def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
+    """For every pair the source of another pair, the nearest before it that is answered otherwise
+    than its own; where all sources have one answer, as they may of two classes, the base of one.
+    """
+    wrong, left = pairs.source.roll(1, 0), torch.ones_like(pairs.reads, dtype=torch.bool)
+    for tokens, answers in ((pairs.source, pairs.source_answers), (pairs.base, pairs.answers)):
+        for shift in range(1, len(pairs)):
+            other = (answers.roll(shift, 0) != pairs.labels) & pairs.changed
+            found = left & other.any(-1)
+            wrong = torch.where(found[:, None], tokens.roll(shift, 0), wrong)
+            left &= ~found
+            if not bool(left.any()):
+                return wrong
+    return wrong
 
 
 def largest_by_wrong_sources(

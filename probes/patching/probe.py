@@ -37,10 +37,10 @@ class Patching(Probe):
     residual stream before the first block is 1 by construction, so it is shown and not ranked).
     Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
     first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
-    (that of another pair) destroy information but carry none; the largest recovery over all
-    components in resamples of the pairs. Found: p ≤ 0.01, a component that recovers and flips at
-    least half, and a model that answers most pairs, drawn without selection, correctly; information
-    flows through an untrained model, too, but decides nothing there.
+    (of another pair, with another answer) destroy information but carry none; the largest recovery
+    over all components in resamples of the pairs. Found: p ≤ 0.01, a component that recovers and
+    flips at least half, and a model that answers most pairs, drawn without selection, correctly;
+    information flows through an untrained model, too, but decides nothing there.
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the
     residual stream at one site run stacked, from there on, and as many again for the null. Memory:
@@ -115,7 +115,7 @@ class Patching(Probe):
             "recovered",
             float(recovered[top]),
             null=largest_by_wrong_sources(effects, inner, self.null_samples, seed),
-            how="largest recovery over the components when the source is that of another pair",
+            how="largest recovery over the components when the source is one with another answer",
         )
         report.update(
             {
@@ -154,13 +154,13 @@ class Patching(Probe):
                 f"patching {top} {numbers}"
             )
         else:
+            most = metrics["recovered"] >= MOST and metrics["flips"] >= MOST
+            unlike = f"No component alone carries most of the effect of {name}: the one that"
+            untold = f"What carries most of the effect of {name} is not told from chance: what"
             status = report.finding(
                 f"{top} carries most of the effect of {name}: patching it {numbers}",
-                otherwise=(
-                    f"No component alone carries most of the effect of {name}: the one that "
-                    f"recovers most, {top}, {numbers}"
-                ),
-                holds=metrics["recovered"] >= MOST and metrics["flips"] >= MOST,
+                otherwise=f"{untold if most else unlike} recovers most, {top}, {numbers}",
+                holds=most,
                 null="recovered",
                 effect=metrics["recovered"],
                 least=0.0,

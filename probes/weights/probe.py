@@ -254,13 +254,13 @@ class Weights(Probe):
         report.metric("directions.largest", rise, null=found.null, how=how, unit="nats")
         name = f"singular direction {one.index} of the {one.circuit} circuit of "
         name += heads.names[one.head]
-        measured = f"With {name} at its mean the loss rises by {rise:.2g} nats"
+        measured = f"With {name} at its mean the loss"
         report.finding(
-            f"{measured}; {sensitive} of {len(chosen)} directions raise it by more than "
-            f"{self.rise:g} nats and more than random ones do.",
+            f"{measured} rises by {rise:.2g} nats; {sensitive} of {len(chosen)} directions raise "
+            f"it by more than {self.rise:g} nats and more than random ones do.",
             otherwise=(
-                f"{measured}, the most of {len(chosen)} directions; none raises it by more than "
-                f"{self.rise:g} nats and more than random ones do."
+                f"{measured} changes by {rise:+.2g} nats, the most of {len(chosen)} directions; "
+                f"none raises it by more than {self.rise:g} nats and more than random ones do."
             ),
             null="directions.largest",
             effect=rise,

@@ -31,6 +31,7 @@ MEANS_OF_BATCHES = "a mean over batches was held against cosines of single batch
 RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
 SEVERAL_SEARCHES = "the best of three searches in untrained models, not of one"
 NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p-value"
+WRONG_SOURCES = "a source of another pair is not a wrong one where both have one answer"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
 
 CHANGED: dict[str, str] = {
@@ -38,6 +39,7 @@ CHANGED: dict[str, str] = {
     "das on planted order / null of iia_above_untrained": SEVERAL_SEARCHES,
     "gradients on trained addition / metrics / gradients.below_shuffled": RENAMED_ANSWERS,
     "gradients on trained addition / null of gradients.below_shuffled": RENAMED_ANSWERS,
+    "patching on planted addition / null of recovered / mean": WRONG_SOURCES,
     "progress on trained addition / null of trigonometric_share": NOTHING_DRAWN,
     "embedding on planted addition / null of svd.rank": RANKS,
     "embedding on untrained model / null of svd.rank": RANKS,

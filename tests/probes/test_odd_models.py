@@ -17,8 +17,9 @@ import probes
 from mechint import planted
 from mechint.errors import MechintError
 from mechint.groups import named
+from mechint.pairs import Pairs
 from mechint.probe import Report
-from mechint.registry import PROBES
+from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
 from probes.clock_pizza.probe import ClockPizza
@@ -27,6 +28,7 @@ from probes.fourier.probe import Fourier
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
 from probes.irreps.spectrum import IrrepRule, IrrepSpectra
+from probes.patching.measures import wrong_sources
 
 P = 7
 
@@ -158,8 +160,6 @@ def test_no_level_above_one_is_asked_for() -> None:
 
 
 def _addition_task(p: int) -> Any:
-    from mechint.registry import TASKS
-
     return TASKS["modular-arithmetic"].from_dict({"p": p})
 
 
@@ -175,3 +175,46 @@ def test_what_is_needed_most_is_said_of_heads_and_mlps() -> None:
     )
     assert rows["hook_embed"] >= 0.9 * result.metrics["largest_loss"]
     assert result.finding.startswith("Of heads and MLPs the score needs")
+
+
+def test_a_wrong_source_has_another_answer() -> None:
+    """Of two classes another pair's source often has the same: patching it is then right too."""
+    tokens = torch.arange(12).view(2, 6, 1)
+    zeros = torch.zeros(6, dtype=torch.long)
+
+    def pairs(answers: list[int], labels: list[int]) -> Pairs:
+        targets = [torch.tensor(one)[:, None] for one in (answers, labels, labels)]
+        return Pairs(tokens[0], tokens[1], zeros, zeros, *targets)
+
+    many = wrong_sources(pairs([0, 0, 0, 0, 0, 0], [1, 2, 2, 3, 3, 3]))
+    assert many[:, 0].tolist() == [11, 6, 6, 8, 8, 8]  # the nearest before it, with another label
+    two = pairs([0, 1, 0, 1, 0, 0], [1, 0, 1, 0, 1, 1])
+    assert (wrong_sources(two) >= 6).all()
+    one = pairs([0] * 6, [1] * 6)  # all sources alike: bases
+    assert wrong_sources(one)[:, 0].tolist() == [5, 0, 1, 2, 3, 4]
+
+
+def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
+    """Of a lookup table of parities the MLP's output at the answer is all there is."""
+    parities = [[(x + y) % 2 for y in range(P)] for x in range(P)]
+    task: Any = TASKS["modular-arithmetic"].from_dict({"p": P, "table": parities})
+    result = probes.patching(planted.lookup_table(task).subject, pairs=24, null_samples=99)
+    assert result.metrics["recovered"] > 0.9 and result.metrics["flips"] > 0.9
+    assert result.status == "found" and "carries most of the effect of x" in result.finding
+
+
+def test_numbers_on_a_line_are_not_on_a_circle() -> None:
+    """A ramp has most of its energy at the lowest frequency, as a circle has."""
+    subject = addition(31, (2, 5))
+    ramp, draw = torch.arange(31.0) - 15, torch.Generator().manual_seed(0)
+
+    def edit(weights: dict[str, torch.Tensor]) -> None:
+        weights["embed.W_E"].normal_(std=0.1, generator=draw)
+        weights["embed.W_E"][:31, 0] += ramp
+
+    result = probes.embedding(edited(subject, edit))
+    assert result.metrics["cyclic.frequencies"] == [1]
+    assert "along a line rather than on a circle" in result.finding
+    round_one = probes.embedding(addition(13, (2,)))
+    assert round_one.metrics["cyclic.circularity"][2] == pytest.approx(1.0, abs=1e-3)
+    assert "lie on a circle of frequency 2" in round_one.finding
