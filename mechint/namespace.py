@@ -8,6 +8,7 @@ like ``probes.fourier`` stays a module and becomes callable as well.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -83,7 +84,9 @@ class Namespace(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in map(attribute, self._registry):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            close = difflib.get_close_matches(name, dir(self), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{hint}")
         own = f"{self.__name__}.{name}"
         if importlib.util.find_spec(own) is not None:
             return importlib.import_module(own)

@@ -141,7 +141,7 @@ class Subject:
             "model": type(self.model).__name__,
             **sizes,
             "parameters": sum(weight.numel() for weight in self.model.parameters()),
-            "task": "none" if self.task is None else f"{self.task.name} {self.task.to_dict()}",
+            "task": "none" if self.task is None else repr(self.task),
             "data": "×".join(map(str, self.data.tokens.shape)),
             "answers per example": len(self.answers),
             **{name: known[name] for name in ("path", "format", "step") if name in known},

@@ -75,7 +75,8 @@ def test_modules_stay_modules() -> None:
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'probes' has no attribute 'furier'"):
+    said = "module 'probes' has no attribute 'furier'; did you mean 'fourier'"
+    with pytest.raises(AttributeError, match=said):
         probes.furier  # type: ignore[attr-defined]  # noqa: B018
 
 

@@ -216,8 +216,8 @@ def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
     known = ", ".join(CHECKPOINT_FORMATS)
     if content is None:
         raise CheckpointError(
-            f"{path}: a directory without a model: no {' or '.join(NAMES)}, no "
-            "checkpoints/step-*.pt, no Hugging Face config.json"
+            f"{path}: a directory without a model: expected {', '.join(NAMES)}, "
+            "checkpoints/step-*.pt, or a Hugging Face config.json in it"
         )
     raise CheckpointError(f"{path}: {_summary(content)}; no format knows it (formats: {known})")
 

@@ -207,6 +207,10 @@ def _planned(
         read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
     )
     task = described["task"]
+    if "/" in task:
+        raise ParameterError(
+            f"sweep {task}: there is no such directory; expected a sweep's or a task"
+        )
     TASKS[task]  # an unknown task is said so first
     values = {**described.get("over", {}), **dict(parse_values(text) for text in over)}
     if not values:

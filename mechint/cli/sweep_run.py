@@ -113,7 +113,8 @@ def run_some(groups: list[Group], only: str, out: Path, device: str) -> Rows:
     first, colon, last = only.partition(":")
     chosen = range(int(first), int(last) if colon else int(first) + 1)
     if not chosen or chosen.start >= len(groups):
-        raise ParameterError(f"--only {only}: expected groups from 0 to {len(groups) - 1}")
+        there = f"groups from 0 to {len(groups) - 1}" if len(groups) > 1 else "0, the only group"
+        raise ParameterError(f"--only {only}: expected {there}")
     rows: Rows = []
     with progress_bar(f"groups {only}") as report, interruptible() as interrupted:
         for group in groups[chosen.start : chosen.stop]:

@@ -223,9 +223,19 @@ def _range(low: float | None, high: float | None, short: bool = False) -> str:
     if low is None and high is None:
         return "" if short else "a finite number"
     if low is not None and high is not None:
-        return f"{low:g} … {high:g}" if short else f"{low:g} to {high:g}"
+        return f"{_short(low)} … {_short(high)}" if short else f"{_short(low)} to {_short(high)}"
     return (
-        (f"≥ {low:g}" if short else f"at least {low:g}")
+        (f"≥ {_short(low)}" if short else f"at least {_short(low)}")
         if low is not None
-        else (f"≤ {high:g}" if short else f"at most {high:g}")
+        else (f"≤ {_short(high)}" if short else f"at most {_short(high)}")
     )
+
+
+def _short(bound: float) -> str:
+    """A bound as it is read: whole numbers in full.
+
+    >>> _short(100_000_000), _short(0.5), _short(1e-12)
+    ('100,000,000', '0.5', '1e-12')
+    """
+    whole = float(bound).is_integer() and 1e5 <= abs(bound) < 1e15
+    return f"{bound:,.0f}" if whole else f"{bound:g}"

@@ -93,5 +93,5 @@ def find_device(name: str) -> Any:
     except RuntimeError as error:
         raise ParameterError(f"device {name!r}: expected one of {', '.join(there)}") from error
     if f"{device.type}:{device.index or 0}" not in (*there, "cpu:0"):
-        raise ParameterError(f"device {name!r} is not there; expected one of {', '.join(there)}")
+        raise ParameterError(f"device {name!r} is not there; this machine has {', '.join(there)}")
     return device

@@ -244,7 +244,7 @@ def test_damaged_contents_are_named(tmp_path):
 def test_a_place_that_cannot_be_written_and_a_device_that_is_not_there(tmp_path):
     with pytest.raises(RunError, match="it is a directory"):
         write(tmp_path)
-    with pytest.raises(ParameterError, match="device 'cuda:99' is not there; expected one of cpu"):
+    with pytest.raises(ParameterError, match="device 'cuda:99' is not there; this machine has cpu"):
         load_checkpoint(write(tmp_path / "ckpt.pt"), device="cuda:99")
     with pytest.raises(ParameterError, match="device 'gpu': expected one of cpu"):
         find_device("gpu")

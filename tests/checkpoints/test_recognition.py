@@ -115,7 +115,7 @@ def test_tensors_that_are_no_known_model(tmp_path, content, text):
 
 
 def test_directories_without_a_model(tmp_path):
-    assert "a directory without a model: no ckpt.pt" in refused(tmp_path)
+    assert "a directory without a model: expected ckpt.pt, " in refused(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert "a Hugging Face configuration without weights" in refused(tmp_path)
     (tmp_path / "config.json").write_text("{")

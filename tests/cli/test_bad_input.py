@@ -234,3 +234,9 @@ def test_a_setting_of_a_probe_that_does_not_run(mechint: Command, planted: Path)
 def test_a_group_alone_prints_its_help(mechint: Command, group: str) -> None:
     result = mechint(group)
     assert result.exit_code == 2 and "\n\nCommands:\n" in result.stderr
+
+
+def test_a_directory_of_a_sweep_that_is_not_there(mechint: Command) -> None:
+    assert one_line(mechint("sweep", "runs/none")) == (
+        "sweep runs/none: there is no such directory; expected a sweep's or a task"
+    )
