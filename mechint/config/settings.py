@@ -220,15 +220,13 @@ def _frozen(value: Any) -> Any:
 
 
 def _range(low: float | None, high: float | None, short: bool = False) -> str:
-    if low is None and high is None:
-        return "" if short else "a finite number"
     if low is not None and high is not None:
         return f"{_short(low)} … {_short(high)}" if short else f"{_short(low)} to {_short(high)}"
-    return (
-        (f"≥ {_short(low)}" if short else f"at least {_short(low)}")
-        if low is not None
-        else (f"≤ {_short(high)}" if short else f"at most {_short(high)}")
-    )
+    if low is not None:
+        return f"{'≥' if short else 'at least'} {_short(low)}"
+    if high is not None:
+        return f"{'≤' if short else 'at most'} {_short(high)}"
+    return "" if short else "a finite number"
 
 
 def _short(bound: float) -> str:
