@@ -187,17 +187,17 @@ class Attention(Probe):
             few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
             report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
         elif orders * self.alpha < 1:
+            most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
             report.abstain(
                 f"for the score of looking {WORDS[kind]} the keys have only {orders:.0f} orders, "
-                f"too few for a null at p ≤ {self.alpha:g}; the largest score is "
-                f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
+                f"too few for a null at p ≤ {self.alpha:g}; the largest score is {most}"
             )
         else:
             named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())
-            name = kind.replace("_", " ").capitalize()
             report.finding(
-                f"{name} heads: {named}",
-                otherwise=f"No head looks {WORDS[kind]}: at most {values.max():.2f}",
+                f"{kind.replace('_', ' ').capitalize()} heads: {named}",
+                otherwise=f"No head looks {WORDS[kind]} by {self.least:g} more than at keys in "
+                f"random order: at most {values.max():.2f}, there {null.mean():.2f}",
                 null=f"{kind}.largest",
                 effect=float(values.max() - null.mean()),
                 least=self.least,

@@ -218,3 +218,15 @@ def test_numbers_on_a_line_are_not_on_a_circle() -> None:
     round_one = probes.embedding(addition(13, (2,)))
     assert round_one.metrics["cyclic.circularity"][2] == pytest.approx(1.0, abs=1e-3)
     assert "lie on a circle of frequency 2" in round_one.finding
+
+
+def test_heads_that_hardly_look_are_held_against_random_order() -> None:
+    """Uniform attention looks at equal tokens, as far as there are any, and no more than that."""
+    subject = planted.induction_head(n=40, length=16, seed=3).subject
+    subject = edited(subject, lambda weights: [one.zero_() for one in weights.values()])
+    result = probes.attention(subject, samples=999)
+    found = re.findall(
+        r"more than at keys in random order: at most (\S+), there (\S+) ", result.finding
+    )
+    assert found and all(0 <= float(most) - float(there) < 0.1 for most, there in found)
+    assert result.status == "not found"
