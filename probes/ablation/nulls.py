@@ -109,14 +109,14 @@ def random_neurons(
     layer: int,
     neurons: Sequence[int],
     *,
+    width: int,
     mode: str,
     examples: int,
     n: int,
     seed: int,
 ) -> Null:
-    """The loss increase when as many random neurons of the layer are ablated together."""
-    generator, width = rng("neurons", seed), subject.model_description.d_mlp
-    assert width is not None
+    """The loss increase when as many random ones of the layer's `width` neurons are ablated."""
+    generator = rng("neurons", seed)
     sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
     groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
     base, ablated = scores(subject, sample(data, examples, seed), groups, mode, seed)

@@ -131,7 +131,7 @@ class Ablation(Probe):
         null = rotated(subject, few, ablated, mean, **options)
         report.metric(null.metric, null.mean, null=null, unit="nats")
         if ranked is not None:
-            null = self._neurons(subject, data, layer, chosen, seed)
+            null = self._neurons(subject, data, layer, chosen, importance.shape[1], seed)
             report.metric(null.metric, null.observed, null=null, unit="nats")
             report.update({"important_neurons": chosen, "neurons_layer": layer})
             report.array("neuron_importance", importance.cpu().numpy())
@@ -152,13 +152,14 @@ class Ablation(Probe):
         return importance, *most_important(importance, self.neurons)
 
     def _neurons(
-        self, subject: Subject, data: Batch, layer: int, chosen: list[int], seed: int
+        self, subject: Subject, data: Batch, layer: int, chosen: list[int], width: int, seed: int
     ) -> Null:
         return random_neurons(
             subject,
             data,
             layer,
             chosen,
+            width=width,
             mode=self.mode,
             examples=2 * self.null_examples,
             n=self.null_samples,

@@ -185,11 +185,14 @@ def _scale(model: Any, x: Tensor) -> Tensor:
 
 
 def _norm(model: Any, name: str) -> tuple[Tensor | None, bool]:
-    """Weight of the norm `name` and whether it takes the mean out."""
+    """Weight of the norm `name`, if there is one, and whether it takes the mean out."""
     kind = _kind(model)
     if kind is None:
         return None, False
-    weight = getattr(model.get_submodule(name), "w", None)
+    try:
+        weight = getattr(model.get_submodule(name), "w", None)
+    except AttributeError:  # a block whose norms come after its sublayers
+        weight = None
     return None if weight is None else _plain(weight), not kind.startswith("RMS")
 
 

@@ -13,7 +13,7 @@ import mechint
 from mechint.checkpoints import load_checkpoint
 from mechint.counterfactuals import choose_variable, draw
 from mechint.interventions import Site, Zero, loss_under
-from mechint.registry import TASKS
+from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from probes.ablation import Ablation
 from probes.das import DAS, SwapSite, random_subspace, swap
@@ -133,3 +133,34 @@ def test_das_runs_on_it_and_finds_nothing(subject: Subject) -> None:
     result = DAS(**small, dimensions=(1,), only_correct=False).run(subject)
     assert result.status in ("abstains", "not found")
     assert mechint.__version__ == result.provenance["mechint"]
+
+
+def opened(kind: str, tmp_path: Path, **more: Any) -> Subject:
+    """A tiny model of a family at random weights, on addition modulo 5."""
+    import transformers
+
+    task = TASKS["modular-arithmetic"](p=5)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    config = transformers.AutoConfig.for_model(
+        kind, vocab_size=task.d_vocab, max_position_embeddings=8, **sizes, **ends, **more
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    return Subject(load_checkpoint(tmp_path).model, task)
+
+
+def test_random_neurons_are_drawn_from_those_there_are(tmp_path: Path) -> None:
+    """OPT with 24 neurons per layer, where its adapter describes four times the width: 64."""
+    subject = opened("opt", tmp_path, ffn_dim=24, word_embed_proj_dim=16)
+    assert subject.activation("blocks.0.mlp.hook_post", at="answer").shape[-1] == 24
+    result = Ablation(neurons=20, null_samples=19, null_examples=8).run(subject)
+    assert result.null["neurons_loss_increase"].samples == 19
+
+
+def test_weights_of_blocks_whose_norms_come_last_are_refused(tmp_path: Path) -> None:
+    """In OLMo 2 queries are not a first norm of the stream times W_Q."""
+    subject = opened("olmo2", tmp_path, intermediate_size=32)
+    reason = PROBES["weights"]().unmet(subject)
+    assert reason is not None and "W_Q and W_O alone" in reason
