@@ -333,7 +333,7 @@ def test_chance_is_the_most_frequent_answer():
         ),
         ({"weights": (0, 0, 0)}, r"weights=\(0.0, 0.0, 0.0\): expected 3 numbers"),
         ({"min_operands": 4}, r"min_operands=4: expected at most operands=3"),
-        ({"excluded": 0}, r"excluded=0: expected 1 to 1e\+06"),
+        ({"excluded": 0}, r"excluded=0: expected 1 to 1,000,000"),
         (
             {"excluded": 501},
             r"excluded=501: expected 1 to 500, half of the 1000 tuples of 3 operands",
