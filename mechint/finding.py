@@ -70,9 +70,10 @@ def performance(
     task = subject.task
     if task is None or subject.data.tokens.is_floating_point() or not len(subject.answers):
         return ()
-    from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
-    binomtest: Any = stats.binomtest  # pyright: ignore
+    # the binomial tail; scipy.stats would take a second to import
+    tail: Any = special.bdtrc  # pyright: ignore
     right = (subject.correct() if correct is None else correct).cpu()
     answered = (subject.targets != IGNORE).cpu()
     rows: list[Performance] = []
@@ -80,7 +81,7 @@ def performance(
         counted = right[answered[:, index], index]
         if len(counted):
             chance, hits = task.chance[output.name].accuracy, int(counted.sum())
-            p_value = binomtest(hits, len(counted), min(chance, 1.0), alternative="greater").pvalue
+            p_value = tail(hits - 1, len(counted), min(chance, 1.0)) if hits else 1.0
             rows.append(
                 Performance(output.name, hits / len(counted), chance, len(counted), float(p_value))
             )
