@@ -178,7 +178,10 @@ def test_cards_are_filtered_and_pages_lead_on(browser: Any, gallery: Path) -> No
         assert 0 < shown.count() < every
         assert page.locator("#count").text_content() == f"{shown.count()} of {every} pages"
         shown.first.click()
+        page.wait_for_url(lambda url: not url.endswith("index.html"))
+        here = page.url
         page.locator(".around .next").click()
+        page.wait_for_url(lambda url: url != here)  # a click before that is one on the page left
         page.locator(".around a").first.click()
         page.wait_for_url("**/index.html")  # and the whole of it, not the first cards alone
         assert page.locator(".card").count() == every
