@@ -29,15 +29,17 @@ def counted(n: int, noun: str) -> str:
     >>> counted(1, "run"), counted(2000, "run")
     ('1 run', '2,000 runs')
     """
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural(noun)}"
+    return f"{n:,} {plural(noun, n)}"
 
 
-def plural(noun: str) -> str:
-    """A noun for several; what comes after "of" or stands in parentheses stays as it is.
+def plural(noun: str, n: int = 2) -> str:
+    """A noun for `n`; what comes after "of" or stands in parentheses stays as it is.
 
-    >>> plural("study"), plural("preset of listops"), plural("weight (for x)"), plural("class")
-    ('studies', 'presets of listops', 'weights (for x)', 'classes')
+    >>> plural("study"), plural("preset of listops"), plural("weight (for x)"), plural("class", 1)
+    ('studies', 'presets of listops', 'weights (for x)', 'class')
     """
+    if n == 1:
+        return noun
     head = min((noun.partition(mark)[0] for mark in (" of ", " (")), key=len)
     if head.endswith("y") and head[-2:-1] not in "aeiou":
         ending = f"{head[:-1]}ies"

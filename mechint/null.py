@@ -8,9 +8,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Float, Num
 
 from mechint.jsonable import to_jsonable
+
+
+def family_wise(
+    observed: Num[np.ndarray, " test"], largest: Num[np.ndarray, " sample"]
+) -> Float[np.ndarray, " test"]:
+    """(test,) p-values of several tests at once, each held against the largest of all tests in each
+    sample of the null.
+
+    >>> family_wise(np.array([3.0, 1.0]), np.array([0.0, 1.0, 2.0]))
+    array([0.25, 0.75])
+    """
+    return (1 + (largest[:, None] >= observed).sum(0)) / (1 + len(largest))
 
 
 @dataclass(frozen=True)

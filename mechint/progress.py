@@ -30,11 +30,11 @@ def print_line(message: str) -> None:
     click.echo(f"mechint: {one_line(message)}", err=True)
 
 
-def stderr_console() -> Console:
-    """A rich console on stderr."""
+def console(*, err: bool = False) -> Console:
+    """A rich console on stdout or stderr."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=err, highlight=False)
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def counting(title: str) -> Iterator[Count]:
     Yields the function that is told how far it is. A bar on a terminal; elsewhere a line every
     `EVERY` seconds and at the end.
     """
-    out = stderr_console()
+    out = console(err=True)
     start = time.monotonic()
     if out.is_terminal:
         from rich.markup import escape
@@ -90,7 +90,7 @@ def spinner(text: str) -> Iterator[Callable[[str], None]]:
     """A spinner with `text` on a terminal; yields the function that says what is done now. What it
     said last is a line every `EVERY` seconds where stderr is not a terminal.
     """
-    out = stderr_console()
+    out = console(err=True)
     if out.is_terminal:
         from rich.markup import escape
 

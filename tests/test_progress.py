@@ -48,7 +48,7 @@ def test_what_is_soon_done_prints_nothing(
 def test_a_bar_says_the_same(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=120)
-    monkeypatch.setattr(progress, "stderr_console", lambda: terminal)
+    monkeypatch.setattr(progress, "console", lambda **_: terminal)
     with counting("measuring") as update:
         now[0] += 6
         update(3, 9, "[red]")

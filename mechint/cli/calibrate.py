@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from mechint.cli import complete
-from mechint.cli.common import console, examples
+from mechint.cli.common import examples
 from mechint.cli.plugin import plugin_option
 from mechint.errors import UnknownNameError
-from mechint.progress import counting
+from mechint.progress import console, counting
 from mechint.registry import PROBES
 
 SIZES = click.Choice(["smoke", "laptop", "full"])

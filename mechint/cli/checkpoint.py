@@ -8,7 +8,6 @@ import click
 
 from mechint.cli.common import (
     CliGroup,
-    console,
     json_option,
     print_error,
     print_json,
@@ -19,7 +18,7 @@ from mechint.cli.plugin import plugin_option
 from mechint.cli.show import assumptions
 from mechint.config import parse_assignment
 from mechint.errors import one_line
-from mechint.progress import spinner
+from mechint.progress import console, spinner
 
 
 @click.group(cls=CliGroup)

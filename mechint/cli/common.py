@@ -10,16 +10,13 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
 from mechint.cli import complete
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.progress import print_line as print_error
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 INTERRUPTED = 130
 
@@ -101,13 +98,6 @@ def _warn(message: Warning | str, *_: Any) -> None:
 def print_json(value: Any) -> None:
     """`value` on stdout as JSON that every reader takes."""
     click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
-
-
-def console(*, err: bool = False) -> Console:
-    """A rich console on stdout or stderr."""
-    from rich.console import Console
-
-    return Console(stderr=err, highlight=False)
 
 
 MOST_SEEDS = 100_000

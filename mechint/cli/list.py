@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli import complete
-from mechint.cli.common import console, json_option, print_json, set_option
 from mechint.cli.common import examples as command_lines
+from mechint.cli.common import json_option, print_json, set_option
 from mechint.cli.plugin import plugin_option
 from mechint.cli.train import preset_settings
+from mechint.progress import console
 from mechint.registry import PROBES, TASKS, Registry
 
 if TYPE_CHECKING:

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mechint.cli.common import console, print_error
+from mechint.cli.common import print_error
 from mechint.durations import in_words
 from mechint.errors import MechintError, counted
+from mechint.progress import EVERY, console
 
 if TYPE_CHECKING:
     from mechint.training import Progress
-
-EVERY = 10.0
-"""Seconds between two lines."""
 
 
 @contextlib.contextmanager

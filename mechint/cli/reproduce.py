@@ -10,7 +10,7 @@ import click
 from mechint.cli import complete
 from mechint.cli.common import device_option, examples, print_error
 from mechint.cli.progress import announce
-from mechint.errors import ParameterError, UnknownNameError
+from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
 from mechint.registry import STUDIES
 
@@ -90,7 +90,7 @@ def reproduce(
         click.echo(f"{claim.letter}  {claim.verdict:<23}  {claim.statement}")
         click.echo(f"   {'':<23}  {claim.ours}")
     if done.waiting:
-        waiting = "1 run is" if done.waiting == 1 else f"{done.waiting:,} runs are"
-        print_error(f"{waiting} still to be trained; the same command goes on")
+        waiting, are = counted(done.waiting, "run"), "is" if done.waiting == 1 else "are"
+        print_error(f"{waiting} {are} still to be trained; the same command goes on")
     print_error(f"report written to {done.report}")
     return int(any(claim.verdict == "not reproduced" for claim in done.claims))

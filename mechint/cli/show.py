@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.cli.common import console
 from mechint.errors import one_line
+from mechint.progress import console
 
 if TYPE_CHECKING:
     from rich.console import Console

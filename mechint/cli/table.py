@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.cli.common import console, print_error, print_json
+from mechint.cli.common import print_error, print_json
 from mechint.errors import MechintError, counted
-from mechint.progress import counting
+from mechint.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.run_table import Comparison, Runs

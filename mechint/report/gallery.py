@@ -45,7 +45,7 @@ def build_gallery(
     title: str = "mechint gallery",
     *,
     force: bool = False,
-    progress: Count | None = None,
+    progress: Count = lambda *_: None,
 ) -> Path:
     """Write `pages` and their index under `out`; returns the index.
 
@@ -65,8 +65,7 @@ def build_gallery(
     order = sorted(named, key=lambda name: ORDER.index(cards[name].kind))
     files = {}
     for place, name in enumerate(order):
-        if progress is not None:
-            progress(place, len(order), name)
+        progress(place, len(order), name)
         around = {"index": ("index.html", title)}
         for side, other in (("back", place - 1), ("next", place + 1)):
             if 0 <= other < len(order):

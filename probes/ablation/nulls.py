@@ -16,6 +16,7 @@ from mechint.interventions import (
     Site,
     asked,
 )
+from mechint.null import family_wise
 from mechint.results import Null
 from mechint.task import Batch, rng
 from probes.ablation.measures import Ablated, ablations, answer_scores, sample, scores
@@ -51,7 +52,7 @@ class Harm:
 
     def p_values(self, samples: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " component"]:
         """(component,) against the largest of all components, family-wise."""
-        return (1 + (samples[:, None] >= self.total).sum(0)) / (1 + len(samples))
+        return family_wise(self.total, samples)
 
 
 def no_effect(

@@ -117,9 +117,11 @@ class Ablation(Probe):
         change = (changed - base).nanmean(-2).nan_to_num().numpy()  # (component, example, 2)
         effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
         base = base.nanmean(0)  # (output, 2)
-        harm, report = self._harm(subject, base, change), Report(self, subject)
+        in_nats, report = self._in_nats(subject, base, change), Report(self, subject)
+        # a loss no better than chance has none to lose
+        harm = in_nats if in_nats.advantage > 0 else self._in_accuracy(subject, base, change)
         how = "signs of the per-example changes drawn at random"
-        for one in (self._in_nats(subject, base, change), harm):
+        for one in (in_nats,) if harm is in_nats else (in_nats, harm):
             samples = no_effect(one.by_example, self.sign_flips, seed)
             report.metric(one.metric, float(one.total.max()), null=samples, how=how, unit=one.unit)
         p_values = harm.p_values(samples)
@@ -172,11 +174,7 @@ class Ablation(Probe):
         loss = float(base[:, 1].nanmean())
         return Harm("largest_loss_increase", "nats", change[..., 1], float(chance) - loss)
 
-    def _harm(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
-        """In nats of loss where the model's loss is better than chance, else in accuracy."""
-        in_nats = self._in_nats(subject, base, change)
-        if in_nats.advantage > 0:
-            return in_nats
+    def _in_accuracy(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
         assert subject.task is not None
         chance = np.mean([one.accuracy for one in subject.task.chance.values()])
         accuracy = float(base[:, 0].nanmean())

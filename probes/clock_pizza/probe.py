@@ -10,6 +10,7 @@ import numpy as np
 
 from mechint import figures
 from mechint.config import setting
+from mechint.errors import plural
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -262,7 +263,7 @@ class ClockPizza(Probe):
         strongest = sorted(turning, key=lambda k: -logits.values[k - 1])[:LISTED]
         shown = sorted(strongest)
         circles = [f"{metrics['circularity'][k]:.3f}" for k in shown]
-        named = "key frequency" if len(turning) == 1 else "key frequencies"
+        named = plural("key frequency", len(turning))
         if len(turning) > LISTED:
             named = f"the {LISTED} strongest of {len(turning)} key frequencies,"
         words = {

@@ -17,26 +17,17 @@ from probes.fourier.spectra import Array, Spectrum
 
 
 @dataclass(frozen=True)
-class Removals:
-    """Rises of the loss, in nats, over `loss`.
+class Removals(removal.Rises):
+    """Rises of the loss, in nats, over `loss`, by frequency.
 
-    embedding: frequency → rise without it in the embedding; named: without all of these together;
-    unnamed: without all others together;
     harmonics: the second harmonics of the logits' key frequencies that are not key there, and
-    without them, together; neurons, unembedding: frequency → rise, of the logits' key frequencies,
-    empty where they cannot be told. named_test: the rise without all named ones together, and
-    (sample,) without as many random directions among the unnamed ones, both on the same examples;
-    harmonics_test: likewise of the harmonics, beside what is neither named nor a harmonic; None
-    where there is nothing to remove, or no more directions than that to compare it with.
+    without them, together; harmonics_test: as `named_test`, beside what is neither named nor a
+    harmonic; neurons, unembedding: frequency → rise, of the logits' key frequencies, empty where
+    they cannot be told.
     """
 
-    loss: float
-    embedding: Mapping[int, float]
-    named: float
-    unnamed: float
     harmonics: tuple[int, ...] = ()
     without_harmonics: float | None = None
-    named_test: tuple[float, Array] | None = None
     harmonics_test: tuple[float, Array] | None = None
     neurons: Mapping[int, float] = field(default_factory=dict)
     unembedding: Mapping[int, float] = field(default_factory=dict)

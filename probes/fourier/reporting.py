@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mechint.errors import counted
+from mechint.errors import counted, plural
 from mechint.probe import Report
 from mechint.results import Table
 from probes.fourier import drawing, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
+from probes.removal import Rises
 
 T = TypeVar("T")
 
@@ -134,7 +135,8 @@ def add_removals(report: Report, removed: Removals, least: float) -> None:
     report.table("removal", table)
     report.figure("removal", drawing.removal(table, removed.loss))
     if removed.embedding:
-        _add_removal_finding(report, removed, least)
+        label = f"{plural('frequency', len(removed.embedding))} "
+        add_removal_finding(report, removed, "frequencies", least, label)
     if removed.without_harmonics is not None and removed.harmonics_test is not None:
         _add_harmonics_finding(report, removed, least)
 
@@ -161,39 +163,48 @@ def _removal_table(removed: Removals) -> Table:
 
 def _harmonics(removed: Removals) -> str:
     """The second harmonics that were removed, in words."""
-    noun = "harmonic" if len(removed.harmonics) == 1 else "harmonics"
-    return f"second {noun} {first_of(removed.harmonics)}"
+    noun = plural("second harmonic", len(removed.harmonics))
+    return f"{noun} {first_of(removed.harmonics)}"
 
 
-def _add_removal_finding(report: Report, removed: Removals, least: float) -> None:
-    ordered = sorted(removed.embedding, key=lambda k: -removed.embedding[k])
-    shown = [f"{k} by {removed.embedding[k]:.2g}" for k in ordered[:LISTED]]
-    if len(ordered) > LISTED:
-        rest = ordered[LISTED:]
-        shown.append(f"{counted(len(rest), 'other')} by at most {removed.embedding[rest[0]]:.2g}")
+def add_removal_finding(
+    report: Report, rises: Rises, kind: str, least: float, label: str = "", **gate: Any
+) -> None:
+    """The sentence on what the loss is without the named parts of the embedding, from the metric
+    `embedding.removal_named` where there is a test.
+
+    Args:
+        kind: of the parts, in the plural; label: what stands before their names in the sentence;
+            gate: what more `Report.finding` is to know.
+    """
+    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
+    shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
+    if rest := ordered[LISTED:]:
+        shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
     one = len(ordered) == 1
-    some = f"{'frequency' if one else 'frequencies'} {first_of(ordered)}"
-    if removed.named_test is None:
+    some = f"{label}{first_of(ordered)}"
+    if rises.named_test is None:
         report.abstain(
-            f"projecting {some} out of the embedding changes the loss of {removed.loss:.2g} nats "
-            f"by {removed.named:+.2g}, but {TOO_FEW}"
+            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"{rises.named:+.2g}, but {TOO_FEW}"
         )
         return
-    together = report.metrics["embedding.removal_named"]
+    together, samples = rises.named_test
     report.finding(
         f"Projected out of the embedding{'' if one else ' together'}, {some} "
-        f"{'raises' if one else 'raise'} the loss of {removed.loss:.2g} nats by {together:.2g}; "
-        f"one at a time, {', '.join(shown)}; all unnamed ones together by {removed.unnamed:.2g}.",
+        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
+        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
         otherwise=(
-            f"Projecting {some} out of the embedding changes the loss of "
-            f"{removed.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
-            f"frequencies change it by {report.nulls['embedding.removal_named'].mean:+.2g}."
+            f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"{together:+.2g}; as many random directions of the unnamed {kind} change it by "
+            f"{samples.mean():+.2g}."
         ),
         null="embedding.removal_named",
         alpha=REMOVAL_LEVEL,
         effect=together,
         least=least,
         causal=True,
+        **gate,
     )
 
 
@@ -223,7 +234,7 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     shares = [f"{k} ({spectrum.values[k - 1]:.1%})" for k in ordered]
     level = f"where a key exceeds {spectrum.threshold:.1%}" * (spectrum.threshold < 1)
     report.finding(
-        f"The embedding holds its energy at {'frequency' if len(shares) == 1 else 'frequencies'} "
+        f"The embedding holds its energy at {plural('frequency', len(shares))} "
         f"{', '.join(shares)}.",
         otherwise=(
             f"No frequency of the embedding is key: the largest share is "
@@ -249,7 +260,7 @@ def _logit_sentences(logits: Mapping[str, Spectrum]) -> tuple[str, str]:
     level = f"where a key exceeds {spectrum.threshold:.3f}" * (spectrum.threshold < 1)
     one = len(spectrum.keys) == 1
     return (
-        f"The logits have key {'frequency' if one else 'frequencies'} "
+        f"The logits have {plural('key frequency', len(spectrum.keys))} "
         f"{listed(spectrum.keys)}, which {'explains' if one else 'explain'} "
         f"{explained(spectrum):.1%} of their variance, largest cosine {largest:.2f}.",
         f"No frequency of the logits is key: the largest cosine is {largest:.3f}, "

@@ -19,7 +19,7 @@ from probes import removal
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps import reporting
 from probes.irreps.grouped import Grouped, group_answers, why_no_group
-from probes.irreps.reporting import Rises
+from probes.irreps.reporting import IrrepRises
 from probes.irreps.spectrum import IrrepRule, IrrepSpectra
 from probes.operands import operand_rows, operand_tokens
 
@@ -160,7 +160,7 @@ class Irreps(Probe):
         logits: Spectrum,
         embedding: Spectrum,
         seed: int,
-    ) -> Rises | None:
+    ) -> IrrepRises | None:
         """What the loss rises by without each named representation in embedding or unembedding."""
         some = subject.with_data(subject.data[self._sample(subject, seed)])
         edited = removal.EmbeddingRemoval.of(some, *operand_tokens(subject))
@@ -184,7 +184,7 @@ class Irreps(Probe):
             return removal.loss_without_classes(some, directions, columns, targets) - base
 
         names = spectra.names
-        return Rises(
+        return IrrepRises(
             loss=base,
             examples=len(some.data),
             embedding={names[k - 1]: without([k]) for k in keys},

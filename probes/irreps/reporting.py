@@ -10,31 +10,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint import figures
-from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.probe import Report
 from mechint.results import Table
 from mechint.subject import Subject
-from probes.fourier.reporting import LISTED, REMOVAL_LEVEL, TOO_FEW, first_of
+from probes.fourier.reporting import add_removal_finding
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
+from probes.removal import Rises
 
 
 @dataclass(frozen=True)
-class Rises:
-    """Rises of the loss, in nats, over `loss`, by name of the representation that was removed."""
+class IrrepRises(Rises):
+    """Rises of the loss, in nats, over `loss` on so many `examples`, by name of the representation
+    that was removed; unembedding: likewise out of W_U.
+    """
 
-    loss: float
     examples: int
-    embedding: Mapping[str, float]
-    named: float
-    unnamed: float
     unembedding: Mapping[str, float]
-    named_test: tuple[float, Array] | None
-    """The rise without all named ones together, and (sample,) without as many random directions of
-    the others; None where these are too few."""
 
 
 def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Spectrum) -> None:
@@ -121,7 +116,7 @@ def add_hidden(report: Report, found: Grouped) -> None:
         report.metric(f"hidden.{part}.share", shares)
 
 
-def add_removals(report: Report, rises: Rises, least: float) -> None:
+def add_removals(report: Report, rises: IrrepRises, least: float) -> None:
     """What the loss rises by without each named representation, and the sentence on it."""
     report.metric("loss", rises.loss, unit="nats")
     report.metric("embedding.removal", rises.embedding, unit="nats")
@@ -129,39 +124,13 @@ def add_removals(report: Report, rises: Rises, least: float) -> None:
     report.metric("unembedding.removal", rises.unembedding, unit="nats")
     if not rises.embedding:
         return
-    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
-    some = first_of(ordered)
-    if rises.named_test is None:
-        report.abstain(
-            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
-            f"{rises.named:+.2g}, but {TOO_FEW}"
-        )
-        return
-    together, samples = rises.named_test
-    how = "as many random directions of the unnamed representations removed"
-    report.metric("embedding.removal_named", together, null=samples, how=how, unit="nats")
+    if rises.named_test is not None:
+        together, samples = rises.named_test
+        how = "as many random directions of the unnamed representations removed"
+        report.metric("embedding.removal_named", together, null=samples, how=how, unit="nats")
     own_table = report.metrics["table.source"] == "model"
-    shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
-    if rest := ordered[LISTED:]:
-        shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
-    one = len(ordered) == 1
-    report.finding(
-        f"Projected out of the embedding{'' if one else ' together'}, {some} "
-        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
-        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
-        otherwise=(
-            f"Projecting {some} out of the embedding changes the loss of "
-            f"{rises.loss:.2g} nats by {together:+.2g}; as many random directions of the unnamed "
-            f"representations change it by {samples.mean():+.2g}."
-        ),
-        null="embedding.removal_named",
-        alpha=REMOVAL_LEVEL,
-        effect=together,
-        least=least,
-        n=rises.examples,
-        causal=True,
-        at_chance=own_table,
-    )
+    gate = {"n": rises.examples, "at_chance": own_table}
+    add_removal_finding(report, rises, "representations", least, **gate)
 
 
 def add_table_and_figures(report: Report, group: FiniteGroup) -> None:

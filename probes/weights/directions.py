@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mechint.interventions import Add, Intervention, RecordedForward, Site
 from mechint.interventions.resume import asked
+from mechint.null import family_wise
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import removal
@@ -64,7 +65,7 @@ class Removals:
     @property
     def p_values(self) -> Float[np.ndarray, " direction"]:
         """Corrected for the number of directions."""
-        return (1 + (self.null >= self.rise[:, None]).sum(1)) / (1 + len(self.null))
+        return family_wise(self.rise, self.null)
 
 
 def leading(heads: Heads, count: int) -> list[Direction]:
