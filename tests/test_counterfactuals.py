@@ -13,11 +13,11 @@ from transformer_lens.hook_points import HookPoint
 
 import tasks
 from mechint.config import ModelConfig
-from mechint.counterfactuals import answered, choose_variable, draw
+from mechint.counterfactuals import answered, choose_variable, draw, told_apart
 from mechint.errors import DataError, NotApplicableError, UnknownNameError
 from mechint.models.transformer import HookedTransformer
 from mechint.subject import Subject
-from mechint.task import IGNORE, Relation
+from mechint.task import IGNORE, Relation, Variable
 
 
 def untrained(task: Any, **shape: Any) -> Subject:
@@ -171,3 +171,21 @@ def test_only_answered_pairs_are_kept() -> None:
     hits = every(pairs.base).argmax(-1)[torch.arange(32), pairs.reads]
     assert torch.equal(hits, pairs.answers[:, 0]) and (pairs.answers != IGNORE).all()
     assert not answered(solved(task, wrong=1.0), pairs).all()
+
+
+@given(p=st.integers(5, 13), modulus=st.integers(1, 6))
+@settings(max_examples=20, deadline=None)
+def test_values_are_told_apart_by_the_answers_alone(p: int, modulus: int) -> None:
+    """Of x in (x + y) mod m its residue mod m; of x in (x + y) mod p all of it."""
+    task = tasks.modular_arithmetic(p=p)
+    variable = task.variables["x"]
+    pairs = draw(untrained(task), variable, 3 * p, 0, only_correct=False)
+    values = len(set(pairs.base[:, 0].tolist()) | set(pairs.source[:, 0].tolist()))
+    assert told_apart(variable, pairs) == (values, values)
+
+    def label(tokens: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        return ((given + tokens[:, 1]) % modulus)[:, None, None].expand(*tokens.shape, 1)
+
+    coarse = Variable("x", p, "the first operand", variable.value_of, label)
+    residues = {int(x) % modulus for x in torch.cat([pairs.base[:, 0], pairs.source[:, 0]])}
+    assert told_apart(coarse, pairs) == (len(residues), values)

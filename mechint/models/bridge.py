@@ -139,7 +139,8 @@ def reinitialized(model: Any, seed: int) -> Any:
 
 def hook_names(model: Any) -> frozenset[str]:
     """The hooks that fire in a forward on two tokens: a bridge lists others too, which its
-    architecture never reaches or which are off.
+    architecture never reaches or which are off. Its name for the neurons of a mixture of experts is
+    one more for what the mixture writes, and left out.
     """
     fired: set[int] = set()
     points = model.hook_dict
@@ -154,7 +155,12 @@ def hook_names(model: Any) -> frozenset[str]:
     finally:
         for handle in handles:
             handle.remove()
-    return frozenset(name for name, point in points.items() if id(point) in fired)
+    written = {id(point) for name, point in points.items() if name.endswith("hook_mlp_out")}
+    return frozenset(
+        name
+        for name, point in points.items()
+        if id(point) in fired and not (name.endswith("mlp.hook_post") and id(point) in written)
+    )
 
 
 def _is_native(model: Any) -> bool:

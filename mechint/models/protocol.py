@@ -175,6 +175,7 @@ def describe(model: Any, hooks: frozenset[str] | None = None) -> ModelDescriptio
     embedding, unembedding = (getattr(model, name, None) for name in ("W_E", "W_U"))
     hooks = hook_names(model) if hooks is None else hooks
     attends = any(name.endswith("attn.hook_pattern") for name in hooks)
+    has_neurons = any(name.endswith("mlp.hook_post") for name in hooks)
 
     def stands(name: str, otherwise: int | None = None) -> int | None:
         value = getattr(config, name, None)
@@ -184,12 +185,22 @@ def describe(model: Any, hooks: frozenset[str] | None = None) -> ModelDescriptio
         n_layers=stands("depth") or stands("n_layers") or n_blocks(hooks),
         d_model=stands("d_model", size_of(embedding, -1)),
         n_heads=stands("n_heads") if attends else None,
-        d_mlp=stands("d_mlp") if any(name.endswith("mlp.hook_post") for name in hooks) else None,
+        d_mlp=(size_of(_first_W_in(model), -1) or stands("d_mlp")) if has_neurons else None,
         d_vocab=stands("d_vocab", size_of(embedding, 0)),
         d_vocab_out=stands("d_vocab_out", size_of(unembedding, -1)) or stands("d_vocab"),
         n_ctx=stands("n_ctx"),
         attention_dir=(getattr(config, "attention_dir", None) or "causal") if attends else None,
     )
+
+
+def _first_W_in(model: Any) -> Any:
+    """What the neurons of the first block read, (d_model, d_mlp), where the model shows it: an
+    adapter of a foreign architecture may describe another width than its weights have.
+    """
+    try:
+        return model.blocks[0].mlp.W_in
+    except (AttributeError, IndexError, TypeError):
+        return None
 
 
 def n_blocks(hooks: Iterable[str]) -> int:

@@ -39,7 +39,7 @@ def say(
     nulls = ["iia", "iia_norm_matched", "iia_above_arbitrary", "iia_above_untrained"]
     carried = [one for one in metrics["inputs_carried_at"] if one not in metrics["held_at"]]
     also = [one for one in metrics["held_at"] if one != best.where]
-    text = f"{where} holds {name}: {numbers}."
+    text = f"{where} holds {name}{_as_far_as(metrics)}: {numbers}."
     if also:
         text += f" It is held at {', '.join(also[:4])}{' …' if len(also) > 4 else ''}, too."
     if carried:
@@ -55,6 +55,14 @@ def say(
         causal=True,
     )
     report.metric("found", status == "found")
+
+
+def _as_far_as(metrics: Mapping[str, Any]) -> str:
+    """What an interchange cannot show of the variable, since no answer does."""
+    groups, values = metrics["values_told_apart"], metrics["values"]
+    if groups == values:
+        return ""
+    return f" as far as answers tell its {values} values apart, in {groups} groups"
 
 
 def _otherwise(

@@ -7,7 +7,7 @@ from mechint.planted.calibration import Calibration
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
-SMALL = {"draws": 600, "burn_in": 300, "localization": 1.0}
+SMALL = {"localization": 1.0}
 N = 256
 """Examples."""
 SINGULAR = (((4, 3, 4), 1), ((5, 3, 5), 3), ((6, 4, 4, 6), 2))

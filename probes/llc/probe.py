@@ -53,7 +53,7 @@ class LLC(Probe):
     )
 
     chains: int = setting(6, "chains; half as many again run at half the step size", low=2, high=64)
-    draws: int = setting(600, "steps of a chain whose loss is used", low=8, high=1_000_000)
+    draws: int = setting(1_000, "steps of a chain whose loss is used", low=8, high=1_000_000)
     burn_in: int = setting(300, "steps of a chain before that", low=0, high=1_000_000)
     batch_size: int = setting(
         512, "examples per step; all of them where there are fewer", low=1, high=1_000_000

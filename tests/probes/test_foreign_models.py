@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import mechint
+from mechint import probe
 from mechint.checkpoints import load_checkpoint
 from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import NotApplicableError
 from mechint.interventions import Site, Zero, loss_under
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
@@ -155,6 +157,7 @@ def test_random_neurons_are_drawn_from_those_there_are(tmp_path: Path) -> None:
     """OPT with 24 neurons per layer, where its adapter describes four times the width: 64."""
     subject = opened("opt", tmp_path, ffn_dim=24, word_embed_proj_dim=16)
     assert subject.activation("blocks.0.mlp.hook_post", at="answer").shape[-1] == 24
+    assert subject.model_description.d_mlp == 24
     result = Ablation(neurons=20, null_samples=19, null_examples=8).run(subject)
     assert result.null["neurons_loss_increase"].samples == 19
 
@@ -164,3 +167,16 @@ def test_weights_of_blocks_whose_norms_come_last_are_refused(tmp_path: Path) -> 
     subject = opened("olmo2", tmp_path, intermediate_size=32)
     reason = PROBES["weights"]().unmet(subject)
     assert reason is not None and "W_Q and W_O alone" in reason
+
+
+def test_what_a_mixture_of_experts_writes_is_not_its_neurons(tmp_path: Path) -> None:
+    """Its adapter gives the sum over experts, 16 wide, the name of neurons and a width of 24."""
+    subject = opened(
+        "mixtral", tmp_path, intermediate_size=24, num_key_value_heads=2, num_local_experts=2
+    )
+    assert "blocks.0.mlp.hook_post" not in subject.hooks
+    assert subject.model_description.d_mlp is None
+    with pytest.raises(NotApplicableError, match="the model has no MLP"):
+        probe.run("neurons", subject)
+    result = Ablation(neurons=20, null_samples=19, null_examples=8).run(subject)
+    assert "neurons_loss_increase" not in result.null
