@@ -12,6 +12,7 @@ from mechint.figures.theme import (
     axis,
     colors,
     faint,
+    fitted,
     numbers,
 )
 
@@ -142,6 +143,9 @@ def bars(
     names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
+        texts = [fitted(str(name)) for name in at]
+        if texts != [str(name) for name in at]:
+            values |= {"tickmode": "array", "tickvals": list(range(len(at))), "ticktext": texts}
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
         room = max(40, (22 if rows == len(at) else 14) * rows)

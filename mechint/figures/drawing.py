@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.figures.theme import INK, PIXELS_PER_INCH, color
+from mechint.figures.theme import INK, PIXELS_PER_INCH, color, fitted
 from mechint.jsonable import to_jsonable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing
 
     spec = to_jsonable(spec)
     layout, data = spec.get("layout", {}), spec.get("data", [])
-    names = (n for trace in data for n in trace.get("y") or [] if isinstance(n, str))
+    names = (fitted(n) for trace in data for n in trace.get("y") or [] if isinstance(n, str))
     layout = {**layout, "names": LETTER * (max(map(len, names), default=0) + 4)}
     tall = height or max(1.6, width * float(layout.get("height", 380)) / (PIXELS_PER_INCH * 7.2))
     with rc_context({"font.size": 8, "axes.linewidth": 0.6, "axes.edgecolor": INK}):
@@ -191,7 +191,7 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
     for values, set_ticks in ((trace.get("x"), axes.set_xticks), (trace.get("y"), axes.set_yticks)):
         if values:
             step = max(1, len(values) // 12)
-            set_ticks(range(0, len(values), step), [str(v) for v in values[::step]])
+            set_ticks(range(0, len(values), step), [fitted(str(v)) for v in values[::step]])
     for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
         if not values:
             locator = side.get_major_locator()

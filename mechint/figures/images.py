@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, numbers
+from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, fitted, numbers
 
 
 def _scale(values: Any, diverging: bool, limits: tuple[float, float] | None) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _ticks(labels: Sequence[str], most: int = 24) -> dict[str, Any]:
     """Ticks with these texts at 0, 1, …; every second, third … where there are more than `most`."""
     step = -(-len(labels) // most)
     at = list(range(0, len(labels), step))
-    return {"tickmode": "array", "tickvals": at, "ticktext": [str(labels[i]) for i in at]}
+    return {"tickmode": "array", "tickvals": at, "ticktext": [fitted(str(labels[i])) for i in at]}
 
 
 ABOVE = {"xref": "paper", "yref": "paper", "yanchor": "bottom"}

@@ -197,3 +197,18 @@ def band(low: float, high: float, color: str = "#808894") -> dict[str, Any]:
         "line": {"width": 0},
         "layer": "below",
     }
+
+
+NAME = 40
+"""Letters of a name beside an axis; a telephone's width holds them and the plot."""
+
+
+def fitted(name: str) -> str:
+    """A name short enough to stand beside an axis: its begin and its end.
+
+    >>> fitted("L0H1"), len(fitted("blocks.0.attn.hook_result of the head before the last one"))
+    ('L0H1', 40)
+    """
+    if len(name) <= NAME:
+        return name
+    return f"{name[: NAME // 2 - 1]}…{name[-NAME // 2 :]}"

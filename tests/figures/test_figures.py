@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint import figures
+from mechint.figures.drawing import draw
 from mechint.figures.theme import colors, faint, numbers
 from mechint.results import Figure, ProbeResult
 
@@ -170,3 +171,26 @@ def test_a_logarithmic_axis_has_points_and_no_bars() -> None:
     assert made.spec["layout"]["xaxis"]["type"] == "log"
     assert made.spec["layout"]["yaxis"]["autorange"] == "reversed"
     assert len(set(trace["marker"]["color"])) == 2
+
+
+def test_long_names_are_shown_by_both_ends_and_kept_whole() -> None:
+    names = [
+        f"blocks.{i}.attn.hook_result of the head that looks at the token before {i}"
+        for i in range(4)
+    ]
+    made = figures.bars(names, {"loss": [1.0, 2.0, 3.0, 4.0]}, **NAMES)
+    axis = made.spec["layout"]["yaxis"]
+    assert made.spec["data"][0]["y"] == names and axis["tickvals"] == [0, 1, 2, 3]
+    for name, text in zip(names, axis["ticktext"], strict=True):
+        begin, end = text.split("…")
+        assert len(text) == 40 and name.startswith(begin) and name.endswith(end)
+    assert (
+        "ticktext"
+        not in figures.bars(["a" * 40, "b"], {"s": [1, 2]}, horizontal=True, **NAMES).spec[
+            "layout"
+        ]["yaxis"]
+    )
+    drawing = draw(made.spec, 5.5, None)
+    drawing.draw_without_rendering()
+    shown = [label.get_window_extent() for label in drawing.axes[0].get_yticklabels()]
+    assert len(shown) == 4 and all(box.x0 > 0 for box in shown)
