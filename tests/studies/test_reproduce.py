@@ -119,7 +119,7 @@ class Toy(Study):
         return [*arms, plan("broken", *task, model, explodes, arm="broken", stage=1)]
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
-        analysis = Analysis(self.name, size)
+        analysis = Analysis(self.name, size, runs.say)
         for spec in self.claims:
             analysis.add_claim(spec, runs)
         titles = {
@@ -145,7 +145,18 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_verdicts_figures_and_files(tmp_path: Path) -> None:
-    done = reproduce("toy", "laptop", tmp_path / "toy")
+    said: list[str] = []
+    done = reproduce("toy", "laptop", tmp_path / "toy", said.append)
+    measured = [text for text in said if text.startswith(("measuring", "drawing"))]
+    assert measured == [
+        "measuring 3 runs",
+        "measuring claim a",
+        "measuring claim b",
+        "measuring claim c",
+        "drawing Loss",
+        "drawing Broken",
+        "drawing Seeds",
+    ]
     assert [claim.verdict for claim in done.claims] == [
         "reproduced",
         "not reproduced",

@@ -200,7 +200,7 @@ class Capacity(Study):
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
         """Judge claims a to f on the regressions and g to l on the language models."""
-        analysis, measures = Analysis(self.name, size), Measures(runs)
+        analysis, measures = Analysis(self.name, size, runs.say), Measures(runs)
         for spec in self.claims:
             analysis.add_claim(spec, measures)
         drawn.draw(analysis, runs)

@@ -135,7 +135,7 @@ class CompositionStudy(Study):
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
         """Judge claims a to d, and draw accuracy per hop and the attention patterns."""
-        analysis, measures = Analysis(self.name, size), Measures(runs, BUDGETS[size].k)
+        analysis, measures = Analysis(self.name, size, runs.say), Measures(runs, BUDGETS[size].k)
         for spec in self.claims:
             analysis.add_claim(spec, measures)
         drawn.draw(analysis, measures)

@@ -91,9 +91,10 @@ def reproduce(
         trained = _train([one.stage for one in planned], specs, device, progress, clock)
     finally:
         spent.add()
-    if progress:
-        progress(f"measuring {counted(len(trained), 'run')}")
-    runs = Runs(dict(zip(names, trained, strict=True)), {one.name: one.labels for one in planned})
+    say = progress or (lambda _: None)
+    say(f"measuring {counted(len(trained), 'run')}")
+    labels = {one.name: one.labels for one in planned}
+    runs = Runs(dict(zip(names, trained, strict=True)), labels, say)
     analysis = study.analyze(runs, size)
     spent.add()
     frame = _frame(planned, trained)

@@ -31,6 +31,14 @@ FRESH = 1000
 """Judged runs have seeds from here on; smaller ones are for trying things out while designing."""
 
 
+Say = Callable[[str], None]
+"""Takes a line of text: what is measured now."""
+
+
+def _silent(_: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a study: a name of its own (the folder), what is trained, and what the DataFrame
@@ -69,11 +77,13 @@ def plan(
 
 class Runs(Mapping[str, Run]):
     """Runs by name. Reading one that has failed raises TrainingError, so that only the claims that
-    need it are lost.
+    need it are lost. `say` takes what is measured of them now.
     """
 
-    def __init__(self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]]) -> None:
-        self._runs, self.labels = dict(runs), dict(labels)
+    def __init__(
+        self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]], say: Say = _silent
+    ) -> None:
+        self._runs, self.labels, self.say = dict(runs), dict(labels), say
 
     def __getitem__(self, name: str) -> Run:
         run = self._runs[name]
@@ -153,8 +163,8 @@ class Analysis:
     table → why it could not be made.
     """
 
-    def __init__(self, study: str, size: str) -> None:
-        self.study, self.size = study, size
+    def __init__(self, study: str, size: str, say: Say = _silent) -> None:
+        self.study, self.size, self._say = study, size, say
         self.claims: list[Claim] = []
         self.figures: dict[str, Figure] = {}
         self.sensitivity: dict[str, Table] = {}
@@ -165,6 +175,7 @@ class Analysis:
         """Measure a claim and give the verdict; size smoke measures and judges nothing."""
         claim = unmeasured(self.study, self.size, spec)
         if claim is None:
+            self._say(f"measuring claim {spec.letter}")
             try:
                 found = spec(measures)
             except MechintError as error:
@@ -190,6 +201,7 @@ class Analysis:
         self._add(self.tables, name, make)
 
     def _add(self, where: dict[str, Any], name: str, make: Callable[[], Any]) -> None:
+        self._say(f"drawing {name}")
         try:
             where[name] = make()
         except MechintError as error:

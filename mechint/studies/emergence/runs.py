@@ -204,7 +204,7 @@ class Emergence(Study):
         """Judge claims a to e, and draw the loss, the emergence times, the floor and the search
         time.
         """
-        analysis = Analysis(self.name, size)
+        analysis = Analysis(self.name, size, runs.say)
         for spec in self.claims:
             analysis.add_claim(spec, runs)
         analysis.add_figure("Loss", lambda: drawn.loss(runs))

@@ -242,7 +242,7 @@ class JointTraining(Study):
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
         """Judge claims a to m, and draw transitions, outcomes, embeddings and norm ratios."""
-        analysis, measures = Analysis(self.name, size), Measures(runs, size)
+        analysis, measures = Analysis(self.name, size, runs.say), Measures(runs, size)
         for spec in self.claims:
             analysis.add_claim(spec, measures)
         drawn.draw(analysis, measures)

@@ -156,7 +156,7 @@ class RemaindersStudy(Study):
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
         """Judge claims a to i, and draw what the paper draws."""
-        analysis, measures = Analysis(self.name, size), Measures(runs)
+        analysis, measures = Analysis(self.name, size, runs.say), Measures(runs)
         for spec in self.claims:
             analysis.add_claim(spec, measures)
         drawn.draw(analysis, measures)
