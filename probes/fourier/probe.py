@@ -107,7 +107,7 @@ class Fourier(Probe):
         99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
     )
     removal_examples: int = setting(
-        2048, "inputs on which removals are held against random ones", low=1
+        512, "inputs on which removals are held against random ones", low=1
     )
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
