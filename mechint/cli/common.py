@@ -110,7 +110,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
     ((0, 1, 2, 3), (3,), (0, 2, 5))
     """
     where = f"--seeds {text[:40]}"
-    if not re.fullmatch(r"\d{0,10}:\d{1,10}|\d{1,10}(,\d{1,10})*", text):
+    if not re.fullmatch(r"\d{0,20}:\d{1,20}|\d{1,20}(,\d{1,20})*", text):
         raise ParameterError(f"{where}: expected first:end or a list such as 0,1,5")
     first, colon, last = text.partition(":")
     span = range(int(first or 0), int(last)) if colon else [int(part) for part in text.split(",")]

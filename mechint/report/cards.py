@@ -92,7 +92,7 @@ def _found(section: Section) -> str:
     return (decided or [section.lead])[0]
 
 
-FEWEST = 8
+FEWEST = 12
 """Numbers in a figure that is worth a picture on a card."""
 
 

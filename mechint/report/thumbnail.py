@@ -125,7 +125,9 @@ def _place(values: Sequence[Any], names: list[Any]) -> np.ndarray:
 
 
 def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
-    """Lines, bars and points in one frame; bars that lie are stood up."""
+    """Lines, bars and points in one frame; lying bars stand up, grouped ones beside each other."""
+    beside = [i for i, one in enumerate(traces) if one.get("type") == "bar"]
+    beside = beside if layout.get("barmode") == "group" else []
     if any(trace.get("orientation") == "h" for trace in traces):
         layout = {"xaxis": layout.get("yaxis", {}), "yaxis": layout.get("xaxis", {})}
     traces = [
@@ -162,7 +164,8 @@ def _curves(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> l
             - MARGIN
             - (0.0 - y_span[0]) / ((y_span[1] - y_span[0]) or 1.0) * (HEIGHT - 2 * MARGIN)
         )
-        marks += _trace(trace, u, v, floor, COLORS[i % len(COLORS)])
+        share = (beside.index(i), len(beside)) if i in beside else (0, 1)
+        marks += _trace(trace, u, v, floor, COLORS[i % len(COLORS)], share)
     return marks
 
 
@@ -172,12 +175,17 @@ def _span(values: np.ndarray) -> tuple[float, float]:
 
 
 def _trace(
-    trace: Mapping[str, Any], u: np.ndarray, v: np.ndarray, floor: float, fallback: str
+    trace: Mapping[str, Any],
+    u: np.ndarray,
+    v: np.ndarray,
+    floor: float,
+    fallback: str,
+    share: tuple[int, int],
 ) -> list[Mark]:
-    """One trace at pixel coordinates (u, v)."""
+    """One trace at pixel coordinates (u, v); `share`: which of how many bars of one place it is."""
     keep = np.isfinite(u) & np.isfinite(v)
     if trace.get("type") == "bar":
-        return _bars(trace, u, v, keep, floor, fallback)
+        return _bars(trace, u, v, keep, floor, fallback, share)
     if "lines" in trace.get("mode", "lines"):
         return _line(trace, u, v, keep, fallback)
     return _points(trace, u, v, keep, fallback)
@@ -190,12 +198,15 @@ def _bars(
     keep: np.ndarray,
     floor: float,
     fallback: str,
+    share: tuple[int, int],
 ) -> list[Mark]:
     fill = trace.get("marker", {}).get("color", fallback)
     fills = fill if isinstance(fill, list) and len(fill) == len(u) else [fill] * len(u)
-    width = max(1.0, 0.8 * (WIDTH - 2 * MARGIN) / max(len(u), 1))
+    room = 0.8 * (WIDTH - 2 * MARGIN) / max(len(u), 1)
+    which, many = share
+    width, left = max(1.0, room / many), room * (which / many - 0.5)
     return [
-        _rectangle(a - width / 2, min(b, floor), width, abs(floor - b), _color(color, fallback))
+        _rectangle(a + left, min(b, floor), width, abs(floor - b), _color(color, fallback))
         for a, b, color, ok in zip(u, v, fills, keep, strict=True)
         if ok
     ]

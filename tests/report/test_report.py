@@ -5,6 +5,7 @@ galleries.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -245,6 +246,16 @@ def test_thumbnails(name: str) -> None:
     assert all(-1 <= place <= 321 for place in places)
     assert len(text) < 100_000
     assert bool(marks) == (name != "nothing")
+
+
+def test_grouped_bars_of_a_thumbnail_stand_beside_each_other() -> None:
+    made = figures.bars(list("abc"), {"s": [1, 2, 3], "t": [3, 2, 1]}, **NAMES)
+    spans = sorted(
+        (float(sides["x"]), float(sides["x"]) + float(sides["width"]))
+        for _, sides in thumbnail(made)
+    )
+    assert len(spans) == 6
+    assert all(end <= begin + 0.1 for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 def test_text_of_values() -> None:
