@@ -11,7 +11,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo test slow lint types hashed hashes audit bench gpu peer studies clean
+.PHONY: docs gallery gallery-pages notebooks demo picture test slow lint types hashed hashes audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, write report.html
 	$(BIN)/mechint demo
+
+picture: demo  ## the picture in README.md, from what the demo left
+	$(BIN)/python -c "from mechint.demo import save_picture; save_picture('runs/demo', 'docs/grokking.svg')"
 
 test: $(STAMP)  ## ruff, then the whole test suite
 	$(BIN)/ruff check .

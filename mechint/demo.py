@@ -94,6 +94,14 @@ def report_demo(
     return {name: result.finding for name, result in results.items()}
 
 
+def save_picture(out: str | Path, to: str | Path) -> None:
+    """Save the first figure of the report that `report_demo` wrote for the run in `out`."""
+    from mechint.report import PAGE, Page
+
+    page = Page.from_dict(json.loads((Path(out) / PAGE).read_text(encoding="utf-8")))
+    next(iter(page.sections[0].figures.values())).save(to, width=7.2)
+
+
 def grokking_section(
     evaluations: Sequence[Mapping[str, Any]], results: Mapping[str, ProbeResult]
 ) -> Section | None:

@@ -14,6 +14,7 @@ from mechint.figures.theme import (
     faint,
     fitted,
     numbers,
+    powers,
 )
 
 
@@ -32,6 +33,7 @@ def lines(
     null: tuple[float, float, float] | None = None,
     markers: bool = False,
     y_range: tuple[float, float] | None = None,
+    groups: Mapping[str, str] | None = None,
     height: int = 380,
 ) -> Figure:
     """Curves over one axis.
@@ -44,13 +46,20 @@ def lines(
         levels: label → y of a dashed horizontal line (chance, a threshold, a prediction).
         null: (mean, low, high) of the null, drawn as a gray band.
         markers: points on the curves, for few values.
+        groups: name → what it is one of, by which curves have their color; the first of each group
+            stands in the legend for all.
 
     >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",
     ...     y_title="accuracy (0–1)", caption="It learns.").spec["data"][0]["y"]
     [0.5, 1.0]
     """
     data: list[dict[str, Any]] = []
-    for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
+    group_of = {name: (groups or {}).get(name, name) for name in series}
+    first_of = {group: name for name, group in reversed(group_of.items())}
+    palette = dict(zip(dict.fromkeys(group_of.values()), colors(len(first_of)), strict=True))
+    for name, y in series.items():
+        group = group_of[name]
+        color = palette[group]
         at = numbers(x[name] if isinstance(x, Mapping) else x)
         if bands and name in bands:
             low, high = (numbers(edge) for edge in bands[name])
@@ -61,12 +70,13 @@ def lines(
                 "type": "scatter",
                 "mode": mode,
                 "name": name,
-                "legendgroup": name,
+                "legendgroup": group,
                 "x": at,
                 "y": numbers(y),
                 "line": {"color": color, "width": 2},
             }
             | ({"marker": {"color": color, "size": 6}} if markers else {})
+            | ({} if first_of[group] == name else {"showlegend": False})
         )
     first = data[0]["x"] if data else []
     x_axis = axis(x_title, log=x_log, labels=has_names(first))
@@ -141,6 +151,8 @@ def bars(
         **marked_levels(levels, null, y_log, len(series) == 1, lying),
     }
     names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
+    if y_log:
+        values["dtick"] = powers([one for y in series.values() for one in numbers(y)], DECADES)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
         texts = [fitted(str(name)) for name in at]
@@ -156,6 +168,9 @@ def bars(
             height += 24
     return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)
 
+
+DECADES = 6
+"""Powers of ten that have room beside each other on a telephone's width."""
 
 LONGEST = 60
 """Letters that the names below a plot may have together before its bars lie down."""

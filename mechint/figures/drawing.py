@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
 LEFT, RIGHT, BOTTOM, TOP = 0.62, 0.15, 0.48, 0.42
 """Inches between the edges of the drawing and its panels."""
-BAR, LETTER = 0.6, 0.062
-"""Inches that a scale of colors takes right of its panels, and a letter of a name left of them."""
+BAR, LETTER, ROW = 0.6, 0.062, 0.2
+"""Inches that a scale of colors takes right of its panels, a letter of a name left of them, and a
+row of marks' names above or of a legend below them.
+"""
 
 
 def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing:
@@ -40,10 +42,13 @@ def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing
             key = (trace.get("xaxis", "x"), trace.get("yaxis", "y"))
             if key not in panels:
                 panels[key] = _panel(drawing, layout, *key)
+        stack = _stacked(panels)
         for index, (key, axes) in enumerate(panels.items()):
             traces = [t for t in data if (t.get("xaxis", "x"), t.get("yaxis", "y")) == key]
-            _fill(axes, traces, layout)
-            _finish(axes, traces, layout, key, legend=index == 0)
+            _fill(axes, traces, layout, stack)
+            _finish(axes, traces, layout, key, legend=index == 0 and not stack)
+        if stack:
+            _join(drawing, layout, list(panels.values()))
         _color_bar(drawing, layout, list(panels.values()))
         _notes(drawing, layout, list(panels.values()))
     return drawing
@@ -54,12 +59,37 @@ def _axis(layout: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return layout.get(f"{name[0]}axis{name[1:]}") or {}
 
 
+def _stacked(panels: Mapping[tuple[str, str], Axes]) -> bool:
+    """Whether several panels, the first above, have one x axis together."""
+    return len(panels) > 1 and len({x for x, _ in panels}) == 1
+
+
+def _join(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
+    """One x axis below all panels, and one legend below it."""
+    for axes in panels[:-1]:
+        axes.set_xlim(panels[-1].get_xlim())
+        axes.set_xlabel("")
+        axes.tick_params(labelbottom=False)
+    named = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        if not label.startswith("_")
+    }
+    if layout.get("showlegend") and named:
+        style: dict[str, Any] = {"fontsize": 6.5, "frameon": False, "loc": "lower center"}
+        drawing.legend(named.values(), named.keys(), ncols=min(6, len(named)), **style)
+
+
 def _frame(drawing: Drawing, layout: Mapping[str, Any]) -> tuple[float, float, float, float]:
     """Left, bottom, width and height of all panels together, as shares of the drawing."""
     width, height = drawing.get_size_inches()
     right = RIGHT + (BAR if "coloraxis" in layout else 0)
     left = min(max(LEFT, layout["names"]), 0.6 * width)
-    inches = left, BOTTOM, max(width - left - right, 0.2), max(height - BOTTOM - TOP, 0.2)
+    meta = layout.get("meta") or {}
+    bottom = BOTTOM + (ROW if meta.get("legend") == "below" else 0)
+    top = TOP + (ROW if meta.get("top") else 0)
+    inches = left, bottom, max(width - left - right, 0.2), max(height - bottom - top, 0.2)
     return inches[0] / width, inches[1] / height, inches[2] / width, inches[3] / height
 
 
@@ -72,12 +102,16 @@ def _panel(drawing: Drawing, layout: Mapping[str, Any], x: str, y: str) -> Axes:
     return drawing.add_axes((left + across[0] * width, bottom + up[0] * height, *size))
 
 
-def _fill(axes: Axes, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> None:
+def _fill(
+    axes: Axes, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], stack: bool
+) -> None:
     bars = [trace for trace in traces if trace.get("type") == "bar"]
     floor: dict[Any, float] = {}
     for trace in traces:
         kind = trace.get("type", "scatter")
-        if kind == "heatmap":
+        if kind == "heatmap" and stack:
+            _map(axes, trace)
+        elif kind == "heatmap":
             _matrix(axes, trace, layout)
         elif kind == "bar":
             _bar(axes, trace, bars, layout, floor)
@@ -169,13 +203,24 @@ def _bar(
         axes.set_xticks(places, [str(value) for value in x], rotation=40 if len(x) > 8 else 0)
 
 
-def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _map(axes: Axes, trace: Mapping[str, Any]) -> None:
+    """A matrix over two axes of numbers, which other panels have too."""
+    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax"), "cmap": "viridis"}
+    x, y = _values(trace["x"]), _values(trace["y"])
+    axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
 
-    z = np.array(
+
+def _cells(trace: Mapping[str, Any]) -> Any:
+    return np.array(
         [[np.nan if value is None else value for value in row] for row in trace["z"]],
         dtype=np.float64,
     )
+
+
+def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    z = _cells(trace)
     shared = layout.get("coloraxis") or {}
     low, high = trace.get("zmin", shared.get("cmin")), trace.get("zmax", shared.get("cmax"))
     scale = trace.get("colorscale", shared.get("colorscale"))
@@ -221,7 +266,7 @@ def _finish(
     axes.set_ylabel((y.get("title") or {}).get("text", ""))
     if (_axis(layout, key[0]).get("domain") or [0])[0] > 0 and not axes.get_ylabel():
         axes.set_yticklabels([])  # a panel right of another that names its rows
-    matrix = any(trace.get("type") == "heatmap" for trace in traces)
+    matrix = bool(axes.get_images())
     for style, scale, limits in (
         (x, axes.set_xscale, axes.set_xlim),
         (y, axes.set_yscale, axes.set_ylim),

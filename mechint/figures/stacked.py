@@ -9,7 +9,7 @@ from typing import Any
 
 from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import band_of
-from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, numbers
+from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, numbers, powers
 
 PANEL, GAP, FRAME = 110, 34, 170
 """Pixels of a panel, between two, and of what stands around them."""
@@ -112,9 +112,8 @@ def _y_axis(panel: Panel, domain: list[float]) -> dict[str, Any]:
     if panel.y_range is not None:
         style["range"] = list(panel.y_range)
     if panel.log:  # at most about four powers of ten
-        values = [y for _, ys in panel.series.values() for y in _flat(numbers(ys)) if y > 0]
-        decades = math.log10(max(values) / min(values)) if values else 1.0
-        style["dtick"] = max(1, math.ceil(decades / 4))
+        values = [y for _, ys in panel.series.values() for y in _flat(numbers(ys))]
+        style["dtick"] = powers(values, 4)
     else:
         style["nticks"] = 4
     return style

@@ -120,6 +120,17 @@ def axis(title: str, *, log: bool = False, labels: bool = False, **more: Any) ->
     return style | {"tickcolor": INK, "automargin": True} | more
 
 
+def powers(values: Sequence[Any], most: int) -> int:
+    """Powers of ten from one tick of a logarithmic axis to the next, for about `most` ticks.
+
+    >>> powers([1e-14, 0.0, 1e-2], 4), powers([0.1, 30.0], 4)
+    (3, 1)
+    """
+    seen = [value for value in values if value is not None and value > 0]
+    decades = math.log10(max(seen) / min(seen)) if seen else 1.0
+    return max(1, math.ceil(decades / most))
+
+
 LEGEND_EDGES, LEGEND_ROW = 120, 21
 """Pixels above and below a legend, and of one of its rows: all of them are shown."""
 

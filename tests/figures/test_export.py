@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import QuadMesh
 
 from mechint import figures
 from mechint.errors import ParameterError, RunError
@@ -100,3 +101,39 @@ def test_endings_and_sizes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="it is a directory"):
         figure.save(tmp_path / "d.svg")
     assert not (tmp_path / "x.gif").exists()
+
+
+def test_stacked_panels_have_one_axis_and_one_legend_below() -> None:
+    steps, frequencies = [0, 100, 300], [1, 2]
+    energy = [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]
+    made = figures.stacked(
+        [
+            figures.Panel("accuracy", {"train": (steps, [0, 1, 1]), "test": (steps, [0, 0, 1])}),
+            figures.Panel("energy", image=(steps, frequencies, energy)),
+            figures.Panel("loss", {"train": (steps, [3, 2, 1]), "test": (steps, [3, 3, 1])}),
+        ],
+        x_title="step",
+        title="Title",
+        caption="C",
+        marks={"learned": 100},
+    )
+    drawing = draw(made.spec, 5.5, None)
+    drawing.draw_without_rendering()
+    upper, matrix, lower = drawing.axes
+    assert upper.get_xlim() == matrix.get_xlim() == lower.get_xlim()
+    assert [axes.get_xlabel() for axes in drawing.axes] == ["", "", "step"]
+    shown = [axes.xaxis.get_tick_params()["labelbottom"] for axes in drawing.axes]
+    assert shown == [False, False, True]
+    (cells,) = matrix.collections
+    assert isinstance(cells, QuadMesh)
+    corners = cells.get_coordinates()
+    np.testing.assert_allclose(corners[0, :, 0], [-50, 50, 200, 400])  # half-way between steps
+    np.testing.assert_allclose(corners[:, 0, 1], [0.5, 1.5, 2.5])
+    np.testing.assert_allclose(np.asarray(cells.get_array()).reshape(2, 3), energy)
+    assert [text.get_text() for text in drawing.legends[0].get_texts()] == ["train", "test"]
+    assert all(axes.get_legend() is None for axes in drawing.axes)
+    title, *notes = drawing.texts
+    assert all(
+        note.get_window_extent().y1 < title.get_window_extent().y0
+        for note in [*notes, *upper.texts]
+    )

@@ -194,3 +194,21 @@ def test_long_names_are_shown_by_both_ends_and_kept_whole() -> None:
     drawing.draw_without_rendering()
     shown = [label.get_window_extent() for label in drawing.axes[0].get_yticklabels()]
     assert len(shown) == 4 and all(box.x0 > 0 for box in shown)
+
+
+def test_curves_of_one_group_have_one_color_and_one_entry() -> None:
+    groups = {"a": "a", "a, seed 1": "a", "b": "b"}
+    series = {name: [0.0, 1.0] for name in groups}
+    made = figures.lines([1, 2], series, groups=groups, **NAMES)
+    shown = {trace["name"]: trace for trace in made.spec["data"]}
+    assert list(shown) == list(groups)
+    assert shown["a"]["line"] == shown["a, seed 1"]["line"] != shown["b"]["line"]
+    assert [trace.get("showlegend", True) for trace in shown.values()] == [True, False, True]
+
+
+@pytest.mark.parametrize(("lowest", "step"), [(1e-3, 1), (1e-14, 3)])
+def test_powers_of_ten_have_room_beside_each_other(lowest: float, step: int) -> None:
+    made = figures.bars(
+        ["x", "y", "z"], {"s": [lowest, float("nan"), 1.0]}, y_log=True, horizontal=True, **NAMES
+    )
+    assert made.spec["layout"]["xaxis"]["dtick"] == step

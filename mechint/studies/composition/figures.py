@@ -41,14 +41,15 @@ def _chance(study: Measures, arm: str) -> dict[str, float]:
 
 def hops(study: Measures, arm: str, readout: str) -> Figure:
     """Accuracy of every hop over the steps of a mixture arm."""
-    x, y = {}, {}
+    x, y, of = {}, {}, {}
     for hop in study.hops:
         for seed, run in enumerate(study.group(arm)):
             name = f"{hop}-hop" if seed == 0 else f"{hop}-hop, seed {seed}"
-            x[name], y[name] = steps_of(run), accuracies(run, hop)
+            x[name], y[name], of[name] = steps_of(run), accuracies(run, hop), f"{hop}-hop"
     return figures.lines(
         x,
         y,
+        groups=of,
         title=f"Mixture, readout: {readout}",
         x_title="step",
         y_title="test accuracy (0–1)",
@@ -63,11 +64,11 @@ def hops(study: Measures, arm: str, readout: str) -> Figure:
 
 def arms(study: Measures) -> Figure:
     """Accuracy on k hops with and without easier data, one readout for all."""
-    x, y = {}, {}
+    x, y, of = {}, {}, {}
     for arm in ("mixture-last", "curriculum-last", "direct"):
         for seed, run in enumerate(study.group(arm)):
             name = arm if seed == 0 else f"{arm}, seed {seed}"
-            x[name], y[name] = steps_of(run), accuracies(run, study.k)
+            x[name], y[name], of[name] = steps_of(run), accuracies(run, study.k), arm
     caption = (
         f"Test accuracy on {study.k} hops, read after the last layer in every arm: with easier "
         "data, with easier data first, and alone."
@@ -77,6 +78,7 @@ def arms(study: Measures) -> Figure:
         "y_title": "test accuracy (0–1)",
         "y_range": (0, 1),
         "levels": _chance(study, "direct"),
+        "groups": of,
     }
     return figures.lines(x, y, title="With and without easier data", caption=caption, **style)
 
