@@ -54,8 +54,22 @@
     if (layout.meta?.legend !== "below" && (width < NARROW || layout.meta?.legend === "top")) {
       layout.legend = { ...layout.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", xanchor: "left" };
       layout.margin.r = Math.min(layout.margin.r ?? 24, 90);
+      if (layout.showlegend) {
+        Object.assign(layout.legend, { maxheight: 4000 });
+        layout.height += 19 * Math.max(0, rows(spec.data ?? [], width - 80) - 2);
+      }
     }
     return layout;
+  };
+  // How many lines a legend across the page has.
+  const rows = (data, width) => {
+    let lines = 1, used = 0;
+    for (const { name } of data.filter((trace) => trace.name && trace.showlegend !== false)) {
+      const long = 40 + 6.6 * String(name).length;
+      if (used && used + long > width) [lines, used] = [lines + 1, 0];
+      used += long;
+    }
+    return lines;
   };
   // Long names of lying bars lose their ends where the page is narrow; hovering shows them whole.
   const shorten = (layout, trace, width) => {
