@@ -7,7 +7,6 @@ from mechint.planted.calibration import Calibration
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
-SMALL = {"localization": 1.0}
 N = 256
 """Examples."""
 SINGULAR = (((4, 3, 4), 1), ((5, 3, 5), 3), ((6, 4, 4, 6), 2))
@@ -54,7 +53,6 @@ def calibration() -> Calibration:
         error,
         estimate,
         tolerance,
-        SMALL,
     )
     number = Trial(
         "linear regression",
@@ -63,7 +61,6 @@ def calibration() -> Calibration:
         error,
         estimate,
         tolerance,
-        SMALL,
         detects=gives_a_number,
     )
     return Calibration(

@@ -8,21 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+LOOSE = 0.25
+"""Share of the localization of the chains that are held less."""
+
+NOTHING = 0.01
+"""Share of the estimate that is not worth a word."""
+
 CONFIDENCE = 0.95
 """Of the interval over chains, and of the differences that count as real."""
 
 
 @dataclass(frozen=True)
 class Chains:
-    """Estimates from chains of one step size, and from others of half that size.
+    """Estimates from chains of one step size and localization, and from others with less of each.
 
     whole: (chain, step) nβ (L(w) − L(w*)), the first `burn_in` steps of which are not used; half:
-    the same at half the step size.
+    the same at half the step size; loose: at `LOOSE` of the localization; descent: (step,) without
+    noise.
     """
 
     whole: Float[np.ndarray, "chain step"]
     half: Float[np.ndarray, "half_chain step"]
+    loose: Float[np.ndarray, "loose_chain step"]
     burn_in: int
+    descent: Float[np.ndarray, " step"]
 
     @property
     def kept(self) -> Float[np.ndarray, "chain draw"]:
@@ -69,11 +78,48 @@ class Chains:
         """Difference of the estimate at half the step size over the estimate, by as much as it
         exceeds what chains scatter.
         """
-        other = self.half[:, self.burn_in :].mean(1)
+        return self._change(self.half)
+
+    @property
+    def pull_change(self) -> float:
+        """The same at `LOOSE` of the localization: an estimate that the pull back to w* makes grows
+        without it.
+        """
+        return self._change(self.loose)
+
+    @property
+    def without_pull(self) -> float:
+        """The estimate continued along a line to no localization, or as it is where that is less: a
+        pull makes regular directions look degenerate.
+        """
+        loose = float(self.loose[:, self.burn_in :].mean())
+        return max(self.value, loose + (loose - self.value) * LOOSE / (1 - LOOSE))
+
+    def _change(self, chains: Float[np.ndarray, "other step"]) -> float:
+        other = chains[:, self.burn_in :].mean(1)
         difference = abs(float(other.mean()) - self.value)
         noise = math.hypot(self.error, standard_error(other))
         freedom = min(len(other), len(self.whole))
         return self._relative(max(0.0, difference - quantile(freedom) * noise))
+
+    @property
+    def fall(self) -> float:
+        """How far plain descent lowers the loss in the end, over the estimate: what is below w* is
+        missing from the rise that chains measure.
+        """
+        return self._relative(max(0.0, self._fallen(len(self.descent))))
+
+    @property
+    def still_falls(self) -> bool:
+        """Whether that is no end: more than `NOTHING` of the estimate, and a quarter more than at
+        half the steps.
+        """
+        at_half = self._fallen(len(self.descent) // 2)
+        return self.fall > NOTHING and self._fallen(len(self.descent)) > 1.25 * at_half
+
+    def _fallen(self, steps: int) -> float:
+        """What descent has gained after so many steps, over the tenth of all steps before."""
+        return -float(self.descent[max(0, steps - max(1, len(self.descent) // 10)) : steps].mean())
 
     @property
     def r_hat(self) -> float:
@@ -100,17 +146,20 @@ class Chains:
 
     def doubt(self, tolerance: float) -> str | None:
         """Why no number should be given, or None."""
-        diverged = int(
-            (~np.isfinite(self.whole)).any(1).sum() + (~np.isfinite(self.half)).any(1).sum()
-        )
-        chains = len(self.whole)
+        chains, every = len(self.whole), np.concatenate([self.whole, self.half, self.loose])
+        diverged = int((~np.isfinite(every)).any(1).sum())
         if diverged:
-            total = chains + len(self.half)
-            return f"{diverged} of {total} chains diverged; set a smaller step_size"
+            return f"{diverged} of {len(every)} chains diverged; set a smaller step_size"
         if self.value <= 0 or self.interval[1] <= 0:
             return (
                 f"{chains} chains find a lower loss nearby, so the model is not at a minimum; set "
                 "a larger localization, or ask a model trained further"
+            )
+        if self.fall > tolerance or self.still_falls:
+            more = f"more than {tolerance:.0%}" if self.fall > tolerance else "and goes on"
+            return (
+                f"plain descent lowers the loss by {self.fall:.0%} of what chains rise, {more}, so "
+                "the model is not at a minimum; ask a model trained further"
             )
         if self.relative_interval > tolerance:
             return (
@@ -127,6 +176,12 @@ class Chains:
             return (
                 f"the estimate moves by {self.step_change:.0%} when the step size is halved, more "
                 f"than {tolerance:.0%}; set a smaller step_size and more draws"
+            )
+        if self.pull_change > tolerance:
+            return (
+                f"the estimate moves by {self.pull_change:.0%} at {LOOSE:g} of the localization, "
+                f"more than {tolerance:.0%}, so it is the pull's and not the model's; set a "
+                "smaller localization and more draws"
             )
         return None
 

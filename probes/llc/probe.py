@@ -25,9 +25,9 @@ from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
-from probes.llc.diagnostics import Chains
+from probes.llc.diagnostics import LOOSE, Chains
 from probes.llc.likelihood import has_targets, training_data, without_gradient
-from probes.llc.sampler import Sampler
+from probes.llc.sampler import Chain, Sampler
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -43,7 +43,8 @@ class LLC(Probe):
     """What is the model's local learning coefficient, and is it below the d/2 of a regular model?
 
     The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
-    fall below the model's own loss, or change with the size of the step.
+    fall below the model's own loss, or change with the size of the step or the localization, nor
+    where plain descent finds a lower loss: the model is then not at a minimum.
     """
 
     name: ClassVar[str] = "llc"
@@ -52,7 +53,12 @@ class LLC(Probe):
         "Eq. 9 and 10; Watanabe 2009"
     )
 
-    chains: int = setting(6, "chains; half as many again run at half the step size", low=2, high=64)
+    chains: int = setting(
+        6,
+        "chains; half as many run at half the step size, as many of a quarter of the localization",
+        low=2,
+        high=64,
+    )
     draws: int = setting(1_000, "steps of a chain whose loss is used", low=8, high=1_000_000)
     burn_in: int = setting(300, "steps of a chain before that", low=0, high=1_000_000)
     batch_size: int = setting(
@@ -65,15 +71,15 @@ class LLC(Probe):
         high=1e3,
     )
     localization: float = setting(
-        100.0, "γ, the pull of every weight back to the model's own", low=0, high=1e12
+        1.0, "γ, the pull of every weight back to the model's own", low=0, high=1e12
     )
     temperature: float | None = setting(
         None, "nβ, by which the mean loss is multiplied; n / ln n when none", low=1e-6, high=1e12
     )
     tolerance: float = setting(
         0.2,
-        "no number where the 95% interval over chains, the drift or the effect of the step size "
-        "is a larger share of it",
+        "no number where the 95% interval over chains, the drift, the effect of the step size or "
+        "of the localization, or what descent gains is a larger share of it",
         low=0.001,
         high=1,
     )
@@ -131,11 +137,17 @@ class LLC(Probe):
         return report.result()
 
     def _chains(self, sampler: Sampler, step_size: float, seed: int) -> Chains:
-        """All chains, and half as many at half the step size."""
-        sizes = [step_size] * self.chains + [step_size / 2] * max(2, self.chains // 2)
-        trace = sampler.sample(sizes, self.burn_in + self.draws, seed).numpy()
-        trace = sampler.temperature * trace
-        return Chains(trace[: self.chains], trace[self.chains :], self.burn_in)
+        """All chains, half as many at half the step size, as many of these held less, and descent
+        alone.
+        """
+        few = max(2, self.chains // 2)
+        kinds = [Chain(step_size)] * self.chains
+        kinds += [Chain(step_size / 2)] * few + [Chain(step_size, LOOSE)] * few
+        kinds += [Chain(step_size, noise=0)]
+        trace = sampler.sample(kinds, self.burn_in + self.draws, seed).numpy()
+        ends = np.cumsum([self.chains, few, few])
+        whole, half, loose, down = np.split(sampler.temperature * trace, ends)
+        return Chains(whole, half, loose, self.burn_in, down[0])
 
     def _judge(self, report: Report, chains: Chains, parameters: int) -> None:
         """The number where nothing speaks against it, what was looked at either way."""
@@ -151,8 +163,10 @@ class LLC(Probe):
         report.update(
             {
                 "relative_interval": chains.relative_interval,
+                "fall": chains.fall,
                 "drift": chains.drift,
                 "step_change": chains.step_change,
+                "pull_change": chains.pull_change,
                 "r_hat": chains.r_hat,
             }
         )
@@ -161,6 +175,7 @@ class LLC(Probe):
             return
         low, high = chains.interval
         report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
+        report.metric("llc_without_pull", chains.without_pull)
         report.metric("share_of_regular", chains.value / regular)
         measured = (
             f"The local learning coefficient is {chains.value:.4g} (95% interval {low:.4g} to "
@@ -174,7 +189,7 @@ class LLC(Probe):
                 f"{parameters} parameters"
             ),
             null=("t_below_regular", "t_above_minimum"),
-            effect=1 - chains.value / regular,
+            effect=1 - chains.without_pull / regular,
             least=LEAST,
             at_chance=True,  # a statement about weights, true or false whatever the model answers
         )
@@ -184,6 +199,7 @@ def _table(chains: Chains, step_size: float) -> Table:
     """A row per chain."""
     rows = [("whole", step_size, trace) for trace in chains.whole]
     rows += [("half", step_size / 2, trace) for trace in chains.half]
+    rows += [("held less", step_size, trace) for trace in chains.loose]
     kept = [trace[chains.burn_in :] for _, _, trace in rows]
     middle = len(kept[0]) // 2
     return Table(
@@ -206,6 +222,9 @@ def _figure(chains: Chains) -> Figure:
     width = max(1, steps // 20)
     curves = {f"chain {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.whole)}
     curves |= {f"half step {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.half)}
+    curves |= {
+        f"held less {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.loose)
+    }
     return figures.lines(
         (at + 1).tolist(),
         {name: curve[at] for name, curve in curves.items()},

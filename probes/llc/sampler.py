@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -39,6 +39,16 @@ STIFF = 0.1
 """Step size ε times the largest curvature of the potential; its bias there is ε·curvature / 4."""
 PILOT, TRIES, POWER = 60, 12, 8
 """Steps of a pilot chain, pilots at most, and iterations of the power method."""
+
+
+class Chain(NamedTuple):
+    """One chain: its step size, and its shares of the localization and of the noise; without noise
+    it is descent.
+    """
+
+    step_size: float
+    localization: float = 1.0
+    noise: float = 1.0
 
 
 class Sampler:
@@ -173,43 +183,35 @@ class Sampler:
         return drawn.to(self.device)
 
     def sample(
-        self, step_sizes: Sequence[float], steps: int, *key: int | str
+        self, chains: Sequence[Chain], steps: int, *key: int | str
     ) -> Float[Tensor, "chain step"]:
-        """L_B(w) − L_B(w*) in nats at every step of one chain per step size, drawn by `key`; NaN
-        from where a chain diverges.
+        """L_B(w) − L_B(w*) in nats at every step of every chain, drawn by `key`; NaN from where a
+        chain diverges.
         """
-        return self._run(step_sizes, steps, *key)[0]
+        return self._run(chains, steps, *key)[0]
 
-    def _run(
-        self, step_sizes: Sequence[float], steps: int, *key: int | str
-    ) -> tuple[Tensor, Weights]:
+    def _run(self, kinds: Sequence[Chain], steps: int, *key: int | str) -> tuple[Tensor, Weights]:
         generator = _generator("chains", *key)
-        chains = len(step_sizes)
+        chains = len(kinds)
         weights = self._copies(chains)
-        size = torch.tensor(step_sizes, dtype=torch.float64)
+        size, pull, noise = torch.tensor(kinds, dtype=torch.float64).T
         trace = torch.full((chains, steps), math.nan, dtype=torch.float64)
         for index in range(steps):
             excess, gradient = self.gradient(weights, self._rows(chains, generator))
             trace[:, index] = excess.detach().cpu()
             if not bool(torch.isfinite(excess).any()):
                 break
-            weights = self._moved(weights, gradient, size, generator)
+            drift = self._drift(weights, gradient, self.localization * pull)
+            weights = _moved(weights, drift, size, generator, noise)
         return trace, weights
 
-    def _moved(
-        self, weights: Weights, gradient: Weights, size: Tensor, generator: torch.Generator
-    ) -> Weights:
-        """The weights of every chain one step on; sizes (chain,)."""
-        moved: Weights = {}
-        for name, value in weights.items():
-            # on the CPU, so that every device draws the same
-            noise = torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value)
-            drift = self.temperature * gradient[name] + self.localization * (
-                value - self.center[name]
-            )
-            steps = size.to(value).reshape(-1, *[1] * (value.dim() - 1))
-            moved[name] = (value - steps / 2 * drift + steps.sqrt() * noise).detach()
-        return moved
+    def _drift(self, weights: Weights, gradient: Weights, localization: Tensor) -> Weights:
+        """nβ ∇L(w) + γ (w − w*) of every chain; γ (chain,), or one for all."""
+        return {
+            name: self.temperature * gradient[name]
+            + _along(localization, value) * (value - self.center[name])
+            for name, value in weights.items()
+        }
 
     # --- the size of a step -----------------------------------------------------------------------
     def choose_step(self, *key: int | str) -> float:
@@ -221,7 +223,7 @@ class Sampler:
         generator = _generator("curvature", *key)
         step = self._stable(self.curvature(self._copies(1), generator))
         for attempt in range(TRIES):
-            trace, weights = self._run([step], PILOT, "pilot", attempt, *key)
+            trace, weights = self._run([Chain(step)], PILOT, "pilot", attempt, *key)
             if not bool(torch.isfinite(trace).all()):
                 step /= 8
                 continue
@@ -270,6 +272,24 @@ class _With:
             weights = {**detached_weights(self.model), **self.weights}
             return Forward(weights, self.model.config).logits(dense(arguments[0]))
         return call_with_weights(self.model, self.weights, arguments)
+
+
+def _moved(
+    weights: Weights, drift: Weights, size: Tensor, generator: torch.Generator, scale: Tensor
+) -> Weights:
+    """The weights of every chain one step on; sizes (chain,), and how much of ξ it has (chain,)."""
+    moved: Weights = {}
+    for name, value in weights.items():
+        # on the CPU, so that every device draws the same
+        noise = torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value)
+        steps, share = _along(size, value), _along(scale, value)
+        moved[name] = (value - steps / 2 * drift[name] + share * steps.sqrt() * noise).detach()
+    return moved
+
+
+def _along(values: Float[Tensor, " chain"], like: Tensor) -> Tensor:
+    """One value per chain, to be multiplied with weights (chain, …)."""
+    return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
 
 def _generator(*key: int | str) -> torch.Generator:

@@ -19,18 +19,18 @@ import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.planted.linear_network import learning_coefficient
+from mechint.planted.trained import small_transformer
+from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes.llc.diagnostics import Chains
 from probes.llc.sampler import Sampler
 
-SETTINGS = {"draws": 400, "burn_in": 200, "localization": 1.0}
-
 
 @cache
 def measured(widths: tuple[int, ...], rank: int) -> ProbeResult:
-    return probe.run("llc", planted.linear_network(widths, rank, n=256).subject, **SETTINGS)
+    return probe.run("llc", planted.linear_network(widths, rank, n=256).subject)
 
 
 # --- the closed form ------------------------------------------------------------------------------
@@ -87,7 +87,8 @@ def test_known_coefficients_are_measured(widths: tuple[int, ...], rank: int, sta
     d = sum(a * b for a, b in itertools.pairwise(widths))
     assert metrics["n_parameters"] == d
     assert metrics["share_of_regular"] == pytest.approx(metrics["llc"] / (d / 2))
-    assert result.tables["chains"].columns["step"] == ["whole"] * 6 + ["half"] * 3
+    kinds = [*["whole"] * 6, *["half"] * 3, *["held less"] * 3]
+    assert result.tables["chains"].columns["step"] == kinds
 
 
 class Product(nn.Module):
@@ -135,15 +136,19 @@ def test_a_quadratic_loss_has_half_a_unit_per_curved_direction() -> None:
     h = torch.linalg.eigvalsh(x.T @ x / len(x)).repeat_interleave(3).numpy()
     for gamma, n_beta in ((100.0, 30.0), (10.0, 30.0)):
         result = probe.run(
-            "llc", subject, draws=300, burn_in=100, temperature=n_beta, localization=gamma
+            "llc", subject, draws=2000, burn_in=100, temperature=n_beta, localization=gamma
         )
-        expected = 0.5 * float((n_beta * h / (n_beta * h + gamma)).sum())
-        assert result.metrics["llc"] == pytest.approx(expected, rel=0.1)
+        columns = result.tables["chains"].columns
+        for kind, pull in (("whole", gamma), ("held less", gamma / 4)):
+            expected = 0.5 * float((n_beta * h / (n_beta * h + pull)).sum())
+            chosen = np.array(columns["step"]) == kind
+            found = float(np.array(columns["estimate"])[chosen].mean())
+            assert found == pytest.approx(expected, rel=0.1)
 
 
 def test_batches_leave_the_estimate_where_it_is() -> None:
     subject = planted.linear_network((5, 3), 2, n=256, noise=0.3).subject
-    result = probe.run("llc", subject, **{**SETTINGS, "batch_size": 64})
+    result = probe.run("llc", subject, batch_size=64)
     assert result.metrics["llc"] == pytest.approx(7.5, rel=0.15)
 
 
@@ -210,8 +215,36 @@ def test_a_model_that_is_not_at_a_minimum_gets_no_number() -> None:
     assert result.status == "abstains" and "lower loss" in result.finding
 
 
-def chains(whole: np.ndarray, half: np.ndarray) -> Chains:
-    return Chains(whole, half, burn_in=10)
+def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
+    """Chains rise there, since most directions lead up; plain descent does not."""
+    task = TASKS["modular-arithmetic"].from_dict({"p": 7})
+    subject = Subject(small_transformer(task, 0, 16, 32), task)
+    result = probe.run("llc", subject, draws=60, burn_in=20, chains=2)
+    assert result.status == "abstains" and "not at a minimum" in result.finding
+
+
+@pytest.mark.parametrize("localization", [3.0, 10.0, 30.0, 100.0])
+def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) -> None:
+    """The curvature is nβ = 46 in every direction: γ takes a share γ / (46 + γ) of d/2 away."""
+    plant = planted.linear_network((5, 3), 2, n=256)
+    result = probe.run("llc", plant.subject, localization=localization)
+    assert result.status != "found", result.finding
+    if result.status == "abstains":
+        assert localization > 30 and "it is the pull's" in result.finding
+    else:
+        share = 1 - localization / (localization + result.metrics["temperature"])
+        assert result.metrics["share_of_regular"] == pytest.approx(share, rel=0.2)
+        assert result.metrics["llc_without_pull"] == pytest.approx(7.5, rel=0.15)
+
+
+def chains(
+    whole: np.ndarray,
+    half: np.ndarray,
+    loose: np.ndarray | None = None,
+    descent: np.ndarray | None = None,
+) -> Chains:
+    loose = level(7, 3, np.nanmean(whole[:, 10:])) if loose is None else loose
+    return Chains(whole, half, loose, 10, np.zeros(110) if descent is None else descent)
 
 
 def level(seed: int, n: int, mean: float = 5.0) -> np.ndarray:
@@ -227,12 +260,20 @@ def test_what_the_chains_are_doubted_for() -> None:
     assert "halves" in str(chains(rising, level(1, 3)).doubt(0.2))
     assert "step size is halved" in str(chains(good, level(1, 3, 2.0)).doubt(0.2))
     assert "lower loss" in str(chains(good - 10, level(1, 3)).doubt(0.2))
+    assert "of the localization" in str(chains(good, level(1, 3), level(2, 3, 8.0)).doubt(0.2))
+    down = -np.linspace(0, 1, 110)
+    assert "more than 20%" in str(chains(good, level(1, 3), descent=9 * down).doubt(0.2))
+    assert "and goes on" in str(chains(good, level(1, 3), descent=0.5 * down).doubt(0.2))
+    ended = np.maximum(20 * down, -0.5)
+    assert chains(good, level(1, 3), descent=ended).doubt(0.2) is None
+    assert chains(good, level(1, 3), level(2, 3, 5.6)).without_pull == pytest.approx(5.8, abs=0.05)
+    assert chains(good, level(1, 3), level(2, 3, 4.6)).without_pull == pytest.approx(5, abs=0.05)
     burn_in = good.copy()
     burn_in[:, :10] = 99.0
     assert chains(burn_in, level(1, 3)).estimates == pytest.approx(good[:, 10:].mean(1))
     lost = good.copy()
     lost[2, 60:] = np.nan
-    assert str(chains(lost, level(1, 3)).doubt(0.2)).startswith("1 of 9 chains diverged")
+    assert str(chains(lost, level(1, 3)).doubt(0.2)).startswith("1 of 12 chains diverged")
 
 
 def test_the_interval_and_p_value_are_students() -> None:
