@@ -193,9 +193,12 @@ class Interference(Probe):
                 f"; between the parts {metrics['between_groups.mean']:+.2f} on average, "
                 f"{metrics['between_groups.least']:+.2f} at the least"
             )
+        taught = "teach the task no more than permuted labels do"
+        if metrics["cosine.batch"] <= 0:  # above the null or not
+            taught = "do not teach the task"
         status = report.finding(
             f"Batches teach the task: {numbers}",
-            otherwise=f"Batches teach the task no more than permuted labels do: {numbers}",
+            otherwise=f"Batches {taught}: {numbers}",
             null="cosine.batch",
             effect=metrics["cosine.batch"],
             at_chance=True,

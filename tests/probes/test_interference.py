@@ -11,10 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
 from mechint.models.transformer import HookedTransformer
+from mechint.probe import Report
 from mechint.registry import TASKS
+from mechint.results import Null
 from mechint.subject import Subject
 from probes.interference import Gradients, Interference, cosines, groups_of, with_whole
 
@@ -188,3 +191,15 @@ def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any) -> None:
     )
     assert null.std == pytest.approx(0.25, rel=0.1)
     assert null.samples == 1600
+
+
+def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
+    """It was "no more than permuted labels do", beside a p-value at its floor."""
+    interference = Interference()
+    report = Report(interference, planted.modular_addition(5, (1,)).subject)
+    null = Null.sampled("cosine.batch", -0.01, np.full(999, -0.03), "labels permuted")
+    report.metric("cosine.batch", -0.01, null=null)
+    report.update({"batches": 8})
+    interference._say(report, ["batch"])
+    (said,) = report.result().findings
+    assert said.status == "not found" and said.sentence.startswith("Batches do not teach the task")
