@@ -181,6 +181,8 @@ class LLC(Probe):
             f"The local learning coefficient is {chains.value:.4g} (95% interval {low:.4g} to "
             f"{high:.4g} over {len(chains.whole)} chains)"
         )
+        if chains.without_pull > high:
+            measured += f", continued to no localization {chains.without_pull:.4g}"
         report.finding(
             f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
             f"{parameters} parameters: directions are degenerate",
