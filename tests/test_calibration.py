@@ -182,7 +182,8 @@ def test_a_probe_finds_its_plant_and_is_silent_on_its_control(name: str) -> None
     for subject, detected, wrong in zip(
         table["subject"], table["detected"], table["wrong"], strict=True
     ):
-        assert detected == (1.0 if subject.startswith("planted") else 0.0)
+        if not subject.startswith("half-trained"):  # where a part may be there, and nobody knows
+            assert detected == (1.0 if subject.startswith("planted") else 0.0)
         assert wrong in (0.0, None)
 
 
