@@ -158,27 +158,6 @@ def pair_all(
     return Pairs(*(getattr(pairs[fits], one.name).to(subject.device) for one in fields(Pairs)))
 
 
-def told_apart(variable: Variable, pairs: Pairs) -> tuple[int, int]:
-    """(groups, values): how many values the variable has in `pairs`, and into how many groups the
-    answers of the bases tell them apart; values of one group give one answer to every base.
-
-    An interchange shows no more of the variable than the group: of x in ``(x + y) mod 2`` whether
-    it is odd.
-    """
-    bases = pairs[:MOST_BASES]
-    tokens, rows = bases.base.cpu(), torch.arange(len(bases))
-    reads = bases.reads.cpu()
-    values = variable.value_of(torch.cat([pairs.base, pairs.source]).cpu()).unique()
-    labels = [
-        variable.label(tokens, torch.full_like(rows, int(value)))[rows, reads] for value in values
-    ]
-    return len(torch.stack(labels).flatten(1).unique(dim=0)), len(values)
-
-
-MOST_BASES = 256
-"""Bases whose answers tell the values of a variable apart."""
-
-
 def unpaired(subject: Subject, base: Batch, answer: int | None = None) -> Pairs:
     """Every example of `base` that has the answer, as its own source: for what is compared with a
     mean over examples.

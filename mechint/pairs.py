@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mechint.task import IGNORE
+from mechint.task import IGNORE, Variable
 
 
 @dataclass(frozen=True)
@@ -46,3 +46,24 @@ class Pairs:
     def changed(self) -> Bool[Tensor, "pair output"]:
         """(pair, output) bool: the label differs from the base's answer."""
         return (self.labels != self.answers) & (self.labels != IGNORE)
+
+
+def told_apart(variable: Variable, pairs: Pairs) -> tuple[int, int]:
+    """(groups, values): how many values the variable has in `pairs`, and into how many groups the
+    answers of the bases tell them apart; values of one group give one answer to every base.
+
+    An interchange shows no more of the variable than the group: of x in ``(x + y) mod 2`` whether
+    it is odd.
+    """
+    bases = pairs[:MOST_BASES]
+    tokens, rows = bases.base.cpu(), torch.arange(len(bases))
+    reads = bases.reads.cpu()
+    values = variable.value_of(torch.cat([pairs.base, pairs.source]).cpu()).unique()
+    labels = [
+        variable.label(tokens, torch.full_like(rows, int(value)))[rows, reads] for value in values
+    ]
+    return len(torch.stack(labels).flatten(1).unique(dim=0)), len(values)
+
+
+MOST_BASES = 256
+"""Bases whose answers tell the values of a variable apart."""

@@ -10,7 +10,7 @@ the last layer's neurons; a projection per removal from the unembedding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,23 +28,6 @@ from mechint.subject import Subject
 from mechint.task import IGNORE
 from probes.fourier.spectra import Array
 from probes.operands import embedded
-
-
-@dataclass(frozen=True)
-class Rises:
-    """Rises of the loss, in nats, over `loss`, without parts of the embedding.
-
-    embedding: name of a part → rise without it; named: without all of these together; unnamed:
-    without all others together. named_test: the rise without all named ones together, and (sample,)
-    without as many random directions among the unnamed ones, both on the same examples; None where
-    there is nothing to remove, or no more directions than that to compare it with.
-    """
-
-    loss: float
-    embedding: Mapping[Any, float]
-    named: float
-    unnamed: float
-    named_test: tuple[float, Array] | None
 
 
 def mean_loss(

@@ -125,10 +125,7 @@ def bars(
     lying = _too_long(at) if horizontal is None else horizontal
     data: list[dict[str, Any]] = []
     for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
-        fill: Any = color
-        if len(highlight) > 0 and len(series) == 1:
-            chosen = set(numbers(highlight))
-            fill = [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
+        fill = _shades(color, at, highlight if len(series) == 1 else ())
         kind = {"type": "scatter", "mode": "markers"} if y_log else {"type": "bar"}
         places = {"y": at, "x": numbers(y), "orientation": "h"}
         bar = {
@@ -155,9 +152,7 @@ def bars(
         values["dtick"] = powers([one for y in series.values() for one in numbers(y)], DECADES)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
-        texts = [fitted(str(name)) for name in at]
-        if texts != [str(name) for name in at]:
-            values |= {"tickmode": "array", "tickvals": list(range(len(at))), "ticktext": texts}
+        values |= _fitted_ticks([str(name) for name in at])
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
         room = max(40, (22 if rows == len(at) else 14) * rows)
@@ -167,6 +162,22 @@ def bars(
             layout["meta"]["legend"] = "below"
             height += 24
     return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)
+
+
+def _shades(color: str, at: Sequence[Any], highlight: Sequence[Any]) -> str | list[str]:
+    """The color of all bars, or of each where some are to stand out."""
+    chosen = set(numbers(highlight))
+    if not chosen:
+        return color
+    return [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
+
+
+def _fitted_ticks(names: Sequence[str]) -> dict[str, Any]:
+    """Ticks with short forms of names; nothing where none is long."""
+    texts = [fitted(name) for name in names]
+    if texts == list(names):
+        return {}
+    return {"tickmode": "array", "tickvals": list(range(len(texts))), "ticktext": texts}
 
 
 DECADES = 6

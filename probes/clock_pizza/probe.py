@@ -20,9 +20,9 @@ from probes.answers import Cycle
 from probes.clock_pizza import measures
 from probes.clock_pizza.measures import Triples
 from probes.fourier import spectra
-from probes.fourier.reporting import LISTED, listed
 from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
 from probes.operands import embedding_rows, operand_positions
+from probes.words import LISTED, listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.pairs import Pairs
+from mechint.pairs import Pairs, told_apart
 from mechint.probe import Need, Report, unmet_need
 from mechint.results import Null
 from mechint.task import Variable
@@ -37,6 +37,8 @@ def compare_with_controls(
     on_train, site = (SwapSite(subject, part, *best.place) for part in (train, test))
     k, seed = best.dimension, fitting.seed
     values = variable.value_of(test.base)
+    groups, several = told_apart(variable, test)
+    report.update({"values": several, "values_told_apart": groups})
     random = controls.random_accuracies(subject, site, k, n, seed)
     how = f"random subspaces of dimension {k} at {best.where}"
     report.metric("iia", best.iia, null=random, how=how)

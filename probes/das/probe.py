@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mechint.config import setting
-from mechint.counterfactuals import asked_answer, choose_variable, draw, told_apart
+from mechint.counterfactuals import asked_answer, choose_variable, draw
 from mechint.errors import DataError
 from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
@@ -252,7 +252,6 @@ class DAS(Probe):
             one.where: one.verdict(self.threshold, self.most_input)
             for one in sorted(found, key=lambda one: one.iia)
         }
-        groups, values = told_apart(variable, test)
         report.update(
             {
                 "iia": best.iia,
@@ -264,8 +263,6 @@ class DAS(Probe):
                 "pos": "answer" if best.place[1] is None else best.place[1],
                 "dimension": best.dimension,
                 "variable": variable.name,
-                "values": values,
-                "values_told_apart": groups,
                 "held_at": [where for where, verdict in verdicts.items() if verdict == "holds"],
                 "inputs_carried_at": [
                     where for where, verdict in verdicts.items() if verdict.startswith("carries")

@@ -14,10 +14,11 @@ from probes import removal
 from probes.answers import Cycle
 from probes.fourier import spectra
 from probes.fourier.spectra import Array, Spectrum
+from probes.rises import Rises
 
 
 @dataclass(frozen=True)
-class Removals(removal.Rises):
+class Removals(Rises):
     """Rises of the loss, in nats, over `loss`, by frequency.
 
     harmonics: the second harmonics of the logits' key frequencies that are not key there, and

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from mechint.errors import counted, plural
+from mechint.errors import plural
 from mechint.probe import Report
 from mechint.results import Table
 from probes.fourier import drawing, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
-from probes.removal import Rises
+from probes.rises import REMOVAL_LEVEL, add_removal_finding
+from probes.words import first_of, listed
 
 T = TypeVar("T")
 
-REMOVAL_LEVEL = 0.01
-"""At which sentences on removals are decided."""
 REMOVAL_NULL = "as many random directions of the unnamed frequencies removed"
-TOO_FEW = "no more directions than these are unnamed, too few to compare with as many of them"
 NONE_STANDS_OUT = "too few frequencies or too much alike for one to stand out"
-LISTED = 8
-"""At most so many frequencies are spelled out in a sentence."""
 
 
 # --- spectra --------------------------------------------------------------------------------------
@@ -167,47 +163,6 @@ def _harmonics(removed: Removals) -> str:
     return f"{noun} {first_of(removed.harmonics)}"
 
 
-def add_removal_finding(
-    report: Report, rises: Rises, kind: str, least: float, label: str = "", **gate: Any
-) -> None:
-    """The sentence on what the loss is without the named parts of the embedding, from the metric
-    `embedding.removal_named` where there is a test.
-
-    Args:
-        kind: of the parts, in the plural; label: what stands before their names in the sentence;
-            gate: what more `Report.finding` is to know.
-    """
-    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
-    shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
-    if rest := ordered[LISTED:]:
-        shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
-    one = len(ordered) == 1
-    some = f"{label}{first_of(ordered)}"
-    if rises.named_test is None:
-        report.abstain(
-            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
-            f"{rises.named:+.2g}, but {TOO_FEW}"
-        )
-        return
-    together, samples = rises.named_test
-    report.finding(
-        f"Projected out of the embedding{'' if one else ' together'}, {some} "
-        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
-        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
-        otherwise=(
-            f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
-            f"{together:+.2g}; as many random directions of the unnamed {kind} change it by "
-            f"{samples.mean():+.2g}."
-        ),
-        null="embedding.removal_named",
-        alpha=REMOVAL_LEVEL,
-        effect=together,
-        least=least,
-        causal=True,
-        **gate,
-    )
-
-
 def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> None:
     rise, harmonics = removed.without_harmonics, _harmonics(removed)
     assert rise is not None
@@ -271,26 +226,6 @@ def _logit_sentences(logits: Mapping[str, Spectrum]) -> tuple[str, str]:
 def one_or_all(values: dict[str, T]) -> T | dict[str, T]:
     """The one value there is, or all of them by output."""
     return next(iter(values.values())) if len(values) == 1 else values
-
-
-def listed(items: Iterable[object]) -> str:
-    """Words with commas and "and".
-
-    >>> listed([3, 15, 17])
-    '3, 15 and 17'
-    """
-    words = [str(item) for item in items]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def first_of(items: Sequence[object]) -> str:
-    """The first `LISTED` words, and how many more there are.
-
-    >>> first_of(range(11))
-    '0, 1, 2, 3, 4, 5, 6, 7 and 3 others'
-    """
-    more = [counted(len(items) - LISTED, "other")] if len(items) > LISTED else []
-    return listed([*items[:LISTED], *more])
 
 
 def _table(

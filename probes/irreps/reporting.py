@@ -15,11 +15,10 @@ from mechint.groups.representations import representations
 from mechint.probe import Report
 from mechint.results import Table
 from mechint.subject import Subject
-from probes.fourier.reporting import add_removal_finding
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
-from probes.removal import Rises
+from probes.rises import Rises, add_removal_finding
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,165 @@
+"""Plotly's traces as Matplotlib draws them: curves and points, bars, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mechint.figures.theme import color, fitted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
+
+
+def fill(
+    axes: Axes, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], stack: bool
+) -> None:
+    bars = [trace for trace in traces if trace.get("type") == "bar"]
+    floor: dict[Any, float] = {}
+    for trace in traces:
+        kind = trace.get("type", "scatter")
+        if kind == "heatmap" and stack:
+            _map(axes, trace)
+        elif kind == "heatmap":
+            _matrix(axes, trace, layout)
+        elif kind == "bar":
+            _bar(axes, trace, bars, layout, floor)
+        else:
+            _curve(axes, trace)
+
+
+def _values(values: Any) -> Any:
+    """Axis values: names as they are, numbers with gaps as NaN."""
+    held = list(values or [])
+    if any(isinstance(value, str) for value in held):
+        return [str(value) for value in held]
+    return np.array([np.nan if value is None else value for value in held], dtype=np.float64)
+
+
+def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
+    x, y = _values(trace.get("x")), _values(trace.get("y"))
+    line, marker = trace.get("line") or {}, trace.get("marker") or {}
+    mode = trace.get("mode", "lines")
+    stroke = color(line.get("color") or _one(marker.get("color")))
+    if trace.get("fill") == "toself":
+        axes.fill(x, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+        return
+    label = trace.get("name") if trace.get("showlegend", True) else None
+    if trace.get("fill") == "tozeroy":
+        axes.fill_between(x, 0, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+    if "lines" in mode:
+        style = DASHES.get(line.get("dash", ""), "-")
+        width = float(line.get("width", 2)) * 0.7
+        axes.plot(x, y, color=stroke, linestyle=style, linewidth=width, label=label)
+        label = None
+    if "markers" in mode:
+        shades = marker.get("color")
+        each = shades if isinstance(shades, list) else [shades]
+        many = isinstance(shades, list) and not all(isinstance(one, str) for one in shades)
+        size = float(_one(marker.get("size")) or 6)
+        axes.scatter(
+            *(x, y),
+            s=size**2 * 0.35,
+            c=_values(shades) if many else [color(one, stroke) for one in each],
+            cmap="viridis" if many else None,
+            label=label,
+            linewidths=0,
+        )
+    if "text" in mode:
+        for place, text in enumerate(trace.get("text") or []):
+            axes.annotate(str(text), (x[place], y[place]), fontsize=6, ha="center", va="bottom")
+
+
+def _one(value: Any) -> Any:
+    """A setting of all points alike; None where each has its own."""
+    return None if isinstance(value, list) else value
+
+
+def _bar(
+    axes: Axes,
+    trace: Mapping[str, Any],
+    bars: Sequence[Mapping[str, Any]],
+    layout: Mapping[str, Any],
+    floor: dict[Any, float],
+) -> None:
+    """One group of bars, beside the others or on top of them."""
+    lying = trace.get("orientation") == "h"
+    across, up = ("y", "x") if lying else ("x", "y")
+    x, y = list(trace.get(across) or []), np.nan_to_num(_values(trace.get(up)))
+    names = any(isinstance(value, str) for value in x)
+    places = np.arange(len(x), dtype=np.float64) if names else np.asarray(x, dtype=np.float64)
+    gaps = np.diff(np.sort(places))
+    room = 0.8 * (float(gaps.min()) if len(gaps) else 1.0)
+    stacked = layout.get("barmode") == "stack"
+    width = room if stacked else room / len(bars)
+    shift = 0.0 if stacked else (bars.index(trace) - (len(bars) - 1) / 2) * width
+    below = np.array([floor.get(place, 0.0) if stacked else 0.0 for place in places])
+    shades = (trace.get("marker") or {}).get("color")
+    fill = [color(one) for one in shades] if isinstance(shades, list) else color(shades)
+    spread = (trace.get(f"error_{up}") or {}).get("array")
+    style = {"color": fill, "label": trace.get("name"), "error_kw": {"linewidth": 0.7}}
+    spans = _values(spread) if spread else None
+    if lying:
+        axes.barh(places + shift, y, width, left=below, xerr=spans, **style)
+    else:
+        axes.bar(places + shift, y, width, bottom=below, yerr=spans, **style)
+    floor.update(
+        {place: float(base + top) for place, base, top in zip(places, below, y, strict=True)}
+    )
+    if names and lying:
+        axes.set_yticks(places, [str(value) for value in x])
+    elif names:
+        axes.set_xticks(places, [str(value) for value in x], rotation=40 if len(x) > 8 else 0)
+
+
+def _map(axes: Axes, trace: Mapping[str, Any]) -> None:
+    """A matrix over two axes of numbers, which other panels have too."""
+    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax"), "cmap": "viridis"}
+    x, y = _values(trace["x"]), _values(trace["y"])
+    axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
+
+
+def _cells(trace: Mapping[str, Any]) -> Any:
+    return np.array(
+        [[np.nan if value is None else value for value in row] for row in trace["z"]],
+        dtype=np.float64,
+    )
+
+
+def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    z = _cells(trace)
+    shared = layout.get("coloraxis") or {}
+    low, high = trace.get("zmin", shared.get("cmin")), trace.get("zmax", shared.get("cmax"))
+    scale = trace.get("colorscale", shared.get("colorscale"))
+    shown = axes.imshow(
+        z,
+        origin="upper",
+        aspect="auto",
+        interpolation="nearest",
+        vmin=low,
+        vmax=high,
+        cmap="viridis" if isinstance(scale, str) or scale is None else _diverging(scale),
+    )
+    for values, set_ticks in ((trace.get("x"), axes.set_xticks), (trace.get("y"), axes.set_yticks)):
+        if values:
+            step = max(1, len(values) // 12)
+            set_ticks(range(0, len(values), step), [fitted(str(v)) for v in values[::step]])
+    for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
+        if not values:
+            locator = side.get_major_locator()
+            assert isinstance(locator, MaxNLocator)
+            locator.set_params(integer=True)
+    if trace.get("showscale", "coloraxis" not in trace):
+        axes.figure.colorbar(shown, ax=axes, fraction=0.045, pad=0.02)
+
+
+def _diverging(stops: Sequence[Sequence[Any]]) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("scale", [(at, color(shade)) for at, shade in stops])

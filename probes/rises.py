@@ -1,0 +1,74 @@
+"""How the loss rises without parts of the embedding, and the sentence on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mechint.errors import counted
+from mechint.probe import Report
+from probes.fourier.spectra import Array
+from probes.words import LISTED, first_of
+
+REMOVAL_LEVEL = 0.01
+"""At which sentences on removals are decided."""
+TOO_FEW = "no more directions than these are unnamed, too few to compare with as many of them"
+
+
+@dataclass(frozen=True)
+class Rises:
+    """Rises of the loss, in nats, over `loss`, without parts of the embedding.
+
+    embedding: name of a part → rise without it; named: without all of these together; unnamed:
+    without all others together. named_test: the rise without all named ones together, and (sample,)
+    without as many random directions among the unnamed ones, both on the same examples; None where
+    there is nothing to remove, or no more directions than that to compare it with.
+    """
+
+    loss: float
+    embedding: Mapping[Any, float]
+    named: float
+    unnamed: float
+    named_test: tuple[float, Array] | None
+
+
+def add_removal_finding(
+    report: Report, rises: Rises, kind: str, least: float, label: str = "", **gate: Any
+) -> None:
+    """The sentence on what the loss is without the named parts of the embedding, from the metric
+    `embedding.removal_named` where there is a test.
+
+    Args:
+        kind: of the parts, in the plural; label: what stands before their names in the sentence;
+            gate: what more `Report.finding` is to know.
+    """
+    ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
+    shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
+    if rest := ordered[LISTED:]:
+        shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
+    one = len(ordered) == 1
+    some = f"{label}{first_of(ordered)}"
+    if rises.named_test is None:
+        report.abstain(
+            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"{rises.named:+.2g}, but {TOO_FEW}"
+        )
+        return
+    together, samples = rises.named_test
+    report.finding(
+        f"Projected out of the embedding{'' if one else ' together'}, {some} "
+        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
+        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
+        otherwise=(
+            f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"{together:+.2g}; as many random directions of the unnamed {kind} change it by "
+            f"{samples.mean():+.2g}."
+        ),
+        null="embedding.removal_named",
+        alpha=REMOVAL_LEVEL,
+        effect=together,
+        least=least,
+        causal=True,
+        **gate,
+    )
