@@ -55,15 +55,9 @@ def told_apart(variable: Variable, pairs: Pairs) -> tuple[int, int]:
     An interchange shows no more of the variable than the group: of x in ``(x + y) mod 2`` whether
     it is odd.
     """
-    bases = pairs[:MOST_BASES]
-    tokens, rows = bases.base.cpu(), torch.arange(len(bases))
-    reads = bases.reads.cpu()
+    tokens, reads, rows = pairs.base.cpu(), pairs.reads.cpu(), torch.arange(len(pairs))
     values = variable.value_of(torch.cat([pairs.base, pairs.source]).cpu()).unique()
     labels = [
         variable.label(tokens, torch.full_like(rows, int(value)))[rows, reads] for value in values
     ]
     return len(torch.stack(labels).flatten(1).unique(dim=0)), len(values)
-
-
-MOST_BASES = 256
-"""Bases whose answers tell the values of a variable apart."""

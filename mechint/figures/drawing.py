@@ -44,7 +44,7 @@ def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing
         for index, (key, axes) in enumerate(panels.items()):
             traces = [t for t in data if (t.get("xaxis", "x"), t.get("yaxis", "y")) == key]
             fill(axes, traces, layout, stack)
-            _finish(axes, traces, layout, key, legend=index == 0 and not stack)
+            _finish(axes, layout, key, legend=index == 0 and not stack)
         if stack:
             _join(drawing, layout, list(panels.values()))
         _color_bar(drawing, layout, list(panels.values()))
@@ -102,7 +102,6 @@ def _panel(drawing: Drawing, layout: Mapping[str, Any], x: str, y: str) -> Axes:
 
 def _finish(
     axes: Axes,
-    traces: Sequence[Mapping[str, Any]],
     layout: Mapping[str, Any],
     key: tuple[str, str],
     *,

@@ -18,6 +18,7 @@ DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
 def fill(
     axes: Axes, traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], stack: bool
 ) -> None:
+    """Draw the traces of one panel; `stack`: its x axis is that of other panels, too."""
     bars = [trace for trace in traces if trace.get("type") == "bar"]
     floor: dict[Any, float] = {}
     for trace in traces:

@@ -222,10 +222,11 @@ def _figure(chains: Chains) -> Figure:
     steps = chains.whole.shape[1]
     at = np.unique(np.linspace(0, steps - 1, min(POINTS, steps)).round().astype(int))
     width = max(1, steps // 20)
-    curves = {f"chain {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.whole)}
-    curves |= {f"half step {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.half)}
-    curves |= {
-        f"held less {i + 1}": _smoothed(trace, width) for i, trace in enumerate(chains.loose)
+    kinds = {"chain": chains.whole, "half step": chains.half, "held less": chains.loose}
+    curves = {
+        f"{kind} {i + 1}": _smoothed(trace, width)
+        for kind, traces in kinds.items()
+        for i, trace in enumerate(traces)
     }
     return figures.lines(
         (at + 1).tolist(),

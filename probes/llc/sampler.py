@@ -206,7 +206,7 @@ class Sampler:
         return trace, weights
 
     def _drift(self, weights: Weights, gradient: Weights, localization: Tensor) -> Weights:
-        """nβ ∇L(w) + γ (w − w*) of every chain; γ (chain,), or one for all."""
+        """nβ ∇L(w) + γ (w − w*) of every chain; γ (chain,)."""
         return {
             name: self.temperature * gradient[name]
             + _along(localization, value) * (value - self.center[name])

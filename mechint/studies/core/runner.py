@@ -32,7 +32,7 @@ from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
 from mechint.studies.core.pages import study_page
 from mechint.studies.core.progress import ProgressReporter
-from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study
+from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study, silent
 from mechint.training import Progress, Run, Spec, train_many
 from mechint.training.interrupt import interruptible
 from mechint.training.run import DONE
@@ -91,7 +91,7 @@ def reproduce(
         trained = _train([one.stage for one in planned], specs, device, progress, clock)
     finally:
         spent.add()
-    say = progress or (lambda _: None)
+    say = progress or silent
     say(f"measuring {counted(len(trained), 'run')}")
     labels = {one.name: one.labels for one in planned}
     runs = Runs(dict(zip(names, trained, strict=True)), labels, say)

@@ -35,8 +35,8 @@ Say = Callable[[str], None]
 """Takes a line of text: what is measured now."""
 
 
-def _silent(_: str) -> None:
-    pass
+def silent(_: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Runs(Mapping[str, Run]):
     """
 
     def __init__(
-        self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]], say: Say = _silent
+        self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]], say: Say = silent
     ) -> None:
         self._runs, self.labels, self.say = dict(runs), dict(labels), say
 
@@ -163,7 +163,7 @@ class Analysis:
     table → why it could not be made.
     """
 
-    def __init__(self, study: str, size: str, say: Say = _silent) -> None:
+    def __init__(self, study: str, size: str, say: Say = silent) -> None:
         self.study, self.size, self._say = study, size, say
         self.claims: list[Claim] = []
         self.figures: dict[str, Figure] = {}
