@@ -159,8 +159,9 @@ class Task(Settings, abc.ABC):
     ) -> dict[str, Float[np.ndarray, " model"]]:
         """Accuracies beyond the teacher-forced ones, e.g. by greedy continuation.
 
-        predict(tokens (model, batch, pos), positions (model, batch)) -> logits (model, batch,
-        d_vocab_out). Returns name → (model,) array.
+        predict(tokens (model, batch, pos), positions (model, batch, *read)) -> logits (model,
+        batch, *read, d_vocab_out), several positions of one example ascending and -1 for none.
+        Returns name → (model,) array.
         """
         return {}
 

@@ -188,19 +188,26 @@ class TokenLearner:
         self,
         weights: Mapping[str, Tensor],
         tokens: Int[Tensor, "#model batch pos"],
-        positions: Int[Tensor, "#model batch"],
-    ) -> Float[Tensor, "... batch d_vocab_out"]:
-        """Logits (model, batch, classes) at `positions` (model | 1, batch) of tokens (model | 1,
-        batch, pos); later tokens are not seen.
+        positions: Int[Tensor, "#model batch *read"],
+    ) -> Float[Tensor, "... d_vocab_out"]:
+        """Logits (model, batch, *read, classes) at `positions` (model | 1, batch, *read) of tokens
+        (model | 1, batch, pos), what follows the last of an example's unseen; several of one
+        example ascend, and -1 is none.
         """
         models = len(self.tasks)
-        tokens, positions = tokens.expand(models, -1, -1), positions.expand(models, -1)
+        tokens = tokens.expand(models, -1, -1)
+        positions = positions.expand(models, *positions.shape[1:])
+        reads = positions.view(*tokens.shape[:2], -1)
         marks = torch.full((*tokens.shape, 1), IGNORE)
-        marks.scatter_(2, positions.view(models, -1, 1, 1), 0)
-        prepared = compact(
-            Batch(tokens, marks, lengths=positions + 1).to(self.device), self.configs[0]
-        )
-        return Forward(weights, self.configs[0]).logits(prepared.layout).cpu()
+        wanted = reads >= 0
+        model, example, _ = wanted.nonzero().unbind(1)
+        marks[model, example, reads[wanted]] = 0
+        lengths = reads.amax(-1).clamp_min(0) + 1
+        prepared = compact(Batch(tokens, marks, lengths=lengths).to(self.device), self.configs[0])
+        logits = Forward(weights, self.configs[0]).logits(prepared.layout).cpu()
+        nth = (wanted.flatten(1).cumsum(1) - 1).clamp_min(0)  # of a model's reads, in order
+        found = logits.gather(1, nth[..., None].expand(-1, -1, logits.shape[-1]))
+        return found.view(*positions.shape, -1)
 
 
 class RegressionLearner:

@@ -17,7 +17,7 @@ import pytest
 from mechint.claim import Claim
 from mechint.studies import PlannedRun, Runs, find_study, plan, reproduce
 from mechint.studies.joint_training import transitions
-from mechint.studies.joint_training.arms import FULL_ARMS, TOGETHER, judged_operation
+from mechint.studies.joint_training.arms import BLOCKS, FULL_ARMS, TOGETHER, judged_operation
 from mechint.studies.joint_training.measures import Measures, held, residue_accuracies
 from mechint.studies.joint_training.runs import full
 from mechint.studies.joint_training.transitions import parameters
@@ -47,15 +47,20 @@ def test_smoke_makes_every_claim_and_judges_none(smoke: tuple[Path, list[Claim]]
     assert {"triplets", "nested expressions"} == set(sections["Numbers"]["tables"])
 
 
-def test_the_laptop_holds_the_triplets_of_the_paper() -> None:
+def test_the_laptop_holds_the_triplets_of_the_paper_and_its_blocks_as_tables() -> None:
     planned = find_study("joint-training").runs("laptop")
-    sizes = {one.labels["arm"]: len(one.spec.task.split(0)["train"]) for one in planned}  # type: ignore[attr-defined]
+    arms = {one.labels["arm"]: one.spec.task for one in planned}
+    sizes = {arm: len(task.split(0)["train"]) for arm, task in arms.items() if "trip" in arm}  # type: ignore[attr-defined]
     assert sizes["triplets MAX+MED+ADD"] == 2700 and sizes["triplets ADD"] == 900
     assert sizes["triplets 300 each of MAX+MED+ADD"] == 900
     cells = [(one.labels["arm"], one.labels["width"], one.labels["init"]) for one in planned]
     for width in (8, 16, 32, 64):
         assert cells.count(("triplets ADD", width, "normal")) == 12
     assert min(one.spec.train.seed for one in planned) >= 1000
+    assert set(arms) - set(sizes) == set(BLOCKS)
+    for arm in BLOCKS:
+        assert arms[arm].to_dict()["depth"] == 1  # of two operands: a table
+        assert cells.count((arm, 24, "normal")) == 3  # one width has both
 
 
 def test_a_night_begins_with_the_comparison_at_one_width() -> None:
@@ -251,7 +256,7 @@ PLANTED: dict[str, tuple[str, dict, dict, dict]] = {
         {"ADD": None, "ADD in ADD+NADD": 40},
     ),
     "f": (
-        "overnight",
+        "laptop",
         {"OP": 90, "OP in OP+OP_TOP+OP_BOTTOM": 24},
         {"OP": 40, "OP in OP+OP_TOP+OP_BOTTOM": 40},
         {"OP": None, "OP in OP+OP_TOP+OP_BOTTOM": None},
@@ -316,7 +321,7 @@ def test_planted_transitions(letter: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_only_a_night_can_test_says_so() -> None:
-    claim = judge("joint-training", "f", Measures(Runs({}, {}), "laptop"))
+    claim = judge("joint-training", "b", Measures(Runs({}, {}), "laptop"))
     assert claim.verdict == UNTESTED and claim.note == "size overnight tests it"
 
 

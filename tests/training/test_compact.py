@@ -15,7 +15,10 @@ from mechint.models.forward import Forward
 from mechint.models.rows import dense
 from mechint.models.transformer import initialize
 from mechint.task import IGNORE, Batch
+from mechint.training import spec
 from mechint.training.compact import compact, stack
+from mechint.training.learners import TokenLearner
+from tasks.listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])
 """models, examples, positions, tokens: few tokens make rows repeat, many make them distinct."""
@@ -126,3 +129,23 @@ def test_all_pairs_are_computed_from_the_distinct_rows_alone(p):
     targets[:, -1, 0] = pairs.sum(1) % p
     layout = compact(stack([Batch(tokens, targets)]), config).layout
     assert layout.tokens.shape == (1, 2 * p + 1)  # p tokens at each of two positions, and "="
+
+
+def test_predictions_at_several_positions_are_those_at_each() -> None:
+    task = ListOps(n=10, operands=2)
+    one = spec(task, {"d_model": 16, "n_layers": 1, "n_loops": 2})
+    learner = TokenLearner([one.model] * 2, [task] * 2, one.train, torch.device("cpu"))
+    parts = [learner.initial(model, seed) for model, seed in enumerate((0, 1))]
+    weights = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
+    tokens = torch.stack([task.sample(9, seed).tokens for seed in (0, 1)])
+    positions = torch.tensor([[2, 5, 11], [4, -1, -1], [0, 1, -1]]).repeat(3, 1).expand(2, -1, -1)
+    positions = positions.clone()
+    positions[1, 4] = -1  # of one model an example is not asked at all
+    found = learner.predict(weights, tokens, positions)
+    assert found.shape == (2, 9, 3, task.d_vocab_out)
+    for model, example, read in (positions >= 0).nonzero().tolist():
+        place = positions[model, example, read]
+        alone = learner.predict(
+            weights, tokens[:, example : example + 1], place.view(1, 1).expand(2, -1)
+        )
+        torch.testing.assert_close(found[model, example, read], alone[model, 0])

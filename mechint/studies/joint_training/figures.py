@@ -31,7 +31,9 @@ CURVES = {
 
 def draw(analysis: Analysis, study: Measures) -> None:
     """Add everything that can be drawn at the size."""
-    for name, arms in CURVES.items() if study.size != "laptop" else ():
+    for name, arms in CURVES.items():
+        if not any(study.runs.names(arm=arm) for arm in arms):
+            continue  # not of this size
         title = f"Transition to learning: {name}"
         analysis.add_figure(
             f"transition: {name}", lambda arms=arms, title=title: transitions(study, arms, title)

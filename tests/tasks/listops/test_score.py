@@ -11,6 +11,17 @@ from tasks.listops import greedy
 from tasks.listops.task import ListOps
 
 
+def read_by_read(predict):
+    """predict() at several positions of an example, from one that reads one position of each."""
+
+    def at_all(tokens, positions):
+        return torch.stack(
+            [predict(tokens, column.clamp_min(0)) for column in positions.unbind(-1)], 2
+        )
+
+    return at_all
+
+
 def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
     """predict() of models that continue as the task would, or (wrong) with the digit after each
     answer's right one.
@@ -19,6 +30,9 @@ def oracle(task: ListOps, wrong: tuple[bool, ...] = (False,)):
 
     def predict(tokens, positions):
         calls.append(tokens.shape)
+        return read_by_read(at_one)(tokens, positions)
+
+    def at_one(tokens, positions):
         logits = torch.zeros(len(wrong), tokens.shape[1], task.d_vocab_out)
         for model, mistaken in enumerate(wrong):
             source = tokens[min(model, len(tokens) - 1)]
@@ -48,8 +62,9 @@ def test_who_is_always_right_scores_one_and_who_is_wrong_zero(parameters):
     assert set(scores) == {"accuracy", "accuracy.MAX", "accuracy.MED", "accuracy.ADD"}
     assert all(value.tolist() == [1.0, 0.0] for value in scores.values())
     assert calls[0][0] == 1  # one copy of the prompt for all models
-    if parameters == {"chain_of_thought": False}:
-        assert len(calls) == 4  # the answer is the next character: one step for each accuracy
+    # the right continuation is the first guess: one look at it says that all of it is the model's,
+    # or that its answer is not; a wrong digit is followed by one more, read in a second look
+    assert len(calls) == 4 * max(map(len, task.notation.values))
 
 
 def test_continuation_equals_one_example_at_a_time():
@@ -81,7 +96,11 @@ def test_continuation_equals_one_example_at_a_time():
         )
 
     prompts = task.prompts(batch.tokens)
-    found = greedy.answers(predict, batch.tokens, prompts, equals, end, 2)
+    found = greedy.answers(read_by_read(predict), batch.tokens, prompts, equals, end, 2)
+    noise = torch.randint(n, batch.tokens.shape, generator=generator)
+    places = torch.arange(task.n_ctx)
+    guess = batch.tokens.where(places < prompts[:, None], noise)
+    assert torch.equal(greedy.answers(read_by_read(predict), guess, prompts, equals, end, 2), found)
     for m in range(models):
         for row in range(len(batch)):
             written = batch.tokens[row, : prompts[row]].tolist()
@@ -114,7 +133,7 @@ def test_accuracy_counts_by_the_answer_alone():
             ] = 1
         return logits
 
-    assert task.accuracy(predict, batch).tolist() == [1.0]
+    assert task.accuracy(read_by_read(predict), batch).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
