@@ -17,7 +17,18 @@ from benchmarks.timing import Bench
 LOSS = 0.15
 """Share of a kept ratio that may be lost before `--check` fails."""
 
-SECTIONS = ("steps", "throughput", "das", "patching", "paths", "generation", "commands", "gpu")
+SECTIONS = (
+    "steps",
+    "throughput",
+    "das",
+    "patching",
+    "paths",
+    "generation",
+    "commands",
+    "growth",
+    "memory",
+    "gpu",
+)
 
 
 def main() -> int:

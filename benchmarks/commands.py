@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.timing import Bench, Row, bounded, paired, seconds
+from benchmarks.timing import Bench, Row, bounded, paired, seconds, shown
 from mechint.demo import PARAMETERS, TASK, TRAIN
 from mechint.registry import TASKS
 from mechint.training import train
 
+TINY = 100
 LIGHT = (["--help"], ["tasks"], ["probes"])
 
 
@@ -27,6 +28,22 @@ def python(*arguments: str) -> float:
             stderr=subprocess.DEVNULL,
         )
     )
+
+
+def tiny_runs(bench: Bench) -> Row:
+    """What runs cost besides their steps: directories, plan, first and last evaluation, metrics and
+    checkpoints of a hundred runs of two steps.
+    """
+    task, settings = TASKS["modular-arithmetic"].from_dict({"p": 5}), {"steps": 2}
+    places = iter(range(1 << 30))
+
+    def trained() -> None:
+        out = bench.folder / f"tiny-{next(places)}"
+        train(task, {"d_model": 8, "n_heads": 1}, settings, seeds=range(TINY), out=out)
+
+    took = statistics.median(seconds(trained) for _ in range(bench.repeats(3)))
+    note = f"{1e3 * took / TINY:.3g} ms a run, metrics and checkpoints written"
+    return shown(f"{TINY} runs of two steps, from start to end", took, "s", note)
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -49,6 +66,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     )
     yield {**row, "met": row["met"] and run.final["test.accuracy"] >= 0.999}
 
+    yield tiny_runs(bench)
     for arguments in LIGHT:
         yield bounded(
             f"mechint {' '.join(arguments)}",

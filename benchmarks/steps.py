@@ -40,7 +40,7 @@ def against_peer(bench: Bench, workload: Workload) -> Row:
     for _ in range(WARM_UP):
         ensemble.advance()
     ours = timer(ensemble.advance, turn)
-    repeats = bench.repeats(7)
+    repeats = bench.repeats(5)
     peer = bench.peer
     if peer is None:
         return missing(name, paired(ours, lambda: 1.0, repeats)[0], workload.target, NONE)
@@ -68,7 +68,7 @@ def against_one_by_one(bench: Bench) -> Row:
     measured = paired(
         timer(together.advance, turn),
         lambda: sum(timer(one.advance, turn)() for one in alone),
-        bench.repeats(5),
+        bench.repeats(3),
     )
     return versus(
         f"step, {MODELS} models of {workload.name} as an ensemble",

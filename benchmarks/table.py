@@ -55,6 +55,8 @@ def quantity(value: float | None, unit: str) -> str:
     """
     if value is None:
         return "–"
+    if unit == "exponent":
+        return f"{value:.2f}"
     if unit == "s" and value < 1:
         return f"{1e3 * value:.3g} ms"
     return f"{value:.3g} s" if unit == "s" else f"{value:,.0f} {unit}"
@@ -63,18 +65,18 @@ def quantity(value: float | None, unit: str) -> str:
 def cells(row: Row) -> list[str]:
     """workload, ours, peer, ratio, target, met."""
     ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}×"
-    target = (
-        f"{row['target']:g}×"
-        if row["bound"] == "ratio"
-        else f"{row['bound']} {quantity(row['target'], row['unit'])}"
-    )
+    target = "–"
+    if row["bound"] == "ratio":
+        target = f"{row['target']:g}×"
+    elif row["bound"] != "none":
+        target = f"{row['bound']} {quantity(row['target'], row['unit'])}"
     return [
         row["workload"],
         quantity(row["ours"], row["unit"]),
         quantity(row["peer"], row["unit"]),
         ratio,
         target,
-        SAID[row["met"]],
+        "–" if row["bound"] == "none" else SAID[row["met"]],
     ]
 
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import gpu, table, throughput
+from benchmarks import gpu, growth, memory, table, throughput
 from benchmarks.arithmetic import flops
-from benchmarks.timing import Bench, bounded, missing, paired, timer, versus
+from benchmarks.timing import Bench, bounded, missing, paired, shown, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
 from mechint.models.forward import Forward
 from mechint.models.rows import dense
@@ -129,6 +129,8 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
         versus("step, x", (0.01, 0.04, 4.0), 3.0, against="a peer"),
         bounded("generation", 3e5, 2e5, "at least", unit="examples/s"),
         missing("y", None, 2.0, "no peer"),
+        shown("growth: step", 1.1234, "exponent", "from 1 to 2"),
+        shown("peak memory", 54.0, "MiB", "a step", peer=108.0),
     ]
     found = table.circumstances(2, {"transformer-lens": "3.9.0"}) | {"rows": rows}
     table.write(found, tmp_path)
@@ -142,6 +144,8 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
     assert "| step, x | 10 ms | 40 ms | 4.00× | 3× | yes |" in page
     assert "| generation | 300,000 examples/s | – | – | at least 200,000 examples/s | yes |" in page
     assert "| y | – | – | – | 2× | not measured |" in page and "- y: no peer." in page
+    assert "| growth: step | 1.12 | – | – | – | – |" in page
+    assert "| peak memory | 54 MiB | 108 MiB | 2.00× | – | – |" in page
     assert all(row["workload"] in table.line(row) for row in rows)
 
 
@@ -152,6 +156,21 @@ def test_a_ratio_that_fell_or_went_missing_is_a_loss():
     now += [versus("c", (1.0, 1.0, 1.0), 2.0), versus("d", (1.0, 1.0, 1.0), 2.0)]
     assert table.losses(now, kept, 0.15) == ["b: not measured, kept 2.00×"]
     assert table.losses(now, kept, 0.1) == ["a: 3.50×, kept 4.00×", "b: not measured, kept 2.00×"]
+
+
+def test_growth_is_the_exponent_of_the_time():
+    bench = Bench(torch.get_num_threads(), quick=True)
+    try:
+        row = growth.grown(bench, "x", (1, 2, 4), lambda n: lambda: 0.5 * n**2)
+    finally:
+        bench.close()
+    assert row["ours"] == pytest.approx(2.0) and row["note"] == "500 ms at 1, 8e+03 ms at 4"
+
+
+def test_memory_is_that_of_the_work_alone():
+    taken = memory.taken("step", 1)
+    # the hidden layer of 3,831 pairs, float32, and its gradient are the least it can take
+    assert 2 * 3831 * 512 * 4 / 2**20 < taken < 1000
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is reported where there is no GPU")

@@ -116,6 +116,20 @@ def test_the_cache_holds_what_fits_and_asks_the_model_once() -> None:
         handle.remove()
 
 
+def test_what_is_kept_takes_one_forward_where_the_memory_holds_it() -> None:
+    names = [POST, PATTERN, LOGITS]
+    for memory, forwards in ((1 << 29, 1), (0, len(names))):
+        subject, sizes = ragged(memory=memory), []
+        handle = subject.model.hook_embed.register_forward_hook(
+            lambda _, given, out, sizes=sizes: sizes.append(len(out))
+        )
+        subject.keep(names, at="answer")
+        for name in names:
+            subject.activation(name, at="answer")
+        handle.remove()
+        assert sizes.count(len(subject.data)) == forwards
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
 def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
     asked: list[tuple[int, int]], memory: int

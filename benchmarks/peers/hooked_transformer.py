@@ -7,6 +7,7 @@ object a line on stdin, one on stdout in answer:
     "torch": "2.13.0"}} {"build": NAME, "shape": {…}}                -> {"parameters": 226816}
     {"run": NAME, "steps": 4}                    -> {"seconds": 0.71}
     {"drop": NAME}                               -> {}
+    {"memory": true}                             -> {"mebibytes": 612.5}, at the largest moment
     {"session": {"shape": {…}, "p": 29, "fraction": 0.7}, "models": 4, "steps": 100}
                                                  -> {"seconds": 3.2}
 
@@ -20,6 +21,7 @@ does not depend on the tokens.
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 import warnings
@@ -133,6 +135,8 @@ def main() -> None:
         elif "session" in request:
             what = (request["session"], request["models"], request["steps"])
             answer = {"seconds": seconds(lambda what=what: session(*what), 1)}
+        elif "memory" in request:
+            answer = {"mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
         elif "drop" in request:
             del built[request["drop"]]
         print(json.dumps(answer), file=answers, flush=True)

@@ -73,7 +73,7 @@ def blocks_of(
     float64; all neurons in turn.
 
     Recorded a group of neurons at a time, as many as the subject's memory holds; one forward over
-    the data a group.
+    the data a group, none where the subject keeps them.
     """
     hook, (rows, columns) = f"blocks.{layer}.mlp.hook_post", subject.task.grid  # type: ignore[union-attr]
     d_mlp = subject.activation(hook, "answer", subject.data[:1]).shape[-1]
@@ -84,9 +84,10 @@ def blocks_of(
             for values, _ in answers.chunks(subject, hook)
         ]
         recorded = np.concatenate(parts).reshape(rows, columns, -1)
+        in_order = rows == columns and np.array_equal(order, np.arange(rows))
         for at in range(0, recorded.shape[-1], WIDTH):
-            some = np.arange(at, min(at + WIDTH, recorded.shape[-1]))
-            yield start + at, recorded[np.ix_(order, order, some)].astype(np.float64)
+            some = recorded[..., at : at + WIDTH]
+            yield start + at, (some if in_order else some[np.ix_(order, order)]).astype(np.float64)
 
 
 def measure(

@@ -171,6 +171,8 @@ class Fourier(Probe):
         order = answers.value_tokens(subject)
         report = Report(self, subject)
         report.provenance["key_rule"] = dataclasses.asdict(self.rule)
+        recorded = [*_read(subject, cycles), *(_residuals(subject) if cycles else ())]
+        subject.keep(recorded, "answer")
         embedding = self._embedding(subject, self.rule, seed)
         grid = self._neurons(subject, seed)
         logits = {
@@ -214,11 +216,8 @@ class Fourier(Probe):
         return spectra.share_spectrum(weights, rule, seed)
 
     def _neurons(self, subject: Subject, seed: int) -> Neurons | None:
-        order = answers.value_tokens(subject)
-        if order is None or unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
-            return None
-        grid = subject.task.grid  # type: ignore[union-attr]
-        if len(grid) != 2 or max(order) >= min(grid):
+        order = _on_grid(subject)
+        if order is None:
             return None
         settings = {
             "own": self.neuron_fraction,
@@ -228,16 +227,11 @@ class Fourier(Probe):
         return neurons.measure(subject, np.array(order), self.rule, seed=seed, **settings)
 
     def _residual(self, subject: Subject, cycle: Cycle, seed: int) -> dict[str, Spectrum]:
-        names = [
-            "blocks.0.hook_resid_pre",
-            *(f"blocks.{layer}.hook_resid_post" for layer in range(subject.n_layers)),
-        ]
-        hooks = [name for name in names if name in subject.hooks]
         return {
             hook: answers.residual_spectrum(
                 subject, cycle, hook, self.rule, self.operand_permutations, seed
             )
-            for hook in hooks
+            for hook in _residuals(subject)
         }
 
     def _over_steps(self, subject: Subject, cycles: list[Cycle], seed: int) -> tuple[Table, Table]:
@@ -256,6 +250,7 @@ class Fourier(Probe):
         shares: dict[str, list[Any]] = {}
         for step, now in answers.checkpoints(subject, self.steps):
             columns["step"].append(step)
+            now.keep(_read(now, cycles), "answer")
             embedding, grid = quick._embedding(now, rule, seed), quick._neurons(now, seed)
             logits = [answers.logit_spectrum(now, cycle, rule, seed) for cycle in cycles]
             columns["embedding active"].append(
@@ -279,3 +274,26 @@ class Fourier(Probe):
         )
         each = "one row per checkpoint, one column per frequency: share of the embedding's energy"
         return Table(columns, active, unit), Table(shares, each, unit if shares else {})
+
+
+def _on_grid(subject: Subject) -> list[int] | None:
+    """The tokens of the elements in order, where neurons can be seen over a grid of two operands;
+    None elsewhere.
+    """
+    order = answers.value_tokens(subject)
+    if order is None or unmet_need(Need.MLP, subject) or unmet_need(Need.GRID, subject):
+        return None
+    grid = subject.task.grid  # type: ignore[union-attr]
+    return None if len(grid) != 2 or max(order) >= min(grid) else order
+
+
+def _read(subject: Subject, cycles: list[Cycle]) -> list[str]:
+    """What is read at every checkpoint, at the answer: logits and neurons."""
+    layers = range(subject.n_layers) if _on_grid(subject) is not None else ()
+    return [answers.LOGITS] * bool(cycles) + [f"blocks.{i}.mlp.hook_post" for i in layers]
+
+
+def _residuals(subject: Subject) -> list[str]:
+    """The residual stream before, between and after the blocks, as far as the model has it."""
+    after = [f"blocks.{layer}.hook_resid_post" for layer in range(subject.n_layers)]
+    return [name for name in ("blocks.0.hook_resid_pre", *after) if name in subject.hooks]

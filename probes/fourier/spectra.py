@@ -142,13 +142,18 @@ def offset_profile(
     >>> offset_profile(np.eye(3)).tolist()
     [3.0, 0.0, 0.0]
     """
-    n = len(matrix)
-    rows, columns = (
-        np.arange(n) if rows is None else rows,
-        np.arange(n) if columns is None else columns,
-    )
-    shifted = columns[np.add.outer(np.arange(n), np.arange(n)) % n]
-    return matrix[rows[:, None], shifted].sum(0)
+    n, shifted = len(matrix), _circulant(len(matrix))
+    rows = np.arange(n) if rows is None else rows
+    shifted = shifted if columns is None else columns[shifted]
+    return matrix.reshape(-1).take(n * rows[:, None] + shifted).sum(0)
+
+
+@functools.lru_cache(maxsize=8)
+def _circulant(n: int) -> Int[np.ndarray, "n n"]:
+    """(n, n) a + d mod n, not to be written to."""
+    found = np.add.outer(np.arange(n), np.arange(n)) % n
+    found.setflags(write=False)
+    return found
 
 
 def wave_sums(profile: Float[np.ndarray, " n"]) -> Float[np.ndarray, " frequency"]:
