@@ -20,8 +20,8 @@ from benchmarks.timing import Bench, Row, shown
 from benchmarks.workloads import ADDITION, Workload, listops
 
 MODELS, STEPS = 128, 3
-TEXTS = (32, 256)
-"""Texts of an analysis: eight times as many are to take hardly more."""
+TEXTS = (16, 64)
+"""Texts of an analysis: four times as many are to take hardly more."""
 
 POSITIONS, VOCABULARY, WIDTH, LAYERS = 128, 4096, 256, 4
 """Of the model that is analyzed, a GPT-2 at random weights."""
