@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,13 +64,18 @@ def test_the_laptop_holds_the_triplets_of_the_paper_and_its_blocks_as_tables() -
         assert cells.count((arm, 24, "normal")) == 3  # one width has both
 
 
-def test_a_night_begins_with_the_comparison_at_one_width() -> None:
+def test_a_night_begins_with_the_comparison_over_widths() -> None:
     planned = find_study("joint-training").runs("overnight")
     assert len({one.name for one in planned}) == len(planned)
-    first = [one for one in planned if one.stage == 0]
-    assert {one.labels["arm"] for one in first} == {"ADD", "ADD in MAX+MED+ADD"}
-    assert {one.labels["width"] for one in first} == {48}
+    together = {"ADD", "ADD in MAX+MED+ADD", "ADD in ADD+PROD"}
+    first = [one for one in planned if one.stage < 3]  # two seeds at every width, then more
+    assert {one.labels["arm"] for one in first} == together
     assert {one.spec.task.to_dict()["n"] for one in first} == {10}
+    at_first = Counter((one.labels["arm"], one.labels["width"]) for one in first)
+    widths = (24, 32, 48, 64, 96)
+    assert at_first == {(arm, width): 2 for arm in together for width in widths}
+    in_all = Counter((one.labels["arm"], one.labels["width"]) for one in planned)
+    assert all(in_all[cell] == 5 for cell in at_first)
 
 
 def test_parameters_are_counted_as_built() -> None:
