@@ -393,13 +393,13 @@ def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
     assert "## toy (laptop, " in text
     assert "| b | a loss is negative |" in text
     assert "not reproduced (by an earlier criterion: reproduced) |" in text
-    assert (tmp_path / "results" / "toy" / "claims.json").read_bytes() == (
+    assert (tmp_path / "results" / "toy" / "laptop" / "claims.json").read_bytes() == (
         tmp_path / "toy" / "claims.json"
     ).read_bytes()
     assert [page.title for page in find_pages([tmp_path / "results"])] == ["A toy"]
     shown = readme.read_text(encoding="utf-8")
     assert "| `toy` | b | a loss is negative | not reproduced | 2 | laptop |" in shown
-    assert "Not tested at this size: `toy` c, d (size `laptop`)." in shown
+    assert "Not tested: `toy` c, d." in shown
     assert shown.startswith("before\n") and shown.endswith("\nafter\n") and "old" not in shown
     with pytest.raises(RunError, match="holds no finished study"):
         record([tmp_path], tmp_path / "results")
@@ -408,10 +408,22 @@ def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
         record([], tmp_path / "results", readme)
 
 
+def test_a_study_is_kept_once_for_each_size(tmp_path: Path) -> None:
+    """A claim that one size does not test has the verdict of the other."""
+    for size in ("overnight", "laptop"):
+        reproduce("toy", size, tmp_path / size)
+    kept = record([tmp_path / "overnight", tmp_path / "laptop"], tmp_path / "results")
+    text = kept.read_text(encoding="utf-8")
+    assert text.index("## toy (laptop, ") < text.index("## toy (overnight, ")
+    rows = [row for row in summary(tmp_path / "results").splitlines() if "| `toy` |" in row]
+    cells = [(row.split(" | ")[1], row.split(" | ")[-1].strip(" |")) for row in rows]
+    assert cells == [("a", "laptop"), ("a", "overnight"), ("b", "laptop"), ("b", "overnight")]
+
+
 def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path) -> None:
     reproduce("toy", "laptop", tmp_path / "toy")
     record([tmp_path / "toy"], tmp_path / "results")
-    place = tmp_path / "results" / "toy"
+    place = tmp_path / "results" / "toy" / "laptop"
     before = (place / "claims.json").read_bytes()
     refresh(place, Toy.claims)  # the same criteria: nothing changes
     assert (place / "claims.json").read_bytes() == before

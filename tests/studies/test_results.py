@@ -15,12 +15,20 @@ from mechint.studies.core.record import BEGIN, END, summary, table
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", sorted(STUDIES))
-def test_every_verdict_was_given_by_the_criterion_that_stands_beside_it(name: str) -> None:
-    kept = json.loads((ROOT / "results" / name / "claims.json").read_text(encoding="utf-8"))
-    specs = find_study(name).claims
+KEPT = sorted(file.parent for file in (ROOT / "results").glob("*/*/claims.json"))
+
+
+def test_every_study_is_kept_at_size_laptop() -> None:
+    assert {place.parent.name for place in KEPT if place.name == "laptop"} == set(STUDIES)
+
+
+@pytest.mark.parametrize("place", KEPT, ids=lambda place: "-".join(place.parts[-2:]))
+def test_every_verdict_was_given_by_the_criterion_that_stands_beside_it(place: Path) -> None:
+    kept = json.loads((place / "claims.json").read_text(encoding="utf-8"))
+    specs = find_study(place.parent.name).claims
     assert [claim["letter"] for claim in kept] == [spec.letter for spec in specs]
-    page = json.loads((ROOT / "results" / name / "page.json").read_text(encoding="utf-8"))
+    page = json.loads((place / "page.json").read_text(encoding="utf-8"))
+    assert page["facts"]["size"] == place.name
     assert page["sections"][0]["claims"] == kept
     for claim, spec in zip(kept, specs, strict=True):
         assert claim["criterion"] == str(spec.criterion)

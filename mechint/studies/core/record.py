@@ -1,10 +1,10 @@
 """Keep the results of studies in the repository:
 ``python -m mechint.studies.core.record runs/*-laptop`` after the studies ran.
 
-results/STUDY/claims.json   claims, verdicts and numbers
-results/STUDY/page.json     the report as data, for ``mechint gallery build``
-results/README.md           all claims kept there, our figures beside the papers'
-README.md                   claims and verdicts alone, between two marks
+results/STUDY/SIZE/claims.json   claims, verdicts and numbers
+results/STUDY/SIZE/page.json     the report as data, for ``mechint gallery build``
+results/README.md                all claims kept there, our figures beside the papers'
+README.md                        claims and verdicts alone, between two marks
 
 A verdict stands only under the criterion it was given by: where a study's criterion has been
 replaced since, the kept claim becomes one that was not run yet, with the old verdict beside it.
@@ -27,7 +27,7 @@ from mechint.report import PAGE
 from mechint.studies.core.claims import NOT_RUN, NOT_TESTED, ClaimSpec
 from mechint.studies.core.pages import in_three_sentences
 from mechint.studies.core.runner import KIND
-from mechint.studies.core.study import unmeasured, untested
+from mechint.studies.core.study import SIZES, unmeasured, untested
 
 CLAIMS = "claims.json"
 HEAD = (
@@ -56,10 +56,10 @@ def record(
         except (OSError, ValueError) as error:
             raise RunError(f"{place}: holds no finished study: {error}") from error
         for name, text in texts.items():
-            write_text(results / kind["study"] / name, text)
-    for place in sorted(file.parent for file in results.glob(f"*/{CLAIMS}")):
-        if place.name in STUDIES:
-            refresh(place, STUDIES[place.name].claims)
+            write_text(results / kind["study"] / kind["size"] / name, text)
+    for place in _places(results):
+        if place.parent.name in STUDIES:
+            refresh(place, STUDIES[place.parent.name].claims)
     write_text(results / "README.md", table(results))
     if readme is not None:
         text = Path(readme).read_text(encoding="utf-8")
@@ -74,13 +74,13 @@ def record(
 
 
 def refresh(place: Path, specs: Sequence[ClaimSpec]) -> None:
-    """Bring the kept claims of one study up to its present criteria, in claims.json and the page:
-    a verdict given by another criterion is withdrawn, and stays beside it.
+    """Bring the kept claims of one study at one size up to its present criteria, in claims.json and
+    the page: a verdict given by another criterion is withdrawn, and stays beside it.
     """
     kept = {one["letter"]: one for one in json.loads((place / CLAIMS).read_text(encoding="utf-8"))}
     page = json.loads((place / PAGE).read_text(encoding="utf-8"))
-    size = page["facts"]["size"]
-    claims = [_current(place.name, size, spec, kept.get(spec.letter)) for spec in specs]
+    study, size = place.parts[-2:]
+    claims = [_current(study, size, spec, kept.get(spec.letter)) for spec in specs]
     rows = [claim.to_dict() for claim in claims]
     if rows == list(kept.values()):
         return
@@ -104,11 +104,18 @@ def _current(study: str, size: str, spec: ClaimSpec, kept: Mapping[str, Any] | N
     return Claim(**{**kept, **fixed, "verdict": verdict, "replaced": replaced})
 
 
+def _places(results: Path) -> list[Path]:
+    """The directories of what is kept, by study, the smallest size first."""
+    places = (file.parent for file in results.glob(f"*/*/{CLAIMS}"))
+    return sorted(places, key=lambda place: (place.parent.name, SIZES.index(place.name)))
+
+
 def _kept(results: Path) -> Iterator[tuple[str, dict[str, str], list[dict[str, Any]]]]:
-    """Name, facts and claims of every study kept."""
-    for file in sorted(results.glob(f"*/{CLAIMS}")):
-        facts = json.loads((file.parent / PAGE).read_text(encoding="utf-8"))["facts"]
-        yield file.parent.name, facts, json.loads(file.read_text(encoding="utf-8"))
+    """Name, facts and claims of every study kept, once for each size."""
+    for place in _places(results):
+        facts = json.loads((place / PAGE).read_text(encoding="utf-8"))["facts"]
+        claims = json.loads((place / CLAIMS).read_text(encoding="utf-8"))
+        yield place.parent.name, facts, claims
 
 
 def _row(*cells: str) -> str:
@@ -116,18 +123,20 @@ def _row(*cells: str) -> str:
 
 
 def _before(claim: Mapping[str, Any]) -> str:
-    """The verdict under the criterion that was replaced last, in parentheses; empty where none
-    was.
+    """The verdict under the criterion that was replaced last, in parentheses; empty where none was,
+    or where none was given under it.
     """
     replaced = claim.get("replaced") or []
-    return f" (by an earlier criterion: {replaced[-1]['verdict']})" if replaced else ""
+    given = [one["verdict"] for one in replaced[-1:] if not one["verdict"].startswith("not tested")]
+    return f" (by an earlier criterion: {given[0]})" if given else ""
 
 
 def table(results: Path) -> str:
     """The claims kept under `results` as Markdown, a section per study."""
     parts = [HEAD]
     for study, facts, claims in _kept(results):
-        spent = f", {facts['time spent']}" if "time spent" in facts else ""
+        spent = f", {facts['runs'].removesuffix(' finished')} runs"
+        spent += f", {facts['time spent']}" if "time spent" in facts else ""
         spent += f", processor time {facts['processor time']}" if "processor time" in facts else ""
         parts.append(
             f"\n## {study} ({facts['size']}{spent})\n\n"
@@ -149,22 +158,26 @@ def table(results: Path) -> str:
 
 def summary(results: Path) -> str:
     """Claims, verdicts, independent runs and size in one table: what was judged, by the present
-    criterion or by an earlier one. What was not tested at all is named below it.
+    criterion or by an earlier one, at every size where it was. What was not tested at any is named
+    below it.
     """
     head = "| study | | claim | verdict | n | size |\n| --- | --- | --- | --- | --- | --- |\n"
-    parts, never = [head], []
+    rows: dict[str, dict[str, list[str]]] = {}
     for study, facts, claims in _kept(results):
-        letters = []
         for claim in claims:
-            if claim["verdict"] == NOT_TESTED:
-                letters.append(claim["letter"])
-                continue
-            verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
-            statement, n = claim["statement"].rstrip("."), str(claim.get("n") or "")
-            row = (f"`{study}`", claim["letter"], statement, verdict, n, facts["size"])
-            parts.append(_row(*row))
-        never += [f"`{study}` {', '.join(letters)} (size `{facts['size']}`)"] if letters else []
-    return "".join(parts) + (f"\nNot tested at this size: {'; '.join(never)}.\n" if never else "")
+            of_claim = rows.setdefault(study, {}).setdefault(claim["letter"], [])
+            if claim["verdict"] != NOT_TESTED:
+                verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
+                statement, n = claim["statement"].rstrip("."), str(claim.get("n") or "")
+                cells = (f"`{study}`", claim["letter"], statement, verdict, n, facts["size"])
+                of_claim.append(_row(*cells))
+    judged = [row for claims in rows.values() for each in claims.values() for row in each]
+    never = [
+        f"`{study}` {', '.join(letters)}"
+        for study, claims in rows.items()
+        if (letters := [letter for letter, each in claims.items() if not each])
+    ]
+    return head + "".join(judged) + (f"\nNot tested: {'; '.join(never)}.\n" if never else "")
 
 
 if __name__ == "__main__":
