@@ -218,13 +218,16 @@ def _permuted_energies(
                 where[torch.from_numpy(generator.permutation(len(where))).to(where.device)]
             )
     sums: Tensor | None = None
-    start = 0
+    start, answered = 0, bool((where >= 0).all())
     for values, _ in chunks(subject, hook):
         values = values.double()
         sums = values.new_zeros(permutations, cycle.n, values.shape[1]) if sums is None else sums
         for i, group in enumerate(groups):
             part = group[start : start + len(values)]
-            sums[i].index_add_(0, part[part >= 0], values[part >= 0])
+            if answered:
+                sums[i].index_add_(0, part, values)
+            else:
+                sums[i].index_add_(0, part[part >= 0], values[part >= 0])
         start += len(values)
     assert sums is not None
     counts = torch.bincount(where[on], minlength=cycle.n).clamp_min(1).double()

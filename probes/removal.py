@@ -286,7 +286,8 @@ def loss_without_classes(
     bias too; `columns` are the logits of the elements in the order of the directions' columns.
     """
     basis = torch.tensor(directions, device=subject.device)
-    columns = list(columns)
-    logits = subject.logits().double().clone()  # (example, d_vocab_out)
-    logits[:, columns] -= (logits[:, columns] @ basis.T) @ basis
+    chosen = torch.tensor(columns, device=subject.device)
+    logits = subject.logits().double()  # (example, d_vocab_out)
+    ordered = logits.index_select(1, chosen)
+    logits = logits.index_copy(1, chosen, ordered - (ordered @ basis.T) @ basis)
     return mean_loss(subject, logits, subject.targets if targets is None else targets)

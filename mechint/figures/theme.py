@@ -56,12 +56,12 @@ def numbers(values: Any, digits: int = 5) -> Any:
     >>> numbers([1, 0.123456789, float("nan")])
     [1, 0.12346, None]
     """
+    if isinstance(values, float):
+        return float(f"{values:.{digits}g}") if math.isfinite(values) else None
     if hasattr(values, "tolist"):
         values = values.tolist()
     if isinstance(values, list | tuple | range):
         return [numbers(value, digits) for value in values]
-    if isinstance(values, float):
-        return float(f"{values:.{digits}g}") if math.isfinite(values) else None
     return values
 
 

@@ -56,14 +56,20 @@ def grid_energies(
     >>> (blocks / total).round(9).ravel().tolist()
     [1.0, 0.0]
     """
-    n, m = len(x), x.shape[-1]
     x = x - x.mean((0, 1))
-    waves = spectra.waves(n).astype(x.dtype)  # (F, 2, n)
+    return _in_blocks(x, spectra.waves(len(x)).astype(x.dtype)), np.square(x).sum((0, 1))
+
+
+def _in_blocks(
+    x: Float[np.ndarray, "n n neuron"], waves: Float[np.ndarray, "frequency 2 n"]
+) -> Float[np.ndarray, "frequency neuron"]:
+    """Energy of x, whose mean is zero, in the block of every frequency of `waves`."""
+    n, m = len(x), x.shape[-1]
     constant = np.full((len(waves), 1, n), n**-0.5, x.dtype)
     first = (waves.reshape(-1, n) @ x.reshape(n, -1)).reshape(len(waves), 2, n, m)
     blocks = np.square(np.concatenate([constant, waves], 1)[:, None] @ first).sum((1, 2))
     alone = waves @ (x.sum(0) * n**-0.5)  # constant over the first operand: (F, 2, m)
-    return blocks + np.square(alone).sum(1), np.square(x).sum((0, 1))
+    return blocks + np.square(alone).sum(1)
 
 
 def blocks_of(
@@ -125,12 +131,11 @@ def measure(
     observed = grid_energies(mixed)[0].sum(1) / size  # (F,) of the mixtures, as in the null
 
     def null_without(keys: list[int]) -> Array:
-        rest = _without(mixed, keys)
+        rest, waves = _without(mixed, keys), spectra.waves(n).astype(mixed.dtype)
         generator = rng("neuron null", seed)
-        orders = (generator.permutation(n) for _ in range(permutations))
-        return np.array(
-            [grid_energies(rest[np.ix_(some, some)])[0].sum(1).max() / size for some in orders]
-        )
+        # x in another order against the waves is x against the waves in the inverse order
+        orders = (generator.permutation(n).argsort() for _ in range(permutations))
+        return np.array([_in_blocks(rest, waves[..., some]).sum(1).max() / size for some in orders])
 
     found = spectra.step_down(
         np.where(values > level, observed, 0.0), level, rule.alpha, null_without
