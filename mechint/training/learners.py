@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -166,22 +167,20 @@ class TokenLearner:
 
     def _score(self, weights: Mapping[str, Tensor], rows: list[dict[str, float]], n: int) -> None:
         """Add what tasks score by other means, e.g. by greedy continuation; its accuracy stands
-        beside the teacher-forced one.
+        beside the teacher-forced one. Models of one task are asked together, and no others.
         """
         if type(self.tasks[0]).score is Task.score:
             return
-
-        def predict(tokens: Tensor, positions: Tensor) -> Tensor:
-            return self.predict(weights, tokens, positions)
-
-        done: dict[str, dict[str, Any]] = {}
+        members: dict[str, list[int]] = {}
         for model, task in enumerate(self.tasks):
-            scores = done.setdefault(repr(task), {}) or task.score(predict, "test", 0, n)
-            done[repr(task)] = scores
+            members.setdefault(repr(task), []).append(model)
+        for some in members.values():
+            theirs = {name: value[some] for name, value in weights.items()}
+            scores = self.tasks[some[0]].score(partial(self.predict, theirs), "test", 0, n)
             for name, values in scores.items():
-                rows[model][
-                    f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"
-                ] = float(values[model])
+                column = f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"
+                for model, value in zip(some, values, strict=True):
+                    rows[model][column] = float(value)
 
     @torch.no_grad()
     def predict(
@@ -190,11 +189,11 @@ class TokenLearner:
         tokens: Int[Tensor, "#model batch pos"],
         positions: Int[Tensor, "#model batch *read"],
     ) -> Float[Tensor, "... d_vocab_out"]:
-        """Logits (model, batch, *read, classes) at `positions` (model | 1, batch, *read) of tokens
-        (model | 1, batch, pos), what follows the last of an example's unseen; several of one
-        example ascend, and -1 is none.
+        """Logits (model, batch, *read, classes) of the models of these weights, (model, ...) each,
+        at `positions` (model | 1, batch, *read) of tokens (model | 1, batch, pos), what follows the
+        last of an example's unseen; several of one example ascend, and -1 is none.
         """
-        models = len(self.tasks)
+        models = len(weights["embed.W_E"])
         tokens = tokens.expand(models, -1, -1)
         positions = positions.expand(models, *positions.shape[1:])
         reads = positions.view(*tokens.shape[:2], -1)
