@@ -1,5 +1,5 @@
-"""Whole runs and commands, on the wall clock: training from nothing, the light commands, one
-analysis.
+"""Whole runs and commands, on the wall clock: training from nothing, the light commands,
+analyses.
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.timing import Bench, Row, bounded, paired, seconds, shown
 from mechint.demo import PARAMETERS, TASK, TRAIN
-from mechint.registry import TASKS
+from mechint.planted.groups import group_product
+from mechint.registry import PROBES, TASKS
 from mechint.training import train
 
 TINY = 100
 LIGHT = (["--help"], ["tasks"], ["probes"])
+OVER = 32
+"""Checkpoints of the run that is analyzed over its steps."""
 
 
 def python(*arguments: str) -> float:
@@ -46,12 +50,47 @@ def tiny_runs(bench: Bench) -> Row:
     return shown(f"{TINY} runs of two steps, from start to end", took, "s", note)
 
 
+def analyses(bench: Bench, run: Path) -> Iterator[Row]:
+    """The rows of analyses of the run's last checkpoint, of many of them, and of S6."""
+    one, every = str(run / "ckpt.pt"), str(run)
+    asked = (
+        ("fourier, one checkpoint", [one, "--probe", "fourier"], 3.0, 3),
+        ("default probes, one checkpoint", [one], 10.0, 1),
+        (
+            f"fourier over {OVER} checkpoints",
+            [every, "--probe", "fourier", "--set", f"fourier.steps={OVER}"],
+            20.0,
+            1,
+        ),
+    )
+    python("-m", "mechint", "analyze", one, "--probe", "fourier")  # compiles what is compiled once
+    for name, arguments, target, repeats in asked:
+        whole, importing, _ = paired(
+            lambda arguments=arguments: python("-m", "mechint", "analyze", *arguments, "--json"),
+            lambda: python("-c", "import transformer_lens"),
+            bench.repeats(repeats),
+        )
+        yield bounded(
+            f"mechint analyze, {name}, beyond importing TransformerLens",
+            whole - importing,
+            target,
+            "at most",
+            note=f"{whole:.1f} s, of which {importing:.1f} s are the import",
+        )
+
+    subject = group_product("S3" if bench.quick else "S6", ("standard",)).subject
+    took = seconds(lambda: PROBES["irreps"]().run(subject))
+    d_mlp = subject.model.config.d_mlp
+    note = f"{len(subject.data):,} products by a planted model of {d_mlp:,} neurons"
+    yield bounded("irreps on S6", took, 15.0, "at most", note=note)
+
+
 def rows(bench: Bench) -> Iterator[Row]:
     """The rows of whole runs and commands."""
     checkpoint = bench.folder / "addition"
     task, settings = (
         TASKS[TASK].from_dict(PARAMETERS),
-        {**TRAIN, **({"steps": 5} if bench.quick else {})},
+        {**TRAIN, "n_checkpoints": 80, **({"steps": 5} if bench.quick else {})},
     )
     took = seconds(lambda: train(task, None, settings, seeds=(0,), out=checkpoint))
     (run,) = train(
@@ -74,25 +113,4 @@ def rows(bench: Bench) -> Iterator[Row]:
             0.5,
             "at most",
         )
-
-    analysis = (
-        "-m",
-        "mechint",
-        "analyze",
-        str(checkpoint / "ckpt.pt"),
-        "--probe",
-        "fourier",
-        "--json",
-    )
-    python(*analysis)  # compiles what is compiled once
-    whole, importing, _ = paired(
-        lambda: python(*analysis), lambda: python("-c", "import transformer_lens"), bench.repeats(3)
-    )
-    note = f"{whole:.1f} s, of which {importing:.1f} s are the import"
-    yield bounded(
-        "mechint analyze, fourier, one checkpoint, beyond importing TransformerLens",
-        whole - importing,
-        3.0,
-        "at most",
-        note=note,
-    )
+    yield from analyses(bench, checkpoint)
