@@ -56,7 +56,7 @@ def study_page(
         **spent,
     }
     return Page(
-        study.title,
+        study.title if size == "laptop" else f"{study.title} ({size})",
         sections,
         kicker="mechint study",
         abstract=study.summary,
