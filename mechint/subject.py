@@ -5,8 +5,9 @@
     subject.grid(...)                                              # (p, p, d_mlp) on a p x p grid
 
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
-`at_step` give new ones. Activations are computed in chunks of `chunk` examples and cached up to
-`memory` bytes; no hook is left behind. Cost: one forward per chunk and request that is not cached.
+`at_step` give new ones. Activations are computed in chunks of at most `chunk` examples and a
+quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left behind. Cost: one
+forward per chunk and request that is not cached.
 Long because every view of one unchanging object, its answers, activations, logits and the subjects
 made from it, is a method of one class.
 """
@@ -26,7 +27,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from mechint.activations import LOGITS, BoundedCache, Positions, Recorder, slices
+from mechint.activations import (
+    LEAST_WORKING_BYTES,
+    LOGITS,
+    BoundedCache,
+    Positions,
+    Recorder,
+    slices,
+)
 from mechint.errors import MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
@@ -73,7 +81,7 @@ class Subject:
             of `split_seed` when not given, None where the model's split is not known.
         answer: which of an example's answers is meant, counted from 0, negative from the last one;
             or "all": one row per example and answer.
-        memory: bytes of cached activations; chunk: examples per forward.
+        memory: bytes of cached activations; chunk: examples per forward, at most.
     """
 
     model: Any
@@ -83,10 +91,9 @@ class Subject:
     split_seed: int
     answer: Which
     memory: int
-    chunk: int
+    _most: int
     _split: Mapping[str, Tensor] | EllipsisType | None
     _provenance: Mapping[str, Any]
-    _recorder: Recorder
     _cache: BoundedCache
 
     def __init__(
@@ -117,9 +124,8 @@ class Subject:
             _split=split,
             answer=answer,
             memory=memory,
-            chunk=chunk,
+            _most=chunk,
             _provenance=dict(provenance or {}),
-            _recorder=Recorder(model, chunk),
             _cache=BoundedCache(memory),
         )
 
@@ -155,7 +161,11 @@ class Subject:
     @property
     def device(self) -> torch.device:
         """Where the model's weights, and so the data, are."""
-        return next(self.model.parameters()).device
+        return self._weight.device
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.model.parameters())
 
     @cached_property
     def model_description(self) -> ModelDescription:
@@ -166,6 +176,22 @@ class Subject:
     def hooks(self) -> frozenset[str]:
         """Names of the activations that a forward of the model makes."""
         return hook_names(self.model)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Examples per forward: as many as were allowed, and no more than hold a quarter of
+        `memory` at once.
+        """
+        shape = self.model_description
+        # numbers that are not tokens are one input together
+        n = 1 if self.data.tokens.is_floating_point() else self.data.tokens.shape[1]
+        one = n * (shape.width(n) + (shape.d_vocab_out or 0)) * self._weight.element_size()
+        room = max(self.memory // 4, LEAST_WORKING_BYTES)
+        return max(1, min(self._most, room // max(one, 1)))
+
+    @cached_property
+    def _recorder(self) -> Recorder:
+        return Recorder(self.model, self.chunk)
 
     @property
     def n_layers(self) -> int:
@@ -353,13 +379,14 @@ class Subject:
         """Which rows (examples; answers where `answer` is "all"), and their activations by name.
 
         Where some are at all answers and others are not, these are repeated: one per answer.
-        Taken from the cache where a quarter of the memory holds them all, else computed a chunk at
-        a time, each chunk within an eighth of the memory.
+        Taken from the cache where they are there, or where each is at one place of an example and a
+        quarter of the memory holds them all; else computed a chunk at a time, each chunk within an
+        eighth of the memory, and not kept.
         """
         places = _places(names, at)
         mixed = self.answer == "all" and "answer" in places.values()
         repeated = {name for name, where in places.items() if mixed and where != "answer"}
-        if self._fits(places):
+        if self._cached(places) or (None not in places.values() and self._fits(places)):
             cached = self.activations(names, places)
             n = next(len(value) for name, value in cached.items() if name not in repeated)
             for part in slices(n, self.chunk):
@@ -394,10 +421,13 @@ class Subject:
         """Bytes of activations that are kept."""
         return self._cache.nbytes
 
+    def _cached(self, places: Mapping[str, At]) -> bool:
+        return all(key in self._cache.tensors for key in places.items())
+
     def _fits(self, places: Mapping[str, At]) -> bool:
         if not self.memory or not len(self.data):
             return False
-        if all(key in self._cache.tensors for key in places.items()):
+        if self._cached(places):
             return True
         one = self.activations(list(places), places, self.data[:1])
         return 4 * len(self.data) * sum(value.nbytes for value in one.values()) <= self.memory
@@ -443,7 +473,7 @@ class Subject:
             "split": self._split,
             "answer": self.answer,
             "memory": self.memory,
-            "chunk": self.chunk,
+            "chunk": self._most,
         }
         return Subject(**{**kept, **changes})
 
@@ -472,10 +502,10 @@ class Subject:
         return self._replace(answer=answer)
 
     def with_limits(self, *, memory: int | None = None, chunk: int | None = None) -> Subject:
-        """The same subject with other limits on memory (bytes) and chunk (examples)."""
+        """The same subject with other limits on memory (bytes) and chunk (examples per forward)."""
         return self._replace(
             memory=self.memory if memory is None else memory,
-            chunk=self.chunk if chunk is None else chunk,
+            chunk=self._most if chunk is None else chunk,
         )
 
     def untrained(self, seed: int = 0) -> Subject:
@@ -484,7 +514,7 @@ class Subject:
         Raises:
             MechintError: a model without the capability REINITIALIZE.
         """
-        weight = next(self.model.parameters())
+        weight = self._weight
         model = reinitialized(self.model, seed)
         if (weight.device, weight.dtype) != (torch.device("cpu"), torch.float32):
             with contextlib.redirect_stdout(sys.stderr):  # a bridge announces its moves

@@ -130,6 +130,32 @@ def test_what_is_kept_takes_one_forward_where_the_memory_holds_it() -> None:
         assert sizes.count(len(subject.data)) == forwards
 
 
+def test_a_chunk_holds_a_quarter_of_the_memory_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mechint.subject.LEAST_WORKING_BYTES", 1)
+    one = 4 * 5 * (6 * 8 + 2 * 32 + 2 * 5 + 7)  # float32, positions, width, logits
+    assert [ragged(memory=4 * n * one).chunk for n in (0, 1, 3, 4096, 5000)] == [
+        1,
+        1,
+        3,
+        4096,
+        4096,
+    ]
+    few = ragged(memory=4 * 2 * one, chunk=3)
+    assert (few.chunk, few.with_limits(memory=1 << 29).chunk) == (2, 3)
+
+
+def test_what_is_streamed_whole_is_not_kept() -> None:
+    subject = ragged()
+    for _ in range(2):
+        parts = [found[POST] for _, found in subject.stream([POST])]
+        assert subject.cached_bytes == 0
+    assert torch.equal(torch.cat(parts), subject.activation(POST))
+    (cached,) = [found[POST] for _, found in subject.stream([POST])]
+    assert torch.equal(cached, subject.activation(POST))
+    list(subject.with_limits().stream([POST], at="answer"))
+    assert subject.cached_bytes == cached.nbytes
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
 def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
     asked: list[tuple[int, int]], memory: int

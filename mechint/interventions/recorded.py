@@ -228,7 +228,7 @@ class RecordedForward:
         width = 6 * self._d_model + 2 * (shape.d_mlp or 0) + (shape.n_heads or 0) * positions
         per_edit = 4 * (rows * width + examples * self.logits.shape[-1])
         if not self.resumes:  # all logits, and nothing is dropped on the way
-            per_edit = 4 * rows * (width + self.logits.shape[-1])
+            per_edit = 4 * rows * (shape.width(positions) + self.logits.shape[-1])
         return max(1, int(self.memory // per_edit))
 
     def _only_answers(self, site: ResidSite) -> bool:

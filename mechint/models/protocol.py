@@ -82,6 +82,17 @@ class ModelDescription:
     n_ctx: int | None = None
     attention_dir: str | None = None
 
+    def width(self, positions: int) -> int:
+        """Numbers per position that a forward on `positions` tokens holds at once beside the
+        logits: residual stream and neurons of one block, and the attention of all, which some
+        libraries keep to the end.
+
+        >>> ModelDescription(n_layers=2, d_model=8, n_heads=4, d_mlp=32).width(positions=10)
+        192
+        """
+        attention = self.n_layers * (self.n_heads or 0) * positions
+        return 6 * (self.d_model or 0) + 2 * (self.d_mlp or 0) + attention
+
 
 def capabilities(model: Any) -> frozenset[Capability]:
     """What `model` says that it can do; a model that says nothing can have its weights edited, as

@@ -123,11 +123,12 @@ def components(
 
 def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
     """The first `n` principal components of the residual stream before a block, at the answer."""
-    data = data[: subject.chunk]
-    recorded = RecordedForward(
-        subject.model, data.tokens, asked(subject, data)[0], memory=subject.memory
-    )
-    rows = select_positions(recorded.residual(ResidSite.pre(layer)), recorded.answer_positions)
+    parts = []
+    for part in chunks(subject, data):
+        recorded = RecordedForward(subject.model, part.tokens, asked(subject, part)[0])
+        residual = recorded.residual(ResidSite.pre(layer))
+        parts.append(select_positions(residual, recorded.answer_positions))
+    rows = torch.cat(parts)
     axes = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:n]
     site = Site.resid_pre(layer)
     return [Ablated(site, axis[:, None], number) for number, axis in enumerate(axes)]
@@ -144,10 +145,14 @@ def ablations(
     if mode == "mean":
         filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
         means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
-    for part in chunks(subject, data):
+    order = torch.from_numpy(rng("resample", seed).permutation(len(data))).to(subject.device)
+    other: dict[str, Tensor] = {}
+    for part, rows in zip(chunks(subject, data), order.split(subject.chunk), strict=True):
         positions, _ = asked(subject, part)
         recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
-        order = torch.from_numpy(rng("resample", seed).permutation(len(part))).to(subject.device)
+        if mode == "resample":
+            sources = data.tokens[rows]
+            other = RecordedForward(subject.model, sources, positions, hooks).activations
         if not all(bool(torch.isfinite(value).all()) for value in recorded.activations.values()):
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
         chosen = []
@@ -156,7 +161,7 @@ def ablations(
             if mode == "mean":
                 toward = one.site.select(means[one.site.hook][None], positions)
             elif mode == "resample":
-                toward = one.site.select(recorded.activations[one.site.hook][order], positions)
+                toward = one.site.select(other[one.site.hook], positions)
             chosen.append(one.intervention(toward))
         yield part, recorded, chosen
 

@@ -84,22 +84,26 @@ def rotated(
     assert subject.task is not None
     chosen = total.topk(min(STRONGEST, len(ablated))).indices.tolist()
     strongest = [ablated[index] for index in chosen]
-    generator, width = torch.Generator().manual_seed(seed), subject.model_description.d_model
+    width = subject.model_description.d_model
     assert width is not None
-    (part, recorded, interventions), *_ = ablations(subject, data, strongest, mode, seed)
-    _, targets = asked(subject, part)
-    plain = answer_scores(subject.task, recorded.logits, targets)[..., 1].nanmean()
-    written = [recorded.written(one) for one in interventions]
-    samples: list[float] = []
-    for _ in range(n):
-        square = torch.randn(width, width, generator=generator, dtype=torch.float64)
-        rotation = torch.linalg.qr(square)[0].to(recorded.logits)
-        logits = recorded.under([Add(Site(hook), delta @ rotation) for hook, delta in written])
-        losses = answer_scores(subject.task, logits, targets)[..., 1].flatten(1).nanmean(1)
-        samples.append(float((losses - plain).max()))
+    plain: list[Tensor] = []  # (example, output)
+    changed: list[list[Tensor]] = [[] for _ in range(n)]  # (component, example, output)
+    for part, recorded, interventions in ablations(subject, data, strongest, mode, seed):
+        _, targets = asked(subject, part)
+        plain.append(answer_scores(subject.task, recorded.logits, targets)[..., 1])
+        written = [recorded.written(one) for one in interventions]
+        generator = torch.Generator().manual_seed(seed)  # every chunk is rotated alike
+        for losses in changed:
+            square = torch.randn(width, width, generator=generator, dtype=torch.float64)
+            rotation = torch.linalg.qr(square)[0].to(recorded.logits)
+            logits = recorded.under([Add(Site(hook), delta @ rotation) for hook, delta in written])
+            losses.append(answer_scores(subject.task, logits, targets)[..., 1])
+    own = torch.cat(plain).nanmean()
+    rises = [torch.cat(losses, 1).flatten(1).nanmean(1) - own for losses in changed]
+    samples = [float(rise.max()) for rise in rises]
     how = (
         f"the changes that the {len(strongest)} strongest ablations make, rotated at random, "
-        f"on {len(part)} examples"
+        f"on {len(data)} examples"
     )
     return Null.sampled("rotated_loss_increase", float(total.max()), samples, how)
 

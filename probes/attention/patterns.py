@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechint.activations import select
+from mechint.activations import select, slices
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes.fourier.spectra import Array
@@ -42,10 +42,32 @@ class Patterns:
 
 @dataclass
 class _Layer:
+    """What is added up over the examples of one layer's patterns, and those that are kept whole."""
+
     mean: Tensor
     argmax: Tensor
+    sample: Tensor
     operands: list[Tensor] = field(default_factory=list)
-    sample: list[Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, pattern: Float[Tensor, "example head query key"], kept: int) -> _Layer:
+        zero = torch.zeros_like(pattern[0], dtype=torch.float64)
+        sample = torch.empty(kept, *pattern.shape[1:], device=pattern.device)
+        return cls(zero, zero.clone(), sample)
+
+    def add(
+        self,
+        pattern: Float[Tensor, "example head query key"],
+        part: slice,
+        rows: Int[np.ndarray, " row"],
+    ) -> None:
+        """Add the examples `part`; those of them that are among `rows` are kept."""
+        self.mean += pattern.sum(0, dtype=torch.float64)
+        most = pattern.argmax(-1).permute(1, 2, 0)  # (head, query, example)
+        self.argmax.scatter_add_(-1, most, self.argmax.new_ones(()).expand_as(most))
+        for place, row in enumerate(rows.tolist()):
+            if part.start <= row < part.stop:
+                self.sample[place] = pattern[row - part.start]
 
 
 def kept_rows(subject: Subject, examples: int, seed: int) -> Int[np.ndarray, " row"]:
@@ -58,49 +80,48 @@ def kept_rows(subject: Subject, examples: int, seed: int) -> Int[np.ndarray, " r
     return np.sort(rng("attention examples", seed).permutation(n)[:examples])
 
 
+def _layers_at_once(subject: Subject) -> int:
+    """Layers whose patterns of one example fit an eighth of the subject's memory, at least one."""
+    ctx = subject.data.tokens.shape[1]
+    each = 4 * (subject.model_description.n_heads or 1) * ctx * ctx
+    return max(1, subject.memory // (8 * each))
+
+
 def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]) -> Patterns:
     """The patterns of all heads over the subject's data; those of the examples `rows` are kept
     whole.
 
-    Cost: one forward over the data a layer. Memory: one chunk of one layer's patterns, within the
-    subject's limit.
+    Cost: one forward over the data for as many layers as the patterns of one example fit an eighth
+    of the subject's memory, mostly all. Memory: one chunk of patterns, and the examples kept.
     """
     data = subject.data
     n, ctx = data.tokens.shape
-    layers = []
-    for layer in range(subject.n_layers):
-        found: _Layer | None = None
-        hook = f"blocks.{layer}.attn.hook_pattern"
-        for part, streamed in subject.stream([hook]):
-            pattern = streamed[hook]
-            heads = pattern.shape[1]
-            if found is None:
-                zero = torch.zeros(heads, ctx, ctx, dtype=torch.float64, device=pattern.device)
-                found = _Layer(zero, zero.clone())
-            found.mean += pattern.sum(0, dtype=torch.float64)
-            found.argmax += torch.nn.functional.one_hot(pattern.argmax(-1), ctx).sum(0)
-            if operands:
-                from_answer = select(hook, pattern, subject.answer_positions[part])
-                found.operands.append(from_answer[..., operands].float())
-            here = rows[(rows >= part.start) & (rows < part.stop)] - part.start
-            if len(here):
-                found.sample.append(pattern[torch.from_numpy(here).to(pattern.device)].float())
-        assert found is not None
-        layers.append(found)
+    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
+    found: dict[str, _Layer] = {}
+    for some in slices(len(hooks), _layers_at_once(subject)):
+        for part, streamed in subject.stream(hooks[some]):
+            for hook, pattern in streamed.items():
+                if hook not in found:
+                    found[hook] = _Layer.of(pattern, len(rows))
+                found[hook].add(pattern, part, rows)
+                if operands:
+                    from_answer = select(hook, pattern, subject.answer_positions[part])
+                    found[hook].operands.append(from_answer[..., operands].float())
+    layers = list(found.values())
     names = [
-        f"L{layer}H{head}" for layer, found in enumerate(layers) for head in range(len(found.mean))
+        f"L{index}H{head}" for index, layer in enumerate(layers) for head in range(len(layer.mean))
     ]
-    to_operand = [torch.cat(found.operands).transpose(0, 1) for found in layers if operands]
+    to_operand = [torch.cat(layer.operands).transpose(0, 1) for layer in layers if operands]
     kept = data[torch.from_numpy(rows).to(data.tokens.device)]
     whole = np.full(len(rows), ctx)
     return Patterns(
         names,
-        torch.cat([found.mean for found in layers]).cpu().numpy() / n,
-        torch.cat([found.argmax for found in layers]).cpu().numpy() / n,
+        torch.cat([layer.mean for layer in layers]).cpu().numpy() / n,
+        torch.cat([layer.argmax for layer in layers]).cpu().numpy() / n,
         torch.cat(to_operand).cpu().numpy()
         if operands
         else np.zeros((len(names), 0, 0), np.float32),
-        torch.cat([torch.cat(found.sample) for found in layers], 1).cpu().numpy(),
+        torch.cat([layer.sample for layer in layers], 1).cpu().numpy(),
         kept.tokens.cpu().numpy(),
         whole if kept.lengths is None else kept.lengths.cpu().numpy(),
     )

@@ -57,8 +57,8 @@ class Attention(Probe):
 
     A head is of a kind when its score exceeds the null at family-wise level `alpha` (over all
     heads) and the null's mean by `least`: soft heads, too. The preference is decided at 0.01. Cost:
-    one forward over the data per layer, and `untrained` forwards over 256 examples. Memory: a chunk
-    of patterns, and `examples` examples whole.
+    one forward over the data (several where one example's patterns do not fit the memory), and
+    `untrained` forwards over 256 examples. Memory: a chunk of patterns, and `examples` examples.
     """
 
     name: ClassVar[str] = "attention"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -62,8 +62,8 @@ class Gradients:
     """Gradients of one model's loss with respect to all its parameters, or to those of some
     neurons, as flat vectors.
 
-    Vectorized over examples and groups where the model's mathematics is ours, one backward each on
-    any other model.
+    Vectorized over examples and groups where the model's mathematics is ours, one backward each,
+    a chunk of examples at a time, on any other model.
 
     Args:
         neurons: (layer, indices) restricts to the columns of W_in, entries of b_in and rows of
@@ -72,7 +72,8 @@ class Gradients:
 
     def __init__(self, subject: Subject, neurons: tuple[int, Sequence[int]] | None = None) -> None:
         assert subject.task is not None
-        self.task, self.model, self.memory = subject.task, subject.model, subject.memory
+        self.task, self.model = subject.task, subject.model
+        self.memory, self.chunk = subject.memory, subject.chunk
         self.neurons, self.vectorized = neurons, resumes(subject.model)
         if not self.vectorized:
             self.free = {
@@ -107,15 +108,22 @@ class Gradients:
         )
 
     def _backward(self, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """(1, parameter) by one forward and backward of the model itself."""
-        with torch.enable_grad():
-            loss = weighted_loss(self.task, self.model(tokens), targets, weights)
-            found = torch.autograd.grad(loss, list(self.free.values()), allow_unused=True)
-        parts = [
-            torch.zeros_like(value) if gradient is None else gradient
-            for value, gradient in zip(self.free.values(), found, strict=True)
-        ]
-        return torch.cat([part.flatten() for part in parts])[None]
+        """(1, parameter) by forward and backward of the model itself, summed over chunks."""
+        columns = (tokens, targets, weights)
+        total: Tensor | None = None
+        for part in zip(*(column.split(self.chunk) for column in columns), strict=True):
+            with torch.enable_grad():
+                loss = weighted_loss(self.task, self.model(part[0]), *part[1:])
+                found = torch.autograd.grad(
+                    loss,
+                    list(self.free.values()),
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            row = torch.cat([gradient.flatten() for gradient in found])[None]
+            total = row if total is None else total.add_(row)
+        assert total is not None
+        return total
 
     def _rows(self) -> int:
         """Gradients held at a time."""
@@ -168,17 +176,20 @@ class Gradients:
             parts.append(cosines(_finite(rows), direction)[:, 0].view(len(some), -1))
         return torch.cat(parts)
 
-    def of_examples(self, data: Batch) -> Float[Tensor, "example parameter"]:
-        """The gradient of every example's own mean loss."""
+    def of_examples(self, data: Batch) -> Iterator[Float[Tensor, "example parameter"]]:
+        """The gradient of every example's own mean loss, as many examples at a time as the memory
+        holds.
+        """
         read = (data.targets != IGNORE).to(next(iter(self.free.values())))
         weights = read / read.sum((1, 2), keepdim=True).clamp_min(1)
         columns = [tensor.unsqueeze(1) for tensor in (data.tokens, data.targets, weights)]
         if not self.vectorized:
-            rows = [self._backward(*part) for part in zip(*columns, strict=True)]
-            return _finite(torch.cat(rows))
+            for one in zip(*columns, strict=True):
+                yield _finite(self._backward(*one))
+            return
         function = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
-        parts = zip(*(tensor.split(self._rows()) for tensor in columns), strict=True)
-        return _finite(torch.cat([self._flat(function(self.free, *part)) for part in parts]))
+        for part in zip(*(tensor.split(self._rows()) for tensor in columns), strict=True):
+            yield _finite(self._flat(function(self.free, *part)))
 
 
 def _finite(gradients: Tensor) -> Tensor:

@@ -123,15 +123,14 @@ def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Ef
     """What each component alone does when it is taken from the pair's source, pair by pair."""
     assert subject.task is not None
     names, parts = {component.hook for component in components}, []
+    wrong = wrong_sources(pairs)
     for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
         part = pairs[rows]
         base, source = (
             RecordedForward(subject.model, tokens, part.reads, names, subject.memory)
             for tokens in (part.base, part.source)
         )
-        other = RecordedForward(
-            subject.model, wrong_sources(part), part.reads, names, subject.memory
-        )
+        other = RecordedForward(subject.model, wrong[rows], part.reads, names, subject.memory)
         logits = patched(base, source, components)
         numbers = (
             logit_difference(subject.task, logits, part),

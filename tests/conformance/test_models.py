@@ -206,10 +206,14 @@ def test_chunks_positions_and_one_forward_for_all_names(kind: str) -> None:
     whole = subject_of(kind)
     names = [name for name in sorted(whole.hooks) if name.startswith(("blocks.0.", "hook_"))]
     names = [name for name in names if whole.activation(name).shape[0] == 5]
+    small = subject_of(kind, chunk=2, memory=0)
+    assert (
+        small.chunk == 2
+    )  # asked once before forwards are counted: a bridge tells its shape by one
     first = model.hook_dict[names[0]]
     handle = first.register_forward_hook(lambda *_: calls.append(1))
     try:
-        parts = subject_of(kind, chunk=2, memory=0).activations(names)
+        parts = small.activations(names)
     finally:
         handle.remove()
     assert 3 <= len(calls) <= 4  # three chunks, and one example whose size is looked at

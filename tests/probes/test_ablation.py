@@ -191,6 +191,15 @@ def test_silent_on_an_untrained_model_and_whole_in_chunks() -> None:
     )
 
 
+def test_others_examples_and_directions_are_those_of_all_chunks() -> None:
+    probe = Ablation(components=("head", "direction"), mode="resample", neurons=0, **FAST)
+    whole, parts = made(4), made(4).with_limits(chunk=5)
+    first, second = (probe.run(one, seed=0) for one in (whole, parts))
+    assert np.allclose(first.arrays["loss_change"], second.arrays["loss_change"], atol=1e-9)
+    null = "rotated_loss_increase"
+    assert np.isclose(first.null[null].mean, second.null[null].mean, atol=1e-9)
+
+
 def test_bad_input() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'head'"):
         Ablation(components=("heads",))

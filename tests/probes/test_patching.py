@@ -215,6 +215,8 @@ def test_chunks_do_not_change_the_numbers() -> None:
     subject = subject.with_limits(memory=1, chunk=7)
     parts = Patching(pairs=32, only_correct=False).run(subject, seed=0)
     assert np.allclose(whole.arrays["recovered"], parts.arrays["recovered"], atol=1e-9)
+    for name, null in whole.null.items():
+        assert np.isclose(null.mean, parts.null[name].mean, atol=1e-9), name
 
 
 def test_bad_input() -> None:
