@@ -7,7 +7,6 @@ imported.
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -17,10 +16,13 @@ from pathlib import Path
 
 from benchmarks.peers.process import NONE, Peer, find_peer
 from benchmarks.timing import Bench, Row, shown
-from benchmarks.workloads import ADDITION, Workload, listops
+from benchmarks.workloads import ADDITION, TRAIN, Workload, listops
+from mechint.training import spec
+from mechint.training.plan import partition
 
 MODELS, STEPS = 128, 3
-TEXTS = (16, 64)
+LISTOPS = listops(48, 3, 1.0)
+TEXTS = (32, 128)
 """Texts of an analysis: four times as many are to take hardly more."""
 
 POSITIONS, VOCABULARY, WIDTH, LAYERS = 128, 4096, 256, 4
@@ -44,13 +46,19 @@ def step() -> None:
         ensemble.advance()
 
 
-def ensemble() -> None:
-    from mechint.training import spec, train_many
+def plan() -> list[tuple[int, ...]]:
+    """The seeds of each ensemble that `MODELS` models train as."""
+    task = LISTOPS.ensemble().runs[0].spec.task
+    specs = [spec(task, LISTOPS.model, TRAIN, seed=seed) for seed in range(MODELS)]
+    return [part.members for part in partition(specs)]
 
-    one = listops(48, 3, 1.0)
-    run = one.ensemble().runs[0].spec
-    settings = {"steps": STEPS, "eval_examples": 64, "checkpoints": None}
-    train_many([spec(run.task, one.model, settings, seed=seed) for seed in range(MODELS)])
+
+def ensembles() -> None:
+    """A few steps of each ensemble of the plan, one after another."""
+    for seeds in plan():
+        ensemble = LISTOPS.ensemble(seeds)
+        for _ in range(STEPS):
+            ensemble.advance()
 
 
 def analysis(texts: int) -> None:
@@ -83,7 +91,7 @@ def analysis(texts: int) -> None:
 
 WORK: dict[str, Callable[[], None]] = {
     "step": step,
-    "ensemble": ensemble,
+    "ensembles": ensembles,
     **{f"analysis-{texts}": lambda texts=texts: analysis(texts) for texts in TEXTS},
 }
 
@@ -117,8 +125,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     yield shown(name, ours, "MiB", note, peer=theirs)
     if bench.quick:
         return
-    together = taken("ensemble", bench.threads)
-    note = f"{together / MODELS:.1f} MiB a model, in ensembles of the plan's own size"
+    together = taken("ensembles", bench.threads)
+    note = f"steps in ensembles of {len(plan()[0])}, as the plan cuts them, one after another"
     yield shown(f"peak memory, {MODELS} models of listops 48×3", together, "MiB", note)
     few, many = (taken(f"analysis-{texts}", bench.threads) for texts in TEXTS)
     note = (
@@ -135,8 +143,8 @@ def main() -> None:
     torch.set_num_threads(int(threads))
     TINY.ensemble().advance()
     if name.startswith("analysis"):
-        importlib.import_module("transformers.models.gpt2")
-        importlib.import_module("transformer_lens")
+        import transformer_lens  # noqa: F401
+        import transformers.models.gpt2  # noqa: F401
     before = peak()
     WORK[name]()
     print(peak() - before)
