@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.rows import BlockRows, Layout
+from mechint.models.rows import BlockRows, Layout, rows_of
 from mechint.task import IGNORE, Batch
 from mechint.training.packing import Grid, lay_out, stack
 
@@ -61,13 +61,9 @@ def _selected(mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     flat = mask.flatten(1)
     counts = flat.sum(1)
-    n = int(counts.max())
-    if bool((counts == n).all()):
-        return flat.nonzero()[:, 1].view(-1, n), torch.ones(
-            flat.shape[0], n, dtype=torch.bool, device=mask.device
-        )
-    order = flat.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :n]
-    real = torch.arange(n, device=mask.device) < counts.unsqueeze(1)
+    real = torch.arange(int(counts.max()), device=mask.device) < counts.unsqueeze(1)
+    order = torch.zeros(real.shape, dtype=torch.int64, device=mask.device)
+    order[real] = flat.nonzero()[:, 1]
     return torch.where(real, order, order[:, :1]), real
 
 
@@ -209,13 +205,9 @@ def _mask_rows(mask: Tensor | None, asked: Tensor) -> Tensor | None:
         return None
     first = asked[0, 0]
     if not bool((asked == first).all()):
-        models, rows = (
-            torch.arange(n, device=mask.device)
-            if n > 1
-            else torch.zeros(1, dtype=torch.int64, device=mask.device)
-            for n in mask.shape[:2]
-        )
-        return mask[models.view(-1, 1, 1), rows.view(-1, 1), asked]
+        n_rows, slots = mask.shape[0] * mask.shape[1], mask.shape[2]
+        starts = slots * torch.arange(n_rows, device=mask.device).view(*mask.shape[:2], 1)
+        return rows_of(mask.flatten(0, 2), starts + asked, stacked=False)
     if len(first) == mask.shape[2]:
         return mask
     part = mask[..., first, :]
@@ -227,13 +219,11 @@ def _mask(config: ModelConfig, grid: Grid) -> Tensor | None:
     look everywhere.
     """
     slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
-    seen = torch.ones(1, 1, len(slots), len(slots), dtype=torch.bool, device=slots.device)
-    if config.attention_dir == "causal":
-        seen = seen & (slots <= slots.unsqueeze(-1))
+    later = slots > slots.unsqueeze(-1)
+    if config.attention_dir != "causal":
+        later = torch.zeros_like(later)
+    mask = torch.zeros(1, 1, *later.shape, device=slots.device).masked_fill_(later, -torch.inf)
     if grid.example is not None:
-        seen = seen & (grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2))
-    return (
-        None
-        if bool(seen.all())
-        else torch.zeros(seen.shape, device=slots.device).masked_fill_(~seen, -torch.inf)
-    )
+        same = grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2)
+        mask = torch.where(same, mask, -torch.inf)
+    return mask if bool(later.any()) or bool(mask.any()) else None

@@ -87,18 +87,19 @@ def lay_out(batch: Batch, reads: Int[Tensor, "model read"]) -> Grid:
         return Grid(tokens, positions, None, reads)
     starts, rows, width = _starts(batch.lengths)
     slots = starts.unsqueeze(-1) + positions
-    real = positions < batch.lengths.unsqueeze(-1)
-    model, example, position = real.nonzero().unbind(1)
-    taken = slots[real] + rows * width * model
+    real = (positions < batch.lengths.unsqueeze(-1)).flatten().nonzero().flatten()
+    example = real // tokens.shape[2]
+    model = example // tokens.shape[1]
+    taken = slots.flatten()[real] + rows * width * model
 
     def laid(values: Tensor, empty: int) -> Tensor:
         flat = values.new_full((len(tokens) * rows * width,), empty)
         return flat.index_copy_(0, taken, values).view(len(tokens), rows, width)
 
     return Grid(
-        laid(tokens[real], 0),
-        laid(position, 0),
-        laid(example, -1),
+        laid(tokens.flatten()[real], 0),
+        laid(real % tokens.shape[2], 0),
+        laid(example % tokens.shape[1], -1),
         slots.flatten(1).gather(1, reads),
     )
 
@@ -125,13 +126,18 @@ def pack(lengths: Sequence[int], width: int) -> list[int]:
     """
     starts, rows = [0] * len(lengths), 0
     by_room: list[list[int]] = [[] for _ in range(width + 1)]  # first free slots
+    rooms = 0  # bit n is set where by_room[n] has any
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         length = lengths[index]
-        room = next((room for room in range(length, width) if by_room[room]), width)
-        if room < width:
+        enough = rooms >> length << length
+        if enough:
+            room = (enough & -enough).bit_length() - 1
             start = by_room[room].pop()
+            if not by_room[room]:
+                rooms ^= 1 << room
         else:
-            start, rows = rows * width, rows + 1
+            room, start, rows = width, rows * width, rows + 1
         starts[index] = start
         by_room[room - length].append(start + length)
+        rooms |= 1 << room - length
     return starts
