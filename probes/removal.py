@@ -22,7 +22,7 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.models.at_positions import forward_at, supports
+from mechint.models.at_positions import AtPositions, supports
 from mechint.models.forward import Forward
 from mechint.subject import Subject
 from mechint.task import IGNORE
@@ -82,18 +82,17 @@ class EmbeddingRemoval:
         weights = subject.model.W_E.detach().clone()
         for tokens in self.operands:
             weights[list(tokens)] -= _within(basis, weights[list(tokens)])
-        where = subject.answer_positions
-        return torch.cat(
-            [
-                forward_at(
-                    subject.model,
-                    subject.data[part].tokens,
-                    where[part].clamp(min=0),
-                    weights={"embed.W_E": weights},
-                )[0]
-                for part in _slices(subject)
-            ]
-        )
+        edited = {"embed.W_E": weights}
+        return torch.cat([part.forward(weights=edited)[0] for part in self._forwards])
+
+    @cached_property
+    def _forwards(self) -> list[AtPositions]:
+        subject = self.subject
+        where = subject.answer_positions.clamp(min=0)
+        return [
+            AtPositions(subject.model, subject.data[part].tokens, where[part])
+            for part in _slices(subject)
+        ]
 
     def _with_hook(self, basis: Tensor) -> Tensor:
         subject = self.subject

@@ -87,24 +87,44 @@ def forward_at(
     >>> torch.allclose(forward_at(model, tokens, 2)[0], model(tokens)[:, 2], atol=1e-6)
     True
     """
-    config: ModelConfig = model.config
-    model._check(tokens)
-    parameters = {name: value.detach() for name, value in model.weights().items()}
-    parameters |= weights or {}
-    if isinstance(positions, int):
-        positions = torch.full((len(tokens),), positions % tokens.shape[1], device=tokens.device)
-    rows = _Rows.of(config, tokens, positions)
-    wanted, found = set(names), {}
+    return AtPositions(model, tokens, positions).forward(names, weights)
 
-    def keep(name: str, tensor: Tensor) -> Tensor:
-        if name in wanted:
-            index = rows.selected(name)
-            found[name] = tensor if index is None else tensor[index]
-        return tensor
 
-    with plain_arithmetic(tokens.device), torch.no_grad():
-        logits = Forward(parameters, config, keep if wanted else no_hook).logits(rows.layout)
-    return logits, found
+class AtPositions:
+    """`forward_at` for several forwards that differ in their weights: the rows and the model's own
+    weights are found once. Memory: a few numbers per token.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokens: Int[Tensor, "example pos"],
+        positions: int | Int[Tensor, " example"],
+    ) -> None:
+        model._check(tokens)
+        self.config: ModelConfig = model.config
+        self.parameters = {name: value.detach() for name, value in model.weights().items()}
+        if isinstance(positions, int):
+            last = positions % tokens.shape[1]
+            positions = torch.full((len(tokens),), last, device=tokens.device)
+        self.device, self.rows = tokens.device, _Rows.of(self.config, tokens, positions)
+
+    def forward(
+        self, names: Iterable[str] = (), weights: Mapping[str, Tensor] | None = None
+    ) -> tuple[Float[Tensor, "example d_vocab_out"], dict[str, Tensor]]:
+        """What `forward_at` returns."""
+        wanted, found = set(names), {}
+
+        def keep(name: str, tensor: Tensor) -> Tensor:
+            if name in wanted:
+                index = self.rows.selected(name)
+                found[name] = tensor if index is None else tensor[index]
+            return tensor
+
+        parameters = {**self.parameters, **(weights or {})}
+        with plain_arithmetic(self.device), torch.no_grad():
+            forward = Forward(parameters, self.config, keep if wanted else no_hook)
+            return forward.logits(self.rows.layout), found
 
 
 @dataclass(frozen=True)

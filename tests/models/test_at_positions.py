@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.config import ModelConfig
-from mechint.models.at_positions import forward_at, supports
+from mechint.models.at_positions import AtPositions, forward_at, supports
 from mechint.models.transformer import HookedTransformer
 
 
@@ -52,6 +52,26 @@ def test_other_weights_take_the_place_of_the_models() -> None:
     with torch.no_grad():
         model.W_E.copy_(other)
     assert torch.allclose(logits, model(tokens)[:, 2].detach(), atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", [-1, torch.tensor([2, 0])])
+def test_forwards_with_other_weights_are_those_of_models_that_have_them(
+    positions: int | torch.Tensor,
+) -> None:
+    model, name = model_of(n_layers=2, normalization_type="LN"), "blocks.1.hook_resid_post"
+    tokens = torch.tensor([[1, 2, 3], [3, 2, 1]])
+    several = AtPositions(model, tokens, positions)
+    before = several.forward([name])
+    for seed in (2, 3):
+        other = torch.randn(model.W_E.shape, generator=torch.Generator().manual_seed(seed)).double()
+        changed = model_of(n_layers=2, normalization_type="LN")
+        with torch.no_grad():
+            changed.W_E.copy_(other)
+        logits, found = several.forward([name], {"embed.W_E": other})
+        expected, theirs = forward_at(changed, tokens, positions, [name])
+        assert torch.equal(logits, expected) and torch.equal(found[name], theirs[name])
+    again = several.forward([name])
+    assert torch.equal(again[0], before[0]) and torch.equal(again[1][name], before[1][name])
 
 
 def test_it_refuses_what_it_cannot_give() -> None:
