@@ -22,7 +22,7 @@ from mechint.training.plan import partition
 
 MODELS, STEPS = 128, 3
 LISTOPS = listops(48, 3, 1.0)
-TEXTS = (32, 128)
+TEXTS = (16, 64)
 """Texts of an analysis: four times as many are to take hardly more."""
 
 POSITIONS, VOCABULARY, WIDTH, LAYERS = 128, 4096, 256, 4
