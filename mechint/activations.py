@@ -26,7 +26,7 @@ from torch import Tensor
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models.at_positions import forward_at, supports
 from mechint.models.protocol import Hooks
-from mechint.models.untouched import plain_arithmetic
+from mechint.models.untouched import all_finite, plain_arithmetic
 
 LOGITS = "logits"
 """The name of the model's own output, which is recorded like an activation."""
@@ -186,7 +186,7 @@ class Recorder:
                     f"hook {name}: it did not run; for attn.hook_result set model.use_attn_result"
                 )
             masked = name.endswith("hook_attn_scores")  # -inf where a query may not look
-            if name != LOGITS and not masked and not _finite(found[name]):
+            if name != LOGITS and not masked and not all_finite(found[name]):
                 raise MechintError(f"activation {name} is not finite")
         return {name: found[name] for name in wanted}
 
@@ -206,11 +206,6 @@ class Recorder:
             if LOGITS in wanted:
                 found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
         return found
-
-
-def _finite(values: Tensor) -> bool:
-    """Whether all are finite: they are where their sum is, which is quicker to tell."""
-    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def _shared(wanted: Mapping[str, Positions], part: slice) -> int | Tensor | None:

@@ -8,7 +8,7 @@ import os
 import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several processes share the cores
 
 from hypothesis import settings
 from jaxtyping import install_import_hook

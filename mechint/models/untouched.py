@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mechint.errors import MechintError
 
@@ -80,9 +81,19 @@ def check_weight_types(model: Any, where: str) -> None:
 def check_finite(model: Any, where: str) -> None:
     """Refuse weights that are not numbers; MechintError says which and how many."""
     for name, value in model.named_parameters():
-        if not bool(torch.isfinite(value).all()):
+        if not all_finite(value):
             bad = int((~torch.isfinite(value)).sum())
             raise MechintError(
                 f"{where}: weight {name} is not finite in {bad} of {value.numel()} places; "
                 "expected a model whose training did not diverge"
             )
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether all are finite: they are where their sum is, which is quicker to tell.
+
+    >>> large = torch.tensor([3e38, 3e38])  # finite, and its sum is not
+    >>> all_finite(large), all_finite(torch.tensor([torch.inf, -torch.inf]))
+    (True, False)
+    """
+    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
