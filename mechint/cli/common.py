@@ -70,7 +70,7 @@ class CliGroup(click.Group):
         except MechintError as error:
             fail(str(error))
         except (KeyboardInterrupt, click.Abort):
-            print_error("stopped; a run that was training continues with --resume")
+            print_error("stopped; training goes on with --resume, a study by the same command")
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader of our output, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

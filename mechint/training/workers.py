@@ -75,7 +75,7 @@ class Worker:
         harm.
         """
         if self.part is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+            self.process.terminate()  # of one that still starts, without a traceback
 
     def close(self) -> None:
         """Wait until it has ended."""

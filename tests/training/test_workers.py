@@ -86,3 +86,14 @@ def test_interrupted_workers_keep_everything(tmp_path: Path) -> None:
 def test_workers_need_directories(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="several workers are for runs with directories"):
         train_many(specs(None), workers=2)
+
+
+def test_a_worker_that_is_stopped_while_it_starts_says_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    worker = Worker(queue.Queue())
+    worker.part = 0
+    worker.stop()
+    worker.close()
+    assert worker.process.returncode == -signal.SIGTERM
+    assert capfd.readouterr().err == ""
