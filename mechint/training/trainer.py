@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -274,11 +275,9 @@ class Ensemble:
     def _report(self) -> None:
         assert self.progress is not None
         rows = [run.final for run in self.runs]
-        means = (
-            {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if name != "step"}
-            if rows
-            else {}
-        )
+        names = dict.fromkeys(name for row in rows for name in row if name != "step")
+        # of the models that have it: a task's scores are its own
+        means = {name: fmean(row[name] for row in rows if name in row) for name in names}
         self.progress(Progress(self.step, self.config.steps, means, len(rows)))
 
     def _finish(self, model: int, status: str) -> None:

@@ -374,3 +374,22 @@ def test_the_time_of_every_kind_is_estimated_by_steps_that_are_timed() -> None:
     specs = [spec(TASK, {**model, "n_layers": n}, {"steps": 50}, seed=n) for n in (1, 2)]
     one, both = (estimate_seconds(some, torch.device("cpu")) for some in (specs[:1], specs))
     assert 0 < one < 600 and 0 < both < 600
+
+
+def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
+    """The first model has scores of operations that the second does not know."""
+    small, seen = {"operands": 2, "depth": 1, "n": 4, "chain_of_thought": False}, []
+    mixed = tasks.make("listops", operations=("MAX", "ADD"), **small)
+    alone = tasks.make("listops", operations=("ADD",), **small)
+    brief = {"steps": 2, "evaluate_every": 1, "eval_examples": 32, "batch_size": 8}
+    runs = train_many(
+        [spec(task, SMALL, brief) for task in (mixed, alone)],
+        parts=[[0, 1]],
+        progress=seen.append,
+    )
+    first, second = (run.final for run in runs)
+    told = seen[-1].metrics
+    assert told["test.greedy.accuracy.MAX"] == first["test.greedy.accuracy.MAX"]
+    assert "test.greedy.accuracy.MAX" not in second
+    both = first["test.greedy.accuracy"] + second["test.greedy.accuracy"]
+    assert told["test.greedy.accuracy"] == pytest.approx(both / 2)

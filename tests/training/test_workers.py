@@ -5,6 +5,7 @@ interruption keeps everything.
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 import tasks
 from mechint.errors import ParameterError
 from mechint.training import Progress, Spec, spec, train_many
+from mechint.training.workers import Worker
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
