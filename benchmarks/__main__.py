@@ -61,9 +61,11 @@ def main() -> int:
     print(table.HEAD)
     try:
         for section in options.only or SECTIONS:
+            begun = time.monotonic()
             for row in importlib.import_module(f"benchmarks.{section}").rows(bench):
                 found["rows"].append(row)
                 print(table.line(row), flush=True)
+            print(f"{section}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
             if not looked:  # what is measured is kept, whatever comes after
                 table.write(found)
     finally:

@@ -53,7 +53,7 @@ def grown(
     found: dict[float, float] = {}
     for n in over:
         once = of(n)
-        found[n] = statistics.median(once() for _ in range(bench.repeats(5)))
+        found[n] = statistics.median(once() for _ in range(bench.repeats(3)))
     (least, low), *_, (most, high) = found.items()
     note = f"{1e3 * low:.3g} ms at {least:g}, {1e3 * high:.3g} ms at {most:g}"
     return shown(f"growth: {name}", slope(found), "exponent", note)

@@ -19,7 +19,7 @@ from mechint.training import spec, train
 
 P, MODELS, STEPS, TARGET = 29, 16, 800, 5.0
 """`STEPS` are those after which the preset `fast` stops, its test accuracy reached."""
-ONE_BY_ONE = 2
+ONE_BY_ONE = 1
 """Models that the peer trains a turn, one after another: more of them only take longer."""
 TRAIN = {"optimizer": "adamw", "lr": 1e-3, "checkpoints": None, "grokfast": None}
 MODEL = {"d_model": 64}
