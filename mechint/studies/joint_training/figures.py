@@ -53,8 +53,8 @@ def transitions(study: Measures, arms: tuple[str, ...], title: str) -> Figure:
     every arm and its band.
     """
     there = [arm for arm in arms if study.runs.finished(arm=arm)]
-    if not there:
-        raise DataError(f"no run of {', '.join(arms)} has finished")
+    if len(there) < 2:
+        raise DataError(f"of {', '.join(arms)} fewer than two have finished runs to compare")
     fitted = {arm: study.transition(arm) for arm in there}
     sizes = np.geomspace(
         min(one.parameters.min() for one in fitted.values()),
