@@ -142,7 +142,7 @@ def main() -> None:
     name, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     TINY.ensemble().advance()
-    if name.startswith("analysis"):
+    if name.startswith("analysis"):  # what importing them takes is not the analysis's
         import transformer_lens  # noqa: F401
         import transformers.models.gpt2  # noqa: F401
     before = peak()
