@@ -80,10 +80,14 @@ class EmbeddingRemoval:
     def _with_edited_weights(self, basis: Tensor) -> Tensor:
         subject = self.subject
         weights = subject.model.W_E.detach().clone()
-        for tokens in self.operands:
-            weights[list(tokens)] -= _within(basis, weights[list(tokens)])
+        for rows in self._rows:
+            weights[rows] -= _within(basis, weights[rows])
         edited = {"embed.W_E": weights}
         return torch.cat([part.forward(weights=edited)[0] for part in self._forwards])
+
+    @cached_property
+    def _rows(self) -> list[Tensor]:
+        return [torch.tensor(tokens, device=self.subject.device) for tokens in self.operands]
 
     @cached_property
     def _forwards(self) -> list[AtPositions]:

@@ -225,8 +225,7 @@ class RecordedForward:
         """How many edits of `site` fit one forward."""
         shape, (examples, positions) = self.shape, self.tokens.shape
         rows = examples if self._only_answers(site) else examples * positions
-        width = 6 * self._d_model + 2 * (shape.d_mlp or 0) + (shape.n_heads or 0) * positions
-        per_edit = 4 * (rows * width + examples * self.logits.shape[-1])
+        per_edit = 4 * (rows * shape.width(positions, 1) + examples * self.logits.shape[-1])
         if not self.resumes:  # all logits, and nothing is dropped on the way
             per_edit = 4 * rows * (shape.width(positions) + self.logits.shape[-1])
         return max(1, int(self.memory // per_edit))

@@ -82,15 +82,17 @@ class ModelDescription:
     n_ctx: int | None = None
     attention_dir: str | None = None
 
-    def width(self, positions: int) -> int:
+    def width(self, positions: int, attention_of: int | None = None) -> int:
         """Numbers per position that a forward on `positions` tokens holds at once beside the
-        logits: residual stream and neurons of one block, and the attention of all, which some
-        libraries keep to the end.
+        logits: residual stream and neurons of one block, and the attention of `attention_of`
+        blocks; of all of them when None, since some libraries keep it to the end.
 
-        >>> ModelDescription(n_layers=2, d_model=8, n_heads=4, d_mlp=32).width(positions=10)
-        192
+        >>> model = ModelDescription(n_layers=2, d_model=8, n_heads=4, d_mlp=32)
+        >>> model.width(positions=10), model.width(positions=10, attention_of=1)
+        (192, 152)
         """
-        attention = self.n_layers * (self.n_heads or 0) * positions
+        blocks = self.n_layers if attention_of is None else attention_of
+        attention = blocks * (self.n_heads or 0) * positions
         return 6 * (self.d_model or 0) + 2 * (self.d_mlp or 0) + attention
 
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.models.untouched import all_finite
+
 
 class FlatParameters:
     """Stacked parameters of models of one shape.
@@ -77,9 +79,6 @@ class FlatParameters:
     def first_not_finite(self, model: int) -> str | None:
         """Name of the first parameter of `model` whose value or gradient is not finite."""
         for name, span in self.spans.items():
-            if not bool(
-                torch.isfinite(self.values[model, span]).all()
-                and torch.isfinite(self.grad[model, span]).all()
-            ):
+            if not (all_finite(self.values[model, span]) and all_finite(self.grad[model, span])):
                 return name
         return None

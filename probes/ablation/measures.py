@@ -28,6 +28,7 @@ from mechint.interventions import (
     fill_means,
     select_positions,
 )
+from mechint.models.untouched import all_finite
 from mechint.task import IGNORE, Batch, Task, rng
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def ablations(
         if mode == "resample":
             sources = data.tokens[rows]
             other = RecordedForward(subject.model, sources, positions, hooks).activations
-        if not all(bool(torch.isfinite(value).all()) for value in recorded.activations.values()):
+        if not all(map(all_finite, recorded.activations.values())):
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
         chosen = []
         for one in ablated:

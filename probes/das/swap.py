@@ -24,6 +24,7 @@ from mechint.interventions import (
 )
 from mechint.interventions.one_row import OneRow
 from mechint.models.forward import Forward
+from mechint.models.untouched import all_finite
 from mechint.pairs import Pairs
 from mechint.task import IGNORE
 
@@ -84,7 +85,7 @@ class SwapSite:
             other = select_positions(one.activations[hook], source_positions[rows])
             source.append(other.flatten(1))
         self.base, self.source = torch.cat(base), torch.cat(source)
-        if not bool(torch.isfinite(self.base).all() and torch.isfinite(self.source).all()):
+        if not (all_finite(self.base) and all_finite(self.source)):
             raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
         self.difference = self.source - self.base
         self.width = self.base.shape[-1]

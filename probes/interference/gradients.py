@@ -15,6 +15,7 @@ from mechint.errors import MechintError
 from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.rows import dense
+from mechint.models.untouched import all_finite
 from mechint.task import IGNORE, Batch, Task
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Gradients:
 
 
 def _finite(gradients: Tensor) -> Tensor:
-    if not bool(torch.isfinite(gradients).all()):
+    if not all_finite(gradients):
         raise MechintError("interference: a gradient is not finite")
     return gradients
 

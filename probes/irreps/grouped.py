@@ -121,16 +121,19 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
         sums.logits.index_add_(0, product[part], centered)
         sums.squares += float(centered.flatten() @ centered.flatten())
         if hook in found:
-            _add_hidden(sums, found[hook].double(), {name: i[part] for name, i in by.items()}, n)
+            _add_hidden(sums, found[hook], {name: i[part] for name, i in by.items()}, n)
     return subject.grid(torch.cat(answers)).cpu().numpy(), sums
 
 
 def _add_hidden(sums: _Sums, values: Tensor, by: dict[str, Tensor], n: int) -> None:
+    """Add the neurons of a chunk (example, d_mlp): a sum of n of them needs no float64, that of all
+    squares does.
+    """
     for name, index in by.items():
         if name not in sums.hidden:
             sums.hidden[name] = values.new_zeros(n, values.shape[1])
         sums.hidden[name].index_add_(0, index, values)
-    sums.hidden_squares += float(values.flatten() @ values.flatten())
+    sums.hidden_squares += float(torch.linalg.vector_norm(values, dim=1).double().square().sum())
 
 
 def _grouped(
@@ -142,10 +145,11 @@ def _grouped(
     counts = torch.bincount(torch.from_numpy(products.flatten()), minlength=n)[:, None]
     hidden, hidden_squares = {}, 0.0
     if sums.hidden:
-        hidden_mean = sums.hidden["left"].sum(0) / n**2
+        hidden_sums = {name: summed.double() for name, summed in sums.hidden.items()}
+        hidden_mean = hidden_sums["left"].sum(0) / n**2
         hidden_squares = sums.hidden_squares - float(n**2 * hidden_mean.square().sum())
         hidden = {
-            name: (summed / n - hidden_mean).cpu().numpy() for name, summed in sums.hidden.items()
+            name: (summed / n - hidden_mean).cpu().numpy() for name, summed in hidden_sums.items()
         }
     return Grouped(
         group,

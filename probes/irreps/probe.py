@@ -89,7 +89,7 @@ class Irreps(Probe):
         99, "random directions removed in the null of the removals, tested at p ≤ 0.01", low=1
     )
     removal_examples: int = setting(
-        2048, "pairs on which removals are held against random ones", low=1
+        512, "pairs on which removals are held against random ones", low=1
     )
     least_rise: float = setting(
         1e-3,

@@ -7,11 +7,10 @@ loss is held against that of w* on the same B: each chain has a baseline of its 
 of the batch falls out of the difference.
 
 All chains move together, vectorized where the model's forward allows it, one after another where it
-does not. The field's library, devinterp, would
-bring zarr, xarray and three more packages for what is here: a baseline per chain, chains at half
-the step size, and a reason where they disagree. Cost: one forward and backward on a batch per chain
-and step. Memory: four copies of the
-weights per chain.
+does not. The field's library, devinterp, would bring zarr, xarray and three more packages for what
+is here: a baseline per chain, chains at half the step size, and a reason where they disagree.
+Cost: one forward and backward on a batch per chain and step. Memory: four copies of the weights
+per chain.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.replaced import call_with_weights
 from mechint.models.rows import dense
+from mechint.models.untouched import all_finite
 from mechint.task import Batch, Task, rng
 from probes.llc.likelihood import example_losses, without_gradient
 
@@ -224,7 +224,7 @@ class Sampler:
         step = self._stable(self.curvature(self._copies(1), generator))
         for attempt in range(TRIES):
             trace, weights = self._run([Chain(step)], PILOT, "pilot", attempt, *key)
-            if not bool(torch.isfinite(trace).all()):
+            if not all_finite(trace):
                 step /= 8
                 continue
             allowed = self._stable(self.curvature(weights, generator))
