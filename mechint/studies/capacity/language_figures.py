@@ -59,9 +59,10 @@ def conditions(study: Measures) -> Table:
 
 
 def accuracy(study: Measures) -> Figure:
-    """Accuracy on held-out instances over training, at the largest gap."""
-    gap, x, y = max(study.axis("gap")), {}, {}
+    """Accuracy on held-out instances over training, at each frequency's largest gap."""
+    x, y = {}, {}
     for frequency in study.axis("frequency"):
+        gap = max(study.axis("gap", frequency=frequency))
         for width in study.axis("width"):
             names = study.names(frequency=frequency, gap=gap, width=width)
             group = [study.runs[name] for name in names]
@@ -71,8 +72,8 @@ def accuracy(study: Measures) -> Figure:
                 found = [[row["test.greedy.accuracy.task"] for row in run.metrics] for run in group]
                 y[name] = np.mean(found, axis=0)
     caption = (
-        "Accuracy on held-out instances of the injected comparison over training, at the largest "
-        "gap, mean over seeds."
+        "Accuracy on held-out instances of the injected comparison over training, at each "
+        "frequency's largest gap, mean over seeds."
     )
     style: dict[str, Any] = {
         "x_title": "step",

@@ -65,9 +65,9 @@ class Measures:
             if self.runs.status(name) in ("finished", "stopped")
         ]
 
-    def axis(self, label: str) -> list[Any]:
-        """The values of a label, as planned."""
-        return self.runs.values_of(label, arm="language")
+    def axis(self, label: str, **labels: Any) -> list[Any]:
+        """The values of a label, as planned, among the runs with these labels."""
+        return self.runs.values_of(label, arm="language", **labels)
 
     def per_seed(self, measure: Callable[[str], float], **labels: Any) -> dict[int, float]:
         """Seed → mean over its runs with these labels; TrainingError where none has finished."""
