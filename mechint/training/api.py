@@ -238,12 +238,13 @@ def _train_parts(
 
 
 class _WholePlan:
-    """Adds to what every ensemble reports which part of the plan it is, and how much of the whole
-    is done.
+    """Adds to what every ensemble reports which part of the plan it is, what a step costs, and how
+    much of the whole is done.
     """
 
     def __init__(self, parts: Sequence[Part], runs: Sequence[Run], report: Report) -> None:
         steps = [runs[part.members[0]].spec.train.steps for part in parts]
+        self.costs = [part.bytes for part in parts]
         self.work = [max(1, part.work(n)) for part, n in zip(parts, steps, strict=True)]
         self.done = [0.0] * len(parts)
         self.report = report
@@ -251,7 +252,7 @@ class _WholePlan:
     def __call__(self, now: Progress) -> None:
         self.done[now.part] = now.step / max(1, now.steps)
         share = sum(w * d for w, d in zip(self.work, self.done, strict=True)) / sum(self.work)
-        self.report(dataclasses.replace(now, done=share))
+        self.report(dataclasses.replace(now, cost=self.costs[now.part], done=share))
 
     def of_part(self, number: int) -> Report:
         return lambda now: self(dataclasses.replace(now, part=number))

@@ -14,8 +14,8 @@ class Progress:
     """Where an ensemble stands.
 
     step of `steps`; metrics: the latest, averaged over the models that still train; models: how
-    many those are; part: which ensemble of the plan, counted from 0; done: share of the whole
-    plan's work, 0 … 1.
+    many those are; part: which ensemble of the plan, counted from 0; cost: what a step of one of
+    them costs, in a unit of its own; done: share of the whole plan's work, 0 … 1.
     """
 
     step: int
@@ -23,6 +23,7 @@ class Progress:
     metrics: dict[str, float]
     models: int = 1
     part: int = 0
+    cost: int = 1
     done: float = 0.0
 
 

@@ -270,17 +270,20 @@ def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown: list[str] = []
-    watch = ProgressReporter([0, 10, 10, 20], shown.append)
-    watch(Progress(0, 10, {}, 2))
+    watch = ProgressReporter([0, 10, 10, 20], dict(enumerate([5, 3, 3, 1])), shown.append)
+    watch(Progress(0, 10, {}, 2, cost=3))
     now[0] = 10.0
-    watch(Progress(5, 10, {}, 2))  # 10 of 40 steps in 10 s: 30 s left
+    watch(Progress(5, 10, {}, 2, cost=3))  # 10 steps of cost 3 of 20, and 20 of cost 1, in 10 s
     now[0] = 20.0
-    watch(Progress(10, 10, {}, 2))
-    watch(Progress(0, 20, {}, 1, part=1))
+    watch(Progress(10, 10, {}, 2, cost=3))
+    watch(Progress(0, 20, {}, 1, part=1, cost=1))
+    now[0] = 30.0
+    watch(Progress(20, 20, {}, 1, part=1, cost=1))
     assert shown[1:] == [
-        "run 2-3 of 4, step 5 of 10, 1 steps/s over all runs, about 30 s left",
-        "run 2-3 of 4, step 10 of 10, 1 steps/s over all runs, about 20 s left",
-        "run 4 of 4, step 0 of 20, 1 steps/s over all runs, about 20 s left",
+        "run 2-3 of 4, step 5 of 10, 1 steps/s over all runs, about 17 s left",
+        "run 2-3 of 4, step 10 of 10, 1 steps/s over all runs, about 7 s left",
+        "run 4 of 4, step 0 of 20, 1 steps/s over all runs, about 7 s left",
+        "run 4 of 4, step 20 of 20, 1.33 steps/s over all runs, about 0 s left",
     ]
 
 

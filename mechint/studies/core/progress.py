@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mechint.durations import in_words
 from mechint.training import Progress
 
 
 class ProgressReporter:
-    """Turns the steps of ensembles into "run k of n", rate and time left; work is counted in
-    steps of one run, and `left` says how many each has.
+    """Turns the steps of ensembles into "run k of n", rate and time left. `left` has the steps that
+    each run has still to make, `costs`, by the run's place, what one of them costs: wide models
+    are slower.
     """
 
-    def __init__(self, left: Sequence[int], show: Callable[[str], None]) -> None:
-        self.runs, self.total, self.show = len(left), sum(left), show
+    def __init__(
+        self, left: Sequence[int], costs: Mapping[int, int], show: Callable[[str], None]
+    ) -> None:
+        self.runs, self.show = len(left), show
+        self.work = sum(steps * costs[place] for place, steps in enumerate(left))
         self.begun, self.started = sum(steps == 0 for steps in left), time.monotonic()
         # of each ensemble: its first run's number with its first progress, and its latest one
         self.first: dict[int, tuple[int, Progress]] = {}
@@ -34,14 +38,15 @@ class ProgressReporter:
             self.begun += now.models
         self.latest[now.part] = now
         run, first = self.first[now.part]
-        work = sum(
-            begun.models * (self.latest[part].step - begun.step)
+        steps = {
+            part: begun.models * (self.latest[part].step - begun.step)
             for part, (_, begun) in self.first.items()
-        )
+        }
+        work = sum(made * self.latest[part].cost for part, made in steps.items())
         elapsed = time.monotonic() - self.started
         pace = ""
         if work and elapsed > 2:
-            left = in_words(elapsed * (self.total - work) / work)
-            pace = f", {work / elapsed:.3g} steps/s over all runs, about {left} left"
+            rate, left = sum(steps.values()) / elapsed, elapsed * (self.work - work) / work
+            pace = f", {rate:.3g} steps/s over all runs, about {in_words(left)} left"
         several = f"-{run + first.models - 1}" if first.models > 1 else ""
         self.show(f"run {run}{several} of {self.runs}, step {now.step} of {now.steps}{pace}")

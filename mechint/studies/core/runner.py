@@ -35,6 +35,7 @@ from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study, silent
 from mechint.training import Progress, Run, Spec, train_many
 from mechint.training.interrupt import interruptible
+from mechint.training.plan import partition
 from mechint.training.run import DONE
 
 if TYPE_CHECKING:
@@ -182,7 +183,10 @@ def _train(
     """A run per spec, those of an earlier stage trained first; KeyboardInterrupt after Ctrl-C, not
     where the budget ended.
     """
-    reporter = ProgressReporter([_steps_left(one) for one in specs], progress) if progress else None
+    reporter = None
+    if progress is not None:
+        costs = {i: part.bytes for part in partition(specs) for i in part.members}
+        reporter = ProgressReporter([_steps_left(one) for one in specs], costs, progress)
     trained: dict[int, Run] = {}
     with interruptible() as interrupted:
         for stage in sorted(set(stages)):
