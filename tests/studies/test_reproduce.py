@@ -108,6 +108,7 @@ class Toy(Study):
 
     name = "toy"
     title = "A toy"
+    paper = "Sum and Carry 1999"
     summary = "One. Two. Three."
     claims: tuple[ClaimSpec, ...] = (holds, fails, needs_broken, later)
 
@@ -173,7 +174,9 @@ def test_verdicts_figures_and_files(tmp_path: Path) -> None:
     assert [claim["letter"] for claim in written] == ["a", "b", "c", "d"]
     assert written[0]["values"]["losses"] == [run for run in done.frame["train.loss"][:2]]
     (page,) = find_pages([tmp_path / "toy"])
-    assert page.abstract == Toy.summary
+    assert page.abstract == (
+        "The paper (Sum and Carry 1999) says: One. Two. Three. What came out here stands below."
+    )
     assert [section.title for section in page.sections] == [
         "Claims",
         "Evidence",
@@ -428,19 +431,20 @@ def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path)
     record([tmp_path / "toy"], tmp_path / "results")
     place = tmp_path / "results" / "toy" / "laptop"
     before = (place / "claims.json").read_bytes()
-    refresh(place, Toy.claims)  # the same criteria: nothing changes
+    refresh(place, Toy.claims, Toy.abstract())  # the same criteria: nothing changes
     assert (place / "claims.json").read_bytes() == before
     harder = dataclasses.replace(
         holds,
         criterion=Criterion("every last loss is below {bar:g}", bar=1e-6),
         replaced=(Replaced(str(holds.criterion), "reproduced", "1.6", "too easy"),),
     )
-    refresh(place, (harder, *Toy.claims[1:]))
+    refresh(place, (harder, *Toy.claims[1:]), "What it is now.")
     kept = json.loads((place / "claims.json").read_text(encoding="utf-8"))
     assert (kept[0]["verdict"], kept[0]["ours"], kept[0]["n"]) == (NOT_RUN, NOT_RUN, 0)
     assert kept[0]["replaced"][0]["verdict"] == "reproduced"
     assert kept[1]["verdict"] == "not reproduced"
     (page,) = find_pages([place])
+    assert page.abstract == "What it is now."
     assert page.sections[0].claims[0].verdict == NOT_RUN
     lead = page.sections[0].lead
     assert lead.startswith("Stands: none. Falls: b. ") and "; a (not run yet)." in lead

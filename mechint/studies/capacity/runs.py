@@ -184,6 +184,9 @@ class Capacity(Study):
 
     name = "capacity"
     title = "Why larger models learn more"
+    paper = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task Retention"
+    )
     summary = (
         "A model of limited width keeps the features of largest utility: frequency times how much "
         "they explain. What frequent tasks leave unexplained pulls the width away from rare ones, "

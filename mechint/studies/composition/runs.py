@@ -121,6 +121,7 @@ class CompositionStudy(Study):
 
     name = "composition"
     title = "Learning compositional functions with transformers"
+    paper = "Wang et al. 2025, Learning compositional functions with transformers"
     summary = (
         "Composing k permutations that interleave with k hidden ones needs only log₂k + 1 layers "
         "of a transformer, each doubling the hop length. Yet from k-hop labels alone gradient "

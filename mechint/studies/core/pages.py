@@ -59,7 +59,7 @@ def study_page(
         study.title if size == "laptop" else f"{study.title} ({size})",
         sections,
         kicker="mechint study",
-        abstract=study.summary,
+        abstract=study.abstract(),
         facts=facts,
         command=f"mechint reproduce {study.name} --size {size}",
         date=datetime.now(UTC).date().isoformat(),

@@ -59,7 +59,8 @@ def record(
             write_text(results / kind["study"] / kind["size"] / name, text)
     for place in _places(results):
         if place.parent.name in STUDIES:
-            refresh(place, STUDIES[place.parent.name].claims)
+            study = STUDIES[place.parent.name]
+            refresh(place, study.claims, study.abstract())
     write_text(results / "README.md", table(results))
     if readme is not None:
         text = Path(readme).read_text(encoding="utf-8")
@@ -73,17 +74,19 @@ def record(
     return results / "README.md"
 
 
-def refresh(place: Path, specs: Sequence[ClaimSpec]) -> None:
-    """Bring the kept claims of one study at one size up to its present criteria, in claims.json and
-    the page: a verdict given by another criterion is withdrawn, and stays beside it.
+def refresh(place: Path, specs: Sequence[ClaimSpec], abstract: str) -> None:
+    """Bring what is kept of one study at one size up to its present criteria and abstract, in
+    claims.json and the page: a verdict given by another criterion is withdrawn, and stays beside
+    it.
     """
     kept = {one["letter"]: one for one in json.loads((place / CLAIMS).read_text(encoding="utf-8"))}
     page = json.loads((place / PAGE).read_text(encoding="utf-8"))
     study, size = place.parts[-2:]
     claims = [_current(study, size, spec, kept.get(spec.letter)) for spec in specs]
     rows = [claim.to_dict() for claim in claims]
-    if rows == list(kept.values()):
+    if rows == list(kept.values()) and page["abstract"] == abstract:
         return
+    page["abstract"] = abstract
     write_text(place / CLAIMS, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     for section in page["sections"]:
         if section["claims"]:

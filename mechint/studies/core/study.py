@@ -245,14 +245,21 @@ def untested(study: str, spec: ClaimSpec, ours: str, note: str = "") -> Claim:
 
 
 class Study(abc.ABC):
-    """One paper. Class attributes: `name` (of the registry), `title`, `summary` (the paper in three
-    sentences), `claims` (in the order of their letters).
+    """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors, if known,
+    and title), `summary` (what the paper says, in three sentences), `claims` (in the order of
+    their letters).
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    paper: ClassVar[str]
     summary: ClassVar[str]
     claims: ClassVar[tuple[ClaimSpec, ...]]
+
+    @classmethod
+    def abstract(cls) -> str:
+        """What stands above the claims: the paper's word, not ours."""
+        return f"The paper ({cls.paper}) says: {cls.summary} What came out here stands below."
 
     @abc.abstractmethod
     def runs(self, size: str) -> list[PlannedRun]:

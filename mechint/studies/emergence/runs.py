@@ -185,6 +185,7 @@ class Emergence(Study):
 
     name = "emergence"
     title = "Emergence and scaling laws for SGD learning"
+    paper = "Ren, Nichani, Wu and Lee 2025, Emergence and scaling laws for SGD learning"
     summary = (
         "A two-layer network learns a sum of single-index functions whose strengths fall as a "
         "power law. Every direction shows a long plateau and a sharp end, at a time that its "

@@ -247,6 +247,7 @@ class JointTraining(Study):
 
     name: ClassVar[str] = "joint-training"
     title: ClassVar[str] = "Joint training: hard operations learned beside easy ones"
+    paper: ClassVar[str] = "Small Models, Smarter Learning: The Power of Joint Task Training"
     summary: ClassVar[str] = (
         "Small transformers learn nested operations on digits. Maxima and medians take few "
         "parameters, sums many; but beside maxima and medians, or beside products, sums are "

@@ -141,6 +141,10 @@ class RemaindersStudy(Study):
 
     name: ClassVar[str] = "remainders"
     title: ClassVar[str] = "Remainders by all primes at once"
+    paper: ClassVar[str] = (
+        "Syrkis and Søgaard, Mechanistic Interpretability on (Multi-task) Irreducible Integer "
+        "Identifiers"
+    )
     summary: ClassVar[str] = (
         "A one-block transformer reads two base-p digits and predicts the remainders of the "
         "number by every prime below p. It learns 2, 3, 5 and 7 first and the others together "
