@@ -133,7 +133,9 @@ def random_directions(
     """
     if count >= len(basis):
         return basis
-    return np.linalg.qr(generator.standard_normal((len(basis), count)))[0].T @ basis
+    drawn = torch.from_numpy(generator.standard_normal((len(basis), count)))
+    # by torch, as the forwards between two draws: two libraries' threads wait for each other
+    return (torch.linalg.qr(drawn)[0].T @ torch.from_numpy(basis)).numpy()
 
 
 def null_rises(
