@@ -148,7 +148,7 @@ class RecordedForward:
             if self.resumes and one.site.resid is not None
         ]
         result = self.logits.new_empty(len(interventions), *self.logits.shape)
-        each = 4 * self.tokens.numel() * self.logits.element_size() * self._d_model
+        each = 4 * self.tokens.numel() * self.logits.element_size() * (self.shape.d_model or 1)
         size = max(1, self.memory // each)
         for start in range(0, len(linear), size):  # changes are written as memory allows
             part = linear[start : start + size]
@@ -179,10 +179,6 @@ class RecordedForward:
         return name, hooked.change(
             self.model, self.tokens, self.answer_positions, intervention, name
         )
-
-    @property
-    def _d_model(self) -> int:
-        return self.shape.d_model or 1
 
     def _edit(self, intervention: Intervention) -> _Edit:
         site = intervention.site
