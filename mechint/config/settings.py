@@ -7,6 +7,7 @@ A task, a probe, a model and a training run are all configured by `Settings`: fi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -103,6 +104,12 @@ def _name(hint: Any) -> str:
     )
 
 
+@functools.cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The types of the fields, which `typing` reads from text each time it is asked."""
+    return typing.get_type_hints(cls)
+
+
 class Settings:
     """Base of frozen dataclasses whose fields are checked against type and range on creation.
 
@@ -111,7 +118,7 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
+        hints = _hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             ok, value = _fits(value, hints[field.name])
@@ -172,7 +179,7 @@ class Settings:
     @classmethod
     def describe(cls) -> list[dict[str, str]]:
         """One row a field: name, type, default, range and help, as text."""
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         rows = []
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             choices = field.metadata.get("choices")

@@ -16,3 +16,14 @@ def test_every_size_can_be_planned(name: str, size: str) -> None:
     assert planned and len({one.name for one in planned}) == len(planned)
     parts = partition([one.spec for one in planned])
     assert sorted(i for part in parts for i in part.members) == list(range(len(planned)))
+
+
+def test_a_night_of_capacity_has_every_width_before_more_seeds_of_any() -> None:
+    planned = [one for one in STUDIES["capacity"]().runs("overnight") if one.stage]
+    first = [one for one in planned if one.stage == 1]
+    conditions = {
+        tuple(one.labels[name] for name in ("frequency", "gap", "width")) for one in planned
+    }
+    seeds = {one.labels["seed"] for one in first}
+    assert len(seeds) == 3 and len(first) == 3 * len(conditions)
+    assert {one.labels["width"] for one in first} == {8, 16, 32, 64}
