@@ -23,7 +23,8 @@ from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study,
 class Budget:
     """What a size trains. n and d_model: points and width with the staged readout, n_last and
     d_last with the last one; steps and seeds of each readout; attention: width and steps of the
-    attention-only models; stages: first step of each hop in the curriculum.
+    attention-only models; stages: first step of each hop in the curriculum; in_turn: the arms of a
+    later `TURN` are trained later, so that what one night leaves can be judged.
 
     laptop: 32 wide with the last readout, where of two seeds that are not judged one began to
     learn 4 hops by step 1,000; twice the width takes twice as long for a step. Eight seeds are the
@@ -43,16 +44,25 @@ class Budget:
     stages: tuple[int, ...]
     varied_seeds: int = 1
     examples: int = 256
+    in_turn: bool = False
 
 
 BUDGETS = {
     "smoke": Budget(3, 3, 2, 16, 16, 40, 1, 40, 1, (16, 40), (0, 10), examples=64),
     "laptop": Budget(6, 4, 4, 64, 32, 900, 5, 4000, 8, (128, 2000), (0, 200, 400)),
-    "overnight": Budget(6, 6, 4, 64, 64, 2000, 12, 30_000, 12, (128, 4000), (0, 200, 400), 5, 1024),
+    "overnight": Budget(
+        6, 6, 4, 64, 64, 2000, 12, 30_000, 12, (128, 4000), (0, 200, 400), 5, 1024, in_turn=True
+    ),
     "full": Budget(
         8, 8, 8, 128, 128, 10_000, 12, 60_000, 12, (256, 10_000), (0, 1000, 2000, 3000), 5, 2048
     ),
 }
+
+
+TURN = {"mixture-last": 1, "curriculum-last": 1, "direct": 2}
+"""Which arms wait where arms are trained in turn: the short runs of the staged readout come first,
+and those that are expected to stay at chance to their last step come last.
+"""
 
 
 def arms(budget: Budget) -> Iterator[tuple[PlannedRun, ...]]:
@@ -111,6 +121,7 @@ def _arm(
             seed=seed,
             arm=arm,
             readout=readout,
+            stage=TURN.get(arm, 0) if budget.in_turn else 0,
         )
         for seed in range(FRESH, FRESH + seeds)
     )
