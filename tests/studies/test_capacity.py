@@ -5,6 +5,7 @@ against brute force.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,7 @@ def test_interchanges_are_searched_once_and_kept(tmp_path: Path, monkeypatch: An
 
 
 def curves(
-    accuracy: Callable[[int, float], float], step: Callable[[int], int], seeds: int
+    accuracy: Callable[[int, float], float], step: Callable[[int], float], seeds: int
 ) -> Given:
     """Language models with equal losses, an accuracy there, and the step at which they learn."""
     study = Given(seeds)
@@ -336,10 +337,11 @@ def test_equal_loss(accuracy: Callable[[int, float], float], seeds: int, expecte
         ({8: 4000, 32: 200}, 4, "reproduced"),
         ({8: 200, 32: 4000}, 4, "not reproduced"),
         ({8: 4000, 32: 200}, 2, "underpowered"),
+        ({8: math.inf, 32: 200}, 4, "underpowered"),  # one width gets there, with no other to hold
     ],
 )
 def test_compute(
-    steps: dict[int, int], seeds: int, expected: str, monkeypatch: pytest.MonkeyPatch
+    steps: dict[int, float], seeds: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = curves(lambda width, frequency: 0.5, steps.__getitem__, seeds)
     monkeypatch.setattr(claims_loss, "compute_to_learn", lambda run: 6.0 * run.metrics[-1]["step"])

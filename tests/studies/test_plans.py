@@ -27,3 +27,13 @@ def test_a_night_of_capacity_has_every_width_before_more_seeds_of_any() -> None:
     seeds = {one.labels["seed"] for one in first}
     assert len(seeds) == 3 and len(first) == 3 * len(conditions)
     assert {one.labels["width"] for one in first} == {8, 16, 32, 64}
+
+
+def test_a_night_of_composition_leaves_what_stays_at_chance_to_the_end() -> None:
+    planned = STUDIES["composition"]().runs("overnight")
+    steps = {
+        stage: {one.spec.train.steps for one in planned if one.stage == stage} for stage in range(3)
+    }
+    assert max(steps[0]) < min(steps[1])
+    assert {one.labels["arm"] for one in planned if one.stage == 2} == {"direct"}
+    assert {one.stage for one in STUDIES["composition"]().runs("laptop")} == {0}

@@ -415,15 +415,25 @@ def test_results_are_kept_as_data_and_as_a_table(tmp_path: Path) -> None:
 
 
 def test_a_study_is_kept_once_for_each_size(tmp_path: Path) -> None:
-    """A claim that one size does not test has the verdict of the other."""
+    """In the table sizes of one verdict share a row."""
     for size in ("overnight", "laptop"):
         reproduce("toy", size, tmp_path / size)
     kept = record([tmp_path / "overnight", tmp_path / "laptop"], tmp_path / "results")
     text = kept.read_text(encoding="utf-8")
     assert text.index("## toy (laptop, ") < text.index("## toy (overnight, ")
     rows = [row for row in summary(tmp_path / "results").splitlines() if "| `toy` |" in row]
-    cells = [(row.split(" | ")[1], row.split(" | ")[-1].strip(" |")) for row in rows]
-    assert cells == [("a", "laptop"), ("a", "overnight"), ("b", "laptop"), ("b", "overnight")]
+    cells = [tuple(row.strip(" |").split(" | ")[i] for i in (1, 3, 5)) for row in rows]
+    both = "laptop, overnight"
+    assert cells == [("a", "reproduced", both), ("b", "not reproduced", both)]
+    changed = tmp_path / "results" / "toy" / "overnight" / "claims.json"
+    claims = json.loads(changed.read_text(encoding="utf-8"))
+    claims[0] |= {"verdict": "underpowered", "n": 7}
+    changed.write_text(json.dumps(claims), encoding="utf-8")
+    rows = [row for row in summary(tmp_path / "results").splitlines() if "| `toy` | a" in row]
+    assert [row.strip(" |").split(" | ")[3:] for row in rows] == [
+        ["reproduced", "2", "laptop"],
+        ["underpowered", "7", "overnight"],
+    ]
 
 
 def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path) -> None:

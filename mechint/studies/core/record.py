@@ -161,26 +161,34 @@ def table(results: Path) -> str:
 
 def summary(results: Path) -> str:
     """Claims, verdicts, independent runs and size in one table: what was judged, by the present
-    criterion or by an earlier one, at every size where it was. What was not tested at any is named
-    below it.
+    criterion or by an earlier one, at every size where it was; sizes of one verdict share a row.
+    What was not tested at any is named below it.
     """
     head = "| study | | claim | verdict | n | size |\n| --- | --- | --- | --- | --- | --- |\n"
-    rows: dict[str, dict[str, list[str]]] = {}
+    judged: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
     for study, facts, claims in _kept(results):
         for claim in claims:
-            of_claim = rows.setdefault(study, {}).setdefault(claim["letter"], [])
+            statement = claim["statement"].rstrip(".")
+            verdicts = judged.setdefault((study, claim["letter"], statement), {})
             if claim["verdict"] != NOT_TESTED:
                 verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
-                statement, n = claim["statement"].rstrip("."), str(claim.get("n") or "")
-                cells = (f"`{study}`", claim["letter"], statement, verdict, n, facts["size"])
-                of_claim.append(_row(*cells))
-    judged = [row for claims in rows.values() for each in claims.values() for row in each]
-    never = [
-        f"`{study}` {', '.join(letters)}"
-        for study, claims in rows.items()
-        if (letters := [letter for letter, each in claims.items() if not each])
+                verdicts.setdefault(verdict, {})[facts["size"]] = str(claim.get("n") or "")
+    rows = [
+        _row(f"`{study}`", letter, statement, verdict, _each_once(n.values()), ", ".join(n))
+        for (study, letter, statement), verdicts in judged.items()
+        for verdict, n in verdicts.items()
     ]
-    return head + "".join(judged) + (f"\nNot tested: {'; '.join(never)}.\n" if never else "")
+    never: dict[str, list[str]] = {}
+    for (study, letter, _), verdicts in judged.items():
+        if not verdicts:
+            never.setdefault(study, []).append(letter)
+    named = "; ".join(f"`{study}` {', '.join(letters)}" for study, letters in never.items())
+    return head + "".join(rows) + (f"\nNot tested: {named}.\n" if named else "")
+
+
+def _each_once(values: Iterable[str]) -> str:
+    """The values in their order, equal ones once and empty ones left out."""
+    return ", ".join(filter(None, dict.fromkeys(values)))
 
 
 if __name__ == "__main__":

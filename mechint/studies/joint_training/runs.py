@@ -39,14 +39,16 @@ EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
 NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 1000}
 """Models that have not learned yet write long nonsense: reading it costs as much as 200 steps."""
 
-NIGHTS = (
-    ((48, 24), (0, 1)),
-    ((64, 32), (0, 1)),
-    ((96,), (0, 1)),
-    ((48, 24, 64, 32, 96), (2, 3, 4)),
+NIGHTS: Sequence[tuple[Sequence[int], Sequence[int], Sequence[str]]] = (
+    ((48, 24), (0, 1), tuple(TOGETHER)),
+    ((64, 32), (0, 1), tuple(TOGETHER)),
+    ((96,), (0, 1), tuple(TOGETHER)),
+    ((48, 24, 64, 32, 96), (2, 3, 4), ("ADD",)),
+    ((48, 24, 64, 32, 96), (2, 3, 4), ("ADD in MAX+MED+ADD", "ADD in ADD+PROD")),
 )
-"""Widths and seeds in the order in which nights reach them: where two seeds stand at every width
-the range holds a transition or does not; more seeds narrow its interval.
+"""Widths, seeds and arms in the order in which nights reach them: where two seeds stand at every
+width the range holds a transition or does not; more seeds narrow its interval, first that of sums
+alone, which with two seeds is the widest by far.
 """
 
 TABLES = {"operands": 2, "min_operands": 2, "depth": 1}
@@ -213,15 +215,15 @@ def overnight() -> list[PlannedRun]:
     """Nested expressions at n = 10, sums alone and beside others first; then triplets."""
     planned = [
         one
-        for stage, (widths, seeds) in enumerate(NIGHTS)
-        for width, arm in itertools.product(widths, TOGETHER)
+        for stage, (widths, seeds, arms) in enumerate(NIGHTS)
+        for width, arm in itertools.product(widths, arms)
         for one in nested(arm, TOGETHER[arm], width, seeds, NESTED_TRAIN, stage)
     ]
-    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=4)
-    planned += tables(range(5), stage=5)
+    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=len(NIGHTS))
+    planned += tables(range(5), stage=len(NIGHTS) + 1)
     for width, arm in itertools.product((24, 32, 48, 64, 96), OVERNIGHT_ARMS):
-        planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, stage=6)
-    planned += triplet_arms(TRIPLET_TRAIN, stage=7)
+        planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, len(NIGHTS) + 2)
+    planned += triplet_arms(TRIPLET_TRAIN, stage=len(NIGHTS) + 3)
     return planned
 
 
