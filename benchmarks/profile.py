@@ -8,7 +8,13 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+PRODUCTS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "mkldnn::_linear_pointwise",
+)
 VIEWS = (
     "view",
     "reshape",

@@ -23,8 +23,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.activations import activation
 from mechint.models.attention import attend_dense, attend_hooked, attend_rows
-from mechint.models.pieces import Hook, Parameters, activation, linear, no_hook, norm
+from mechint.models.pieces import Hook, Parameters, linear, no_hook, norm
+from mechint.models.products import StackedMLP, by_onednn, repeated_shapes
 from mechint.models.rows import BlockRows, Layout, rows_of
 
 
@@ -50,7 +52,8 @@ class Forward:
         """What the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads,
         d_vocab_out).
         """
-        return self.read_out(self.embed(layout), layout)
+        with repeated_shapes(layout.repeated):
+            return self.read_out(self.embed(layout), layout)
 
     def embed(self, layout: Layout) -> Float[Tensor, "... d_model"]:
         """Token plus position embedding of the layout's rows, (..., rows, d_model)."""
@@ -125,10 +128,14 @@ class Forward:
 
     def _mlp(self, name: str, weights: str, x: Tensor) -> Tensor:
         """The MLP of normed rows x (..., *, d_model)."""
-        pre = linear(x, self.p[f"{weights}.W_in"], self.p.get(f"{weights}.b_in"))
-        post = activation(self.config.act_fn, self.hook(f"{name}.hook_pre", pre))
-        post = self.hook(f"{name}.hook_post", post)
-        return linear(post, self.p[f"{weights}.W_out"], self.p.get(f"{weights}.b_out"))
+        w_in, w_out = self.p[f"{weights}.W_in"], self.p[f"{weights}.W_out"]
+        b_in, b_out = self.p.get(f"{weights}.b_in"), self.p.get(f"{weights}.b_out")
+        act = self.config.act_fn
+        if self.hook is no_hook and by_onednn(x, w_in):
+            y = StackedMLP.apply(x.flatten(1, -2), w_in, b_in, w_out, b_out, act)
+            return y.view(x.shape)
+        pre = self.hook(f"{name}.hook_pre", linear(x, w_in, b_in))
+        return linear(self.hook(f"{name}.hook_post", activation(act, pre)), w_out, b_out)
 
     def unembed(
         self, x: Float[Tensor, "*rows d_model"], group: int | None = None

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models.products import StackedLinear, by_onednn
 
 Parameters = Mapping[str, Tensor]
 Hook = Callable[[str, Tensor], Tensor]
@@ -31,6 +32,9 @@ def linear(
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
+    if by_onednn(x, weight):
+        y = StackedLinear.apply(x.flatten(1, -2), weight, bias)
+        return y.view(*x.shape[:-1], weight.shape[-1])
     if weight.shape[0] == 1:
         return F.linear(x, weight.squeeze(0).T, None if bias is None else bias.squeeze(0))
     flat = x.flatten(1, -2)
@@ -84,12 +88,3 @@ def _hooked_norm(hooked_as: str, config: ModelConfig, x: Tensor, hook: Hook) -> 
     x = x - x.mean(-1, keepdim=True)
     scale = (x.square().mean(-1, keepdim=True) + config.eps).sqrt()
     return hook(f"{hooked_as}.hook_normalized", x / hook(f"{hooked_as}.hook_scale", scale))
-
-
-def activation(name: str, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The nonlinearity `name` of x: relu, silu, gelu or gelu_new (by tanh)."""
-    if name == "relu":
-        return F.relu(x)
-    if name == "silu":
-        return F.silu(x)
-    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")

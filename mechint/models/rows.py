@@ -46,13 +46,16 @@ class Layout:
     """What a forward computes: the first rows, how blocks pass rows on, and which rows are read.
 
     tokens, positions (..., rows); blocks: one BlockRows per block, or None for dense (rows are
-    (batch, pos)); reads: (..., reads) rows of the last block's output to unembed, None for all.
+    (batch, pos)); reads: (..., reads) rows of the last block's output to unembed, None for all;
+    repeated: layouts of the same shapes come again and again, so that a kernel compiled for them
+    pays.
     """
 
     tokens: Tensor
     positions: Tensor
     blocks: tuple[BlockRows, ...] | None = None
     reads: Tensor | None = None
+    repeated: bool = False
 
 
 def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:

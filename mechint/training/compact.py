@@ -128,8 +128,9 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
         keys, once = (shared, True) if distinct and index == 0 else (place, False)
         last = index == config.depth - 1 and not staged
         blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
+    read_rows = place.flatten(1).gather(1, grid.reads) if staged else None
     return Prepared(
-        Layout(*first, tuple(blocks), place.flatten(1).gather(1, grid.reads) if staged else None),
+        Layout(*first, tuple(blocks), read_rows, repeated=batch.lengths is None),
         targets,
         weights,
         batch.tokens,
