@@ -17,8 +17,9 @@ from click.testing import CliRunner
 
 from mechint.cli import main
 from mechint.cli.reproduce import seconds_of
-from mechint.errors import ParameterError, RunError, UnknownNameError
+from mechint.errors import ParameterError, RunError, TrainingError, UnknownNameError
 from mechint.figures import lines
+from mechint.registry import STUDIES
 from mechint.report import find_pages
 from mechint.results import Table
 from mechint.studies import (
@@ -41,6 +42,7 @@ from mechint.studies.core.claims import NOT_RUN, NOT_TESTED
 from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.record import BEGIN, END, record, refresh, summary
 from mechint.training import Progress
+from mechint.training.run import Run
 from mechint.training.timing import estimate_seconds
 from mechint.training.trainer import Ensemble
 
@@ -365,6 +367,26 @@ def test_a_budget_leaves_off_with_partial_verdicts_and_goes_on(
     assert [claim.verdict for claim in again.claims] == ["reproduced", NOT_TESTED]
     later = json.loads((tmp_path / "slow" / "study.json").read_text(encoding="utf-8"))
     assert later["seconds"] >= reached["seconds"] + 1.0
+
+
+def test_runs_that_stop_first_wait_for_their_ensemble() -> None:
+    """Of an ensemble whose budget ended, those that are done are those that learned: judged alone
+    they would flatter every share of runs that learned.
+    """
+    planned = [one for one in STUDIES["composition"]().runs("overnight") if one.stage == 1]
+    statuses = {"mixture-last-1000": "stopped", "mixture-last-1001": "interrupted"}
+    whole = {f"mixture-last-{seed}": "finished" for seed in range(1005, 1010)}
+    trained = [Run(one.spec, status=(statuses | whole).get(one.name, "waiting")) for one in planned]
+    ahead = runner.ahead(planned, trained)
+    assert ahead == ["mixture-last-1000"]
+    names = [one.name for one in planned]
+    labels = {one.name: one.labels for one in planned}
+    runs = Runs(dict(zip(names, trained, strict=True)), labels, ahead=ahead)
+    counted = [run.spec.train.seed for run in runs.finished(arm="mixture-last")]
+    assert counted == list(range(1005, 1010))
+    assert runs.status("mixture-last-1000") == "waiting"
+    with pytest.raises(TrainingError, match="has not finished"):
+        runs["mixture-last-1000"]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200)])

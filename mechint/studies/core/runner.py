@@ -95,7 +95,7 @@ def reproduce(
     say = progress or silent
     say(f"measuring {counted(len(trained), 'run')}")
     labels = {one.name: one.labels for one in planned}
-    runs = Runs(dict(zip(names, trained, strict=True)), labels, say)
+    runs = Runs(dict(zip(names, trained, strict=True)), labels, say, ahead(planned, trained))
     analysis = study.analyze(runs, size)
     spent.add()
     frame = _frame(planned, trained)
@@ -210,6 +210,21 @@ def _train(
             if reporter is not None:
                 reporter.next_stage()
     return [trained[i] for i in range(len(specs))]
+
+
+def ahead(planned: Sequence[PlannedRun], trained: Sequence[Run]) -> list[str]:
+    """Names of the runs that are done while others of their ensemble still have steps to make, as
+    where a budget ended: they are those that learned fastest.
+    """
+    found: list[str] = []
+    for stage in {one.stage for one in planned}:
+        members = [i for i, one in enumerate(planned) if one.stage == stage]
+        for part in partition([planned[i].spec for i in members]):
+            together = [members[i] for i in part.members]
+            done = [i for i in together if trained[i].status in DONE]
+            if len(done) < len(together):
+                found += [planned[i].name for i in done if trained[i].status != "failed"]
+    return found
 
 
 def _steps_left(spec: Spec) -> int:

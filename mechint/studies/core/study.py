@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,17 +77,22 @@ def plan(
 
 class Runs(Mapping[str, Run]):
     """Runs by name. Reading one that has failed raises TrainingError, so that only the claims that
-    need it are lost. `say` takes what is measured of them now.
+    need it are lost. `say` takes what is measured of them now; the runs `ahead`, which have stopped
+    while others of their ensemble train on, wait for those: what stops first is no fair sample.
     """
 
     def __init__(
-        self, runs: Mapping[str, Run], labels: Mapping[str, Mapping[str, Any]], say: Say = silent
+        self,
+        runs: Mapping[str, Run],
+        labels: Mapping[str, Mapping[str, Any]],
+        say: Say = silent,
+        ahead: Collection[str] = (),
     ) -> None:
-        self._runs, self.labels, self.say = dict(runs), dict(labels), say
+        self._runs, self.labels, self.say, self._ahead = dict(runs), dict(labels), say, set(ahead)
 
     def __getitem__(self, name: str) -> Run:
         run = self._runs[name]
-        if run.status not in ("finished", "stopped"):
+        if self.status(name) not in ("finished", "stopped"):
             raise TrainingError(
                 f"run {name} has failed: {run.error}"
                 if run.status == "failed"
@@ -112,7 +117,7 @@ class Runs(Mapping[str, Run]):
         return [
             self[name]
             for name in self.names(**labels)
-            if self._runs[name].status in ("finished", "stopped", "failed")
+            if self.status(name) in ("finished", "stopped", "failed")
         ]
 
     def names(self, **labels: Any) -> list[str]:
@@ -140,8 +145,8 @@ class Runs(Mapping[str, Run]):
         return self._runs[name].spec
 
     def status(self, name: str) -> str:
-        """Status of the run `name`, one of `mechint.training.run_directory.STATUS`."""
-        return self._runs[name].status
+        """One of `mechint.training.run_directory.STATUS`; "waiting" ahead of its ensemble."""
+        return "waiting" if name in self._ahead else self._runs[name].status
 
     @property
     def n_finished(self) -> int:
