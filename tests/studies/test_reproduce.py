@@ -9,6 +9,7 @@ import importlib
 import json
 import math
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ from mechint.studies import (
     reproduce,
 )
 from mechint.studies.core.claims import NOT_RUN, NOT_TESTED
+from mechint.studies.core.clock import KIND, Clock, Spent
 from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.record import BEGIN, END, record, refresh, summary
 from mechint.training import Progress
@@ -231,13 +233,33 @@ def test_what_a_study_took_adds_up_over_its_calls(
         moment = float(next(moments))
         return {"seconds": moment, "processor_seconds": moment / 2}
 
-    monkeypatch.setattr(runner.Spent, "_now", staticmethod(now))
+    add = Spent.add
+    monkeypatch.setattr(Spent, "_now", staticmethod(now))
+    monkeypatch.setattr(Spent, "add", lambda self, at_least=0: None if at_least else add(self))
     for calls in (1, 2):  # one moment at the start, one after training, one after measuring
         done = reproduce("toy", "laptop", tmp_path / "toy")
-        kind = json.loads((tmp_path / "toy" / runner.KIND).read_text())
+        kind = json.loads((tmp_path / "toy" / KIND).read_text())
         assert (kind["seconds"], kind["processor_seconds"]) == (200 * calls, 100 * calls)
     facts = json.loads((done.report.parent / "page.json").read_text())["facts"]
     assert (facts["time spent"], facts["processor time"]) == ("7 min", "3 min")
+
+
+def test_what_a_killed_study_took_was_written_down_a_minute_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter([0.0, 30.0, 61.0, 90.0])
+    monkeypatch.setattr(
+        Spent,
+        "_now",
+        staticmethod(lambda: dict.fromkeys(("seconds", "processor_seconds"), next(moments))),
+    )
+    (tmp_path / KIND).write_text("{}", encoding="utf-8")
+    heard = Clock(None, Spent(tmp_path)).watch(None, threading.Event())
+    for expected in ({}, {"seconds": 61.0, "processor_seconds": 61.0}):
+        heard(Progress(1, 10, {}))
+        assert json.loads((tmp_path / KIND).read_text(encoding="utf-8")) == expected
+    heard(Progress(1, 10, {}))  # 29 seconds later: not yet
+    assert json.loads((tmp_path / KIND).read_text(encoding="utf-8"))["seconds"] == 61.0
 
 
 def test_stopped_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

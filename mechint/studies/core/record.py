@@ -25,8 +25,8 @@ from mechint.files import write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE
 from mechint.studies.core.claims import NOT_RUN, NOT_TESTED, ClaimSpec
+from mechint.studies.core.clock import KIND
 from mechint.studies.core.pages import in_three_sentences
-from mechint.studies.core.runner import KIND
 from mechint.studies.core.study import SIZES, unmeasured, untested
 
 CLAIMS = "claims.json"

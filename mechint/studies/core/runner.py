@@ -14,34 +14,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from mechint.claim import Claim
-from mechint.durations import in_words
 from mechint.errors import NonFiniteError, RunError, UnknownNameError, counted
-from mechint.files import make_directory, parse_json, read_bytes, write_text
+from mechint.files import make_directory, write_text
 from mechint.registry import STUDIES
 from mechint.report import PAGE, write_page
+from mechint.studies.core.clock import KIND, Clock, Spent, read_kind
 from mechint.studies.core.pages import study_page
 from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study, silent
-from mechint.training import Progress, Run, Spec, train_many
+from mechint.training import Run, Spec, train_many
 from mechint.training.interrupt import interruptible
 from mechint.training.plan import partition
 from mechint.training.run import DONE
 
 if TYPE_CHECKING:
     import pandas as pd
-
-KIND = "study.json"
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,8 @@ def reproduce(
     study, planned, place = _planned(name, size, out)
     _open(place, name, size)
     names, specs = [one.name for one in planned], _specs(planned, place)
-    clock, spent = Clock(budget), Spent(place)
+    spent = Spent(place)
+    clock = Clock(budget, spent)
     try:
         trained = _train([one.stage for one in planned], specs, device, progress, clock)
     finally:
@@ -137,40 +133,6 @@ def _planned(name: str, size: str, out: str | Path | None) -> tuple[Study, list[
 def _specs(planned: Sequence[PlannedRun], place: Path) -> list[Spec]:
     """What each run trains, in a directory of its own under `place`."""
     return [dataclasses.replace(one.spec, out=place / "runs" / one.name) for one in planned]
-
-
-class Clock:
-    """Ends training when the budget is spent, as Ctrl-C does: every state is saved first."""
-
-    def __init__(self, budget: float | None) -> None:
-        if budget is not None and threading.current_thread() is not threading.main_thread():
-            raise RunError("reproduce: a budget ends the main thread's training alone; got another")
-        self.budget, self.started = budget, time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.started
-
-    @property
-    def spent(self) -> bool:
-        """Whether the budget is used up."""
-        return self.budget is not None and self.elapsed >= self.budget
-
-    def watch(
-        self, then: Callable[[Progress], None] | None, interrupted: threading.Event
-    ) -> Callable[[Progress], None]:
-        """A progress callback that calls `then`, and sets `interrupted` once the budget is
-        spent.
-        """
-
-        def heard(now: Progress) -> None:
-            if then is not None:
-                then(now)
-            if self.spent:
-                interrupted.set()
-
-        return heard
 
 
 def _train(
@@ -233,47 +195,10 @@ def _steps_left(spec: Spec) -> int:
     return 0 if run.status in DONE else spec.train.steps - run.step
 
 
-def _read_kind(place: Path) -> dict[str, Any]:
-    try:
-        return parse_json(read_bytes(place / KIND), place / KIND)
-    except RunError as error:
-        raise RunError(f"{place / KIND}: cannot be read: {error}; choose another --out") from error
-
-
-class Spent:
-    """Adds up in study.json what a study has taken, however often it was stopped: seconds, and
-    processor seconds, which other work on the machine does not lengthen.
-    """
-
-    def __init__(self, place: Path) -> None:
-        self.place, self.since = place, self._now()
-
-    @staticmethod
-    def _now() -> dict[str, float]:
-        # of this process and of the workers that have ended
-        return {"seconds": time.monotonic(), "processor_seconds": sum(os.times()[:4])}
-
-    def add(self) -> None:
-        """Write down what was spent since the last time."""
-        kind, now = _read_kind(self.place), self._now()
-        for name, value in now.items():
-            kind[name] = round(kind.get(name, 0.0) + value - self.since[name], 1)
-        self.since = now
-        write_text(self.place / KIND, json.dumps(kind))
-
-    def facts(self) -> dict[str, str]:
-        """Both sums in words, for the report."""
-        kind = _read_kind(self.place)
-        return {
-            "time spent": in_words(kind["seconds"]),
-            "processor time": in_words(kind["processor_seconds"]),
-        }
-
-
 def _open(place: Path, name: str, size: str) -> None:
     """Make the study's directory, or check it."""
     if (place / KIND).exists():
-        kind = _read_kind(place)
+        kind = read_kind(place)
         if (kind.get("study"), kind.get("size")) != (name, size):
             raise RunError(
                 f"{place}: holds the study {kind.get('study')} at size {kind.get('size')}, "
