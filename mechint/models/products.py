@@ -63,6 +63,7 @@ def by_onednn(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "*model d_in
         and weight.dim() == 3
         and x.dtype == torch.float32
         and x.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
         and x.numel() // len(weight) * weight.shape[-1] >= WORTH
         and onednn_is_faster()
     )

@@ -157,6 +157,8 @@ def test_where_onednn_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not by_onednn(x[:, :64], weight)  # not worth a call
         assert not by_onednn(x[0], weight[0])  # not a stack
         assert not by_onednn(x.double(), weight.double())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not by_onednn(x, weight)
         monkeypatch.setattr(products, "onednn_is_faster", lambda: False)
         assert not by_onednn(x, weight)
     assert not by_onednn(x, weight)
