@@ -1,11 +1,11 @@
 """Matrix products of stacked parameters on a CPU, by the faster of PyTorch's two libraries.
 
-PyTorch multiplies float32 matrices with Intel's MKL, which on an AMD processor leaves the upper
-half of its 512-bit registers unused; oneDNN, which PyTorch has for convolutions, uses them
-(`make bench` measures both). oneDNN compiles a kernel for every shape that it meets, and keeps a
-thousand of them: it serves where the same shapes come step after step, which the forward says by
-`repeated_shapes`. Which library multiplies depends on the processor and on the layout alone, and
-the same product has the same bits with any number of threads.
+PyTorch multiplies float32 matrices with Intel's MKL, which on AMD processors with AVX-512 reaches
+less than half the rate of oneDNN, which PyTorch has for convolutions (`make bench` measures both).
+oneDNN compiles a kernel for every shape that it meets, and keeps a thousand of them: it serves
+where the same shapes come step after step, which the forward says by `repeated_shapes`. Which
+library multiplies depends on the processor and on the layout alone, and the same product has the
+same bits with any number of threads.
 """
 
 from __future__ import annotations
