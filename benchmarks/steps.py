@@ -17,7 +17,7 @@ from benchmarks.peers.process import NONE
 from benchmarks.profile import where
 from benchmarks.timing import Bench, Row, missing, paired, timer, versus
 from benchmarks.workloads import ADDITION, STEPS, Workload, listops
-from mechint.models.products import product
+from mechint.models.products import has_onednn, product
 from mechint.training.learners import TokenLearner
 
 WARM_UP, MODELS, SQUARE = 12, 16, 2048
@@ -83,7 +83,7 @@ def multiplications() -> dict[str, Callable[[], float]]:
     """Seconds of the product of two large float32 matrices, by each library that PyTorch has."""
     a, b = torch.randn(2, SQUARE, SQUARE, generator=torch.Generator().manual_seed(0))
     timed = {"MKL": timer(lambda: torch.mm(a, b), 2)}
-    if torch.backends.mkldnn.is_available():
+    if has_onednn():
         timed["oneDNN"] = timer(lambda: product(a, b), 2)
     for multiply in timed.values():
         multiply()

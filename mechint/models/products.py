@@ -37,14 +37,15 @@ def repeated_shapes(repeated: bool) -> Iterator[None]:
         _repeated.reset(token)
 
 
+def has_onednn() -> bool:
+    """Whether this PyTorch has oneDNN's product of two float32 matrices."""
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
 @functools.cache
 def onednn_is_faster() -> bool:
-    """Whether this is an AMD processor with 512-bit registers, and PyTorch's oneDNN has the product
-    of two float32 matrices.
-    """
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    """Whether this is an AMD processor with 512-bit registers, and PyTorch has oneDNN."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not has_onednn():
         return False
     try:
         return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")

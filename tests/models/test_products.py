@@ -8,18 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from mechint.config import ModelConfig
 from mechint.models import products
 from mechint.models.activations import activation
 from mechint.models.forward import Forward
 from mechint.models.products import StackedLinear, StackedMLP, by_onednn, repeated_shapes
 from mechint.models.transformer import initialize
 from mechint.registry import TASKS
+from mechint.training import spec
 from mechint.training.compact import compact, stack
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this PyTorch has no oneDNN"
-)
+pytestmark = pytest.mark.skipif(not products.has_onednn(), reason="this PyTorch has no oneDNN")
 
 
 @pytest.fixture
@@ -47,6 +45,11 @@ def differentiated(make: Callable[..., Tensor], *inputs: Tensor | None) -> list[
     return [y, *torch.autograd.grad(y, leaves, drawn(*y.shape, seed=1).detach())]
 
 
+def stacked_mlp(act: str) -> Callable[..., Tensor]:
+    """`StackedMLP` with that nonlinearity, of tensors alone."""
+    return lambda *inputs: StackedMLP.apply(*inputs, act)
+
+
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(("models", "d_in", "d_out"), [(1, 5, 7), (3, 7, 5), (2, 4, 4)])
 def test_linear(models: int, d_in: int, d_out: int, biased: bool) -> None:
@@ -56,7 +59,7 @@ def test_linear(models: int, d_in: int, d_out: int, biased: bool) -> None:
     def plain(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return x @ weight if bias is None else x @ weight + bias.unsqueeze(1)
 
-    found = differentiated(StackedLinear.apply, x, weight, bias)  # type: ignore[arg-type]
+    found = differentiated(StackedLinear.apply, x, weight, bias)
     close(found, differentiated(plain, x, weight, bias))
     assert found[0].shape == (models, 6, d_out)
 
@@ -71,17 +74,14 @@ def test_mlp(act: str, models: int, biased: bool) -> None:
         pre = x @ w_in + (0 if b_in is None else b_in.unsqueeze(1))
         return activation(act, pre) @ w_out + (0 if b_out is None else b_out.unsqueeze(1))
 
-    def fast(*inputs: Tensor | None) -> Tensor:
-        return StackedMLP.apply(*inputs, act)  # type: ignore[return-value]
-
     inputs = (x, w_in, b_in, w_out, b_out)
-    close(differentiated(fast, *inputs), differentiated(plain, *inputs))
+    close(differentiated(stacked_mlp(act), *inputs), differentiated(plain, *inputs))
 
 
 def test_a_second_derivative_is_refused() -> None:
     x, weight = drawn(1, 3, 2), drawn(1, 2, 2)
     y = StackedLinear.apply(x, weight, None)
-    (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)  # type: ignore[union-attr]
+    (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 
@@ -100,15 +100,7 @@ def test_training_descends_the_same_gradient(
 ) -> None:
     """The forward of a training step and its gradients, by either library."""
     task = TASKS[name].from_dict({"p": 7} if name == "modular-arithmetic" else {})
-    given = {"d_model": 16, "n_heads": 2, **model}
-    sizes = tuple(output.n_classes for output in task.outputs)
-    config = ModelConfig(
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=sum(sizes),
-        output_sizes=sizes,
-        **given,
-    )
+    config = spec(task, {"d_model": 16, "n_heads": 2, **model}).model
     batch = stack([task.sample(16, seed, "train") for seed in range(models)])
     layout = compact(batch, config).layout
     assert layout.repeated
@@ -141,8 +133,7 @@ def test_the_bits_are_those_of_any_number_of_threads() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            mlp = lambda *inputs: StackedMLP.apply(*inputs, "relu")  # noqa: E731
-            found.append(differentiated(mlp, x, w_in, None, w_out, None))  # type: ignore[arg-type]
+            found.append(differentiated(stacked_mlp("relu"), x, w_in, None, w_out, None))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
@@ -183,8 +174,5 @@ def test_the_processor_decides(
 def test_expressions_of_changing_length_are_multiplied_by_mkl() -> None:
     task = TASKS["listops"].from_dict({"n": 4, "operands": 2, "depth": 1})
     batch = stack([task.sample(4, 0, "train")])
-    sizes = tuple(output.n_classes for output in task.outputs)
-    config = ModelConfig(
-        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=sum(sizes), output_sizes=sizes
-    )
+    config = spec(task, {"d_model": 16}).model
     assert batch.lengths is not None and not compact(batch, config).layout.repeated

@@ -401,6 +401,8 @@ def test_runs_that_stop_first_wait_for_their_ensemble() -> None:
     trained = [Run(one.spec, status=(statuses | whole).get(one.name, "waiting")) for one in planned]
     ahead = runner.ahead(planned, trained)
     assert ahead == ["mixture-last-1000"]
+    on_gpu = runner.ahead(planned, trained, "cuda")  # larger ensembles: more wait
+    assert set(on_gpu) == {"mixture-last-1000", *whole}
     names = [one.name for one in planned]
     labels = {one.name: one.labels for one in planned}
     runs = Runs(dict(zip(names, trained, strict=True)), labels, ahead=ahead)

@@ -91,7 +91,9 @@ def reproduce(
     say = progress or silent
     say(f"measuring {counted(len(trained), 'run')}")
     labels = {one.name: one.labels for one in planned}
-    runs = Runs(dict(zip(names, trained, strict=True)), labels, say, ahead(planned, trained))
+    runs = Runs(
+        dict(zip(names, trained, strict=True)), labels, say, ahead(planned, trained, device)
+    )
     analysis = study.analyze(runs, size)
     spent.add()
     frame = _frame(planned, trained)
@@ -174,14 +176,16 @@ def _train(
     return [trained[i] for i in range(len(specs))]
 
 
-def ahead(planned: Sequence[PlannedRun], trained: Sequence[Run]) -> list[str]:
-    """Names of the runs that are done while others of their ensemble still have steps to make, as
-    where a budget ended: they are those that learned fastest.
+def ahead(planned: Sequence[PlannedRun], trained: Sequence[Run], device: str = "cpu") -> list[str]:
+    """Names of the runs that are done while others of their ensemble on `device` still have steps
+    to make, as where a budget ended: they are those that learned fastest.
     """
     found: list[str] = []
-    for stage in {one.stage for one in planned}:
+    for stage in {
+        one.stage for one, run in zip(planned, trained, strict=True) if run.status not in DONE
+    }:
         members = [i for i, one in enumerate(planned) if one.stage == stage]
-        for part in partition([planned[i].spec for i in members]):
+        for part in partition([planned[i].spec for i in members], torch.device(device).type):
             together = [members[i] for i in part.members]
             done = [i for i in together if trained[i].status in DONE]
             if len(done) < len(together):
