@@ -20,7 +20,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.rows import BlockRows, Layout, rows_of
 from mechint.task import IGNORE, Batch
-from mechint.training.packing import Grid, lay_out, stack
+from mechint.training.packing import EXACT, Grid, Multiples, lay_out, round_up, stack
 
 __all__ = ["Prepared", "compact", "stack"]
 
@@ -53,15 +53,16 @@ class Prepared:
         )
 
 
-def _selected(mask: Tensor) -> tuple[Tensor, Tensor]:
+def _selected(mask: Tensor, multiple: int) -> tuple[Tensor, Tensor]:
     """Flat indices (model, n) of the True entries of mask (model, *), and whether each is one
-    (model, n).
+    (model, n); n is a multiple of `multiple`.
 
     Models with fewer entries are filled up with their first.
     """
     flat = mask.flatten(1)
     counts = flat.sum(1)
-    real = torch.arange(int(counts.max()), device=mask.device) < counts.unsqueeze(1)
+    n = round_up(int(counts.max()), multiple)
+    real = torch.arange(n, device=mask.device) < counts.unsqueeze(1)
     order = torch.zeros(real.shape, dtype=torch.int64, device=mask.device)
     order[real] = flat.nonzero()[:, 1]
     return torch.where(real, order, order[:, :1]), real
@@ -86,17 +87,20 @@ def _distinct(ids: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return seen.nonzero().flatten(), (seen.cumsum(0) - 1)[ids]
 
 
-def compact(batch: Batch, config: ModelConfig) -> Prepared:
-    """The layout of a stacked batch (see `stack`) for a model of `config`."""
+def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> Prepared:
+    """The layout of a stacked batch (see `stack`) for a model of `config`, its sizes rounded up to
+    `multiples` where examples have lengths.
+    """
     read = (batch.targets != IGNORE).any(-1)
-    selected, is_read = _selected(read)
+    exact = batch.lengths is None or multiples == EXACT
+    selected, is_read = _selected(read, 1 if exact else multiples.reads)
     chosen = selected.unsqueeze(-1).expand(-1, -1, batch.targets.shape[-1])
     targets = (
         batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~is_read.unsqueeze(-1), IGNORE)
     )
     weights = None if batch.weights is None else batch.weights.flatten(1, 2).gather(1, chosen)
 
-    grid = lay_out(batch, selected)
+    grid = lay_out(batch, selected, multiples)
     tokens, positions = grid.tokens, grid.positions
     models = len(tokens)
     real = (
@@ -112,10 +116,12 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
         )
         every = place.flatten(1)
     else:
-        place, (every, _) = _number(real), _selected(real)
+        place, (every, _) = _number(real), _selected(real, 1 if exact else multiples.reads)
     rows, shared = _distinct(positions * config.d_vocab + tokens, tokens.shape[-1] * config.d_vocab)
     distinct = 2 * rows.numel() <= every.shape[1]
     if distinct:
+        extra = 0 if exact else round_up(rows.numel(), multiples.reads) - rows.numel()
+        rows = torch.nn.functional.pad(rows, (0, extra))
         first = (
             (rows % config.d_vocab).expand(models, -1),
             (rows // config.d_vocab).expand(models, -1),
@@ -130,7 +136,7 @@ def compact(batch: Batch, config: ModelConfig) -> Prepared:
         blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
     read_rows = place.flatten(1).gather(1, grid.reads) if staged else None
     return Prepared(
-        Layout(*first, tuple(blocks), read_rows, repeated=batch.lengths is None),
+        Layout(*first, tuple(blocks), read_rows, repeated=batch.lengths is None or not exact),
         targets,
         weights,
         batch.tokens,

@@ -64,6 +64,29 @@ def _pad(batch: Batch, length: int) -> Batch:
 
 
 @dataclass(frozen=True)
+class Multiples:
+    """What the sizes of a layout are rounded up to multiples of: rows of the grid, slots of a row,
+    and reads or distinct tokens. Batches of examples of many lengths then have few shapes.
+    """
+
+    rows: int = 1
+    slots: int = 1
+    reads: int = 1
+
+
+EXACT, FEW_SHAPES = Multiples(), Multiples(rows=2, slots=8, reads=64)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The first multiple that is not below `number`.
+
+    >>> round_up(61, 8), round_up(64, 8)
+    (64, 64)
+    """
+    return -(-number // multiple) * multiple
+
+
+@dataclass(frozen=True)
 class Grid:
     """Where the tokens of a stacked batch lie: in rows of slots, each row one example, or several
     short ones end to end.
@@ -79,13 +102,13 @@ class Grid:
     reads: Tensor
 
 
-def lay_out(batch: Batch, reads: Int[Tensor, "model read"]) -> Grid:
+def lay_out(batch: Batch, reads: Int[Tensor, "model read"], multiples: Multiples = EXACT) -> Grid:
     """The grid of a stacked batch of which the flat tokens `reads` (model, read) are read."""
     tokens = batch.tokens
     positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
     if batch.lengths is None:
         return Grid(tokens, positions, None, reads)
-    starts, rows, width = _starts(batch.lengths)
+    starts, rows, width = _starts(batch.lengths, tokens.shape[-1], multiples)
     slots = starts.unsqueeze(-1) + positions
     real = (positions < batch.lengths.unsqueeze(-1)).flatten().nonzero().flatten()
     example = real // tokens.shape[2]
@@ -104,15 +127,15 @@ def lay_out(batch: Batch, reads: Int[Tensor, "model read"]) -> Grid:
     )
 
 
-def _starts(lengths: Tensor) -> tuple[Tensor, int, int]:
+def _starts(lengths: Tensor, most: int, multiples: Multiples) -> tuple[Tensor, int, int]:
     """The first flat slot of each example of `lengths` (model, example), how many rows the grid
-    has, and how many slots a row.
+    has, and how many slots a row, `most` at most.
     """
-    width = int(lengths.max())
+    width = min(most, round_up(int(lengths.max()), multiples.slots))
     packed = [pack(own, width) for own in lengths.tolist()]
     return (
         torch.tensor(packed, device=lengths.device),
-        max(start for own in packed for start in own) // width + 1,
+        round_up(max(start for own in packed for start in own) // width + 1, multiples.rows),
         width,
     )
 

@@ -4,6 +4,8 @@ gradients.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -18,6 +20,7 @@ from mechint.task import IGNORE, Batch
 from mechint.training import spec
 from mechint.training.compact import compact, stack
 from mechint.training.learners import TokenLearner
+from mechint.training.packing import EXACT, FEW_SHAPES, Multiples
 from tasks.listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])
@@ -89,14 +92,14 @@ def plain(weights: dict[str, Tensor], config: ModelConfig, batch: Batch) -> tupl
     return torch.cat(logits), torch.cat(targets)
 
 
-@given(problems())
-def test_compact_equals_plain(problem):
+@given(problems(), st.sampled_from([EXACT, FEW_SHAPES, Multiples(3, 2, 5)]))
+def test_compact_equals_plain(problem, multiples):
     config, alone, batches = problem
     stacked = {
         name: torch.stack([weights[name] for weights in alone]).requires_grad_()
         for name in alone[0]
     }
-    prepared = compact(stack(batches), config)
+    prepared = compact(stack(batches), config, multiples)
     logits = Forward(stacked, config).logits(prepared.layout)
     real = (prepared.targets != IGNORE).any(-1)
     (logits.square().sum(-1) * real).sum().backward()
@@ -129,6 +132,18 @@ def test_all_pairs_are_computed_from_the_distinct_rows_alone(p):
     targets[:, -1, 0] = pairs.sum(1) % p
     layout = compact(stack([Batch(tokens, targets)]), config).layout
     assert layout.tokens.shape == (1, 2 * p + 1)  # p tokens at each of two positions, and "="
+
+
+def test_batches_of_many_lengths_have_few_shapes() -> None:
+    task = ListOps(n=10, operands=2, depth=2)
+    one = spec(task, {"d_model": 16, "n_layers": 2}).model
+    shapes: dict[Multiples, set[tuple[torch.Size, ...]]] = {EXACT: set(), FEW_SHAPES: set()}
+    for seed, (multiples, found) in itertools.product(range(60), shapes.items()):
+        prepared = compact(stack([task.sample(64, seed)]), one, multiples)
+        blocks = prepared.layout.blocks or ()
+        found.add((prepared.layout.tokens.shape, prepared.targets.shape, blocks[-1].keys.shape))
+        assert prepared.layout.repeated == (multiples is FEW_SHAPES)
+    assert len(shapes[FEW_SHAPES]) <= 20 < 50 <= len(shapes[EXACT])
 
 
 def test_predictions_at_several_positions_are_those_at_each() -> None:
