@@ -50,6 +50,7 @@ SHAPED = [
     "probes.lens",
     "probes.linear",
     "probes.llc",
+    "probes.neuron_removal",
     "probes.neurons",
     "probes.norms",
     "probes.operands",

@@ -20,12 +20,13 @@ def activation(name: str, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
 def activation_gradient(
     name: str, grad: Float[Tensor, "*shape"], pre: Float[Tensor, "*shape"]
 ) -> Float[Tensor, "*shape"]:
-    """The gradient before the nonlinearity `name`, from `grad` after it and what stood before it;
-    of relu, what stood after it does as well.
+    """The gradient before the nonlinearity `name`, written over `grad`, the one after it, from what
+    stood before it; of relu, what stood after it does as well.
     """
+    aten = torch.ops.aten
     if name == "relu":
-        return torch.ops.aten.threshold_backward(grad, pre, 0)
+        return aten.threshold_backward.grad_input(grad, pre, 0, grad_input=grad)
     if name == "silu":
-        return torch.ops.aten.silu_backward(grad, pre)
+        return aten.silu_backward.grad_input(grad, pre, grad_input=grad)
     approximate = "tanh" if name == "gelu_new" else "none"
-    return torch.ops.aten.gelu_backward(grad, pre, approximate=approximate)
+    return aten.gelu_backward.grad_input(grad, pre, approximate=approximate, grad_input=grad)

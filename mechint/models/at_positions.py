@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -125,6 +125,20 @@ class AtPositions:
         with plain_arithmetic(self.device), torch.no_grad():
             forward = Forward(parameters, self.config, keep if wanted else no_hook)
             return forward.logits(self.rows.layout), found
+
+    def logits_each(
+        self, weights: Mapping[str, Shaped[Tensor, "model ..."]]
+    ) -> Float[Tensor, "model example d_vocab_out"]:
+        """The logits of several models at once, which have `weights` in place of these parameters,
+        one a model, and share all others. Memory: the activations of all of them.
+        """
+        models = len(next(iter(weights.values())))
+        stacked = {
+            name: value.expand(models, *value.shape) for name, value in self.parameters.items()
+        }
+        layout = replace(self.rows.layout.each_of(models), repeated=True)
+        with plain_arithmetic(self.device), torch.no_grad():
+            return Forward({**stacked, **weights}, self.config).logits(layout)
 
 
 @dataclass(frozen=True)

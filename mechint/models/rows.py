@@ -5,7 +5,7 @@ A row is one (token, position) pair, or one position of one example, on its way 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Int, Shaped
@@ -40,6 +40,18 @@ class BlockRows:
         """Whether every key asks, so that queries, keys and values take one product."""
         return self.query_rows is None and self.queries is self.keys and not self.table
 
+    def each_of(self, models: int) -> BlockRows:
+        """The same rows, of plain parameters so far, for every model of a stack of `models`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        stacked = {
+            name: value.expand(models, *value.shape)
+            for name, value in values.items()
+            if isinstance(value, Tensor)
+        }
+        if self.queries is self.keys:
+            stacked["queries"] = stacked["keys"]
+        return replace(self, **stacked)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -56,6 +68,19 @@ class Layout:
     blocks: tuple[BlockRows, ...] | None = None
     reads: Tensor | None = None
     repeated: bool = False
+
+    def each_of(self, models: int) -> Layout:
+        """The same layout, of plain parameters so far, for every model of a stack of `models`;
+        nothing is copied.
+        """
+        blocks, reads = self.blocks, self.reads
+        return replace(
+            self,
+            tokens=self.tokens.expand(models, *self.tokens.shape),
+            positions=self.positions.expand(models, *self.positions.shape),
+            blocks=None if blocks is None else tuple(block.each_of(models) for block in blocks),
+            reads=None if reads is None else reads.expand(models, *reads.shape),
+        )
 
 
 def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:

@@ -10,7 +10,7 @@ import torch
 
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import removal
+from probes import neuron_removal, removal
 from probes.answers import Cycle
 from probes.fourier import spectra
 from probes.fourier.spectra import Array, Spectrum
@@ -141,7 +141,7 @@ def _without_in_neurons(
     grid = getattr(subject.task, "grid", ())
     if len(grid) != 2 or max(order) >= min(grid):
         return None
-    edited = removal.NeuronRemoval.of(subject)
+    edited = neuron_removal.NeuronRemoval.of(subject)
     return edited and (lambda k: edited.loss(waves[k - 1], np.array(order)))
 
 

@@ -18,7 +18,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import removal
+from probes import neuron_removal, removal
 from probes.fourier.spectra import Array
 from probes.neurons import measures
 from probes.neurons.reading import group_of, output_weights
@@ -232,7 +232,7 @@ class Neurons(Probe):
         drawn = np.sort(draw.permutation(len(subject.data))[: self.examples])
         some = subject.with_data(subject.data[torch.from_numpy(drawn).to(subject.device)])
         mean = subject.activation(hook, at="answer").mean(0)
-        edited = removal.NeuronsAtMean(some, hook, mean)
+        edited = neuron_removal.NeuronsAtMean(some, hook, mean)
         base = removal.mean_loss(some, some.logits(), some.targets)
         rises = {name: edited.loss(neurons) - base for name, neurons in clusters.items()}
         report.metric("loss", base, unit="nats")

@@ -74,6 +74,20 @@ def test_forwards_with_other_weights_are_those_of_models_that_have_them(
     assert torch.equal(again[0], before[0]) and torch.equal(again[1][name], before[1][name])
 
 
+@pytest.mark.parametrize("shape", [{"n_layers": 1}, {"n_layers": 2, "normalization_type": "LN"}])
+@pytest.mark.parametrize("positions", [-1, torch.tensor([2, 0, 1])])
+def test_logits_of_several_models_at_once_are_those_of_each(
+    shape: dict[str, object], positions: int | torch.Tensor
+) -> None:
+    model = model_of(**shape)
+    several = AtPositions(model, torch.tensor([[1, 2, 3], [3, 2, 1], [1, 1, 1]]), positions)
+    others = torch.randn(4, *model.W_E.shape, generator=torch.Generator().manual_seed(1)).double()
+    found = several.logits_each({"embed.W_E": others})
+    for other, logits in zip(others, found, strict=True):
+        expected, _ = several.forward(weights={"embed.W_E": other})
+        assert torch.allclose(logits, expected, atol=1e-12)
+
+
 def test_it_refuses_what_it_cannot_give() -> None:
     model = model_of()
     assert supports(model, ["blocks.0.mlp.hook_post"])

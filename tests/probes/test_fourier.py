@@ -360,6 +360,26 @@ def test_removing_all_frequencies_leaves_a_model_at_chance() -> None:
     assert edited.loss(spectra.waves(11)[:1, 0] * 0) == pytest.approx(subject.loss()["answer"])
 
 
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("chunk", [20, 300, 4096])
+def test_several_removals_at_once_are_each_by_itself(chunk: int, hooked: bool) -> None:
+    subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
+    subject = subject.with_limits(chunk=chunk)  # a part of a forward, two forwards at once, all
+    if hooked:
+        subject.model.register_forward_pre_hook(lambda *_: None)  # no short cut is taken
+    edited = removal.EmbeddingRemoval.of(subject, range(11))
+    assert edited is not None
+    basis = spectra.waves(11).reshape(-1, 11)[2:]
+    drawn = removal.random_directions(basis, 3, 5, np.random.default_rng(1))
+    for directions in drawn:
+        assert directions @ directions.T == pytest.approx(np.eye(3), abs=1e-12)
+        assert directions @ basis.T @ basis == pytest.approx(directions, abs=1e-12)
+    one_by_one = [edited.loss(directions) for directions in drawn]
+    assert edited.losses(drawn) == pytest.approx(one_by_one, rel=1e-5)
+    null = removal.null_rises(edited, basis, 3, 5, np.random.default_rng(1))
+    assert null == pytest.approx(one_by_one, rel=1e-5)
+
+
 def test_removals_through_hooks_equal_those_through_weights() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
     rules = {"permutations": 99, "operand_permutations": 3}
