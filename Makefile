@@ -68,7 +68,7 @@ hashed: requirements-hashed.txt  ## an environment in .venv-hashed where pip tak
 hashes: pyproject.toml constraints.txt  ## write requirements-hashed.txt again
 	test -x $(AUDIT)/bin/uv || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet uv pip-audit; }
 	$(AUDIT)/bin/uv pip compile pyproject.toml --extra dev --constraint constraints.txt $(UV_OPTIONS) --generate-hashes \
-	    --no-annotate --no-header --no-emit-package torch --python-version 3.11.5 --output-file requirements-hashed.txt
+	    --no-annotate --no-header --no-emit-package torch --python-version 3.11.0 --output-file requirements-hashed.txt
 
 audit: constraints.txt  ## known vulnerabilities of the versions in constraints.txt, by pip-audit (asks the network)
 	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
