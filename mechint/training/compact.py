@@ -92,8 +92,9 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
     `multiples` where examples have lengths.
     """
     read = (batch.targets != IGNORE).any(-1)
-    exact = batch.lengths is None or multiples == EXACT
-    selected, is_read = _selected(read, 1 if exact else multiples.reads)
+    repeated = batch.lengths is None or multiples != EXACT
+    multiples = EXACT if batch.lengths is None else multiples
+    selected, is_read = _selected(read, multiples.reads)
     chosen = selected.unsqueeze(-1).expand(-1, -1, batch.targets.shape[-1])
     targets = (
         batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~is_read.unsqueeze(-1), IGNORE)
@@ -116,11 +117,11 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
         )
         every = place.flatten(1)
     else:
-        place, (every, _) = _number(real), _selected(real, 1 if exact else multiples.reads)
+        place, (every, _) = _number(real), _selected(real, multiples.reads)
     rows, shared = _distinct(positions * config.d_vocab + tokens, tokens.shape[-1] * config.d_vocab)
     distinct = 2 * rows.numel() <= every.shape[1]
     if distinct:
-        extra = 0 if exact else round_up(rows.numel(), multiples.reads) - rows.numel()
+        extra = round_up(rows.numel(), multiples.reads) - rows.numel()
         rows = torch.nn.functional.pad(rows, (0, extra))
         first = (
             (rows % config.d_vocab).expand(models, -1),
@@ -136,7 +137,7 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
         blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
     read_rows = place.flatten(1).gather(1, grid.reads) if staged else None
     return Prepared(
-        Layout(*first, tuple(blocks), read_rows, repeated=batch.lengths is None or not exact),
+        Layout(*first, tuple(blocks), read_rows, repeated=repeated),
         targets,
         weights,
         batch.tokens,
