@@ -60,7 +60,9 @@ preset_option = click.option(
 )
 @click.option("--seeds", metavar="A:B", help="Train one model per seed, together: 0:8, or 0,3,5.")
 @preset_option
-@click.option("--resume", is_flag=True, help="Go on where a run in --out stopped.")
+@click.option(
+    "--resume", is_flag=True, help="Go on where a run in --out stopped; start it where none is."
+)
 @log_option
 @device_option
 @json_option
