@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mechint.config import ModelConfig
 from mechint.models.pieces import Hook, Parameters, heads, linear, no_hook
@@ -71,7 +73,9 @@ def attend_rows(
     scores = _looked_up_scores(q, k, rows, stacked) if rows.table else _scores(q, k)
     mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
     pattern = _pattern(config, name, scores, mask, hook)
-    z = hook(f"{name}.hook_z", _mix(pattern, v)).flatten(-2).flatten(-3, -2)
+    few = pattern.shape[-2] * pattern.shape[-1] <= FEW
+    z = WeightedSum.apply(pattern, v) if few else _mix(pattern, v)
+    z = hook(f"{name}.hook_z", z).flatten(-2).flatten(-3, -2)
     return _write(p, weights, z if rows.out is None else rows_of(z, rows.out, stacked))
 
 
@@ -178,6 +182,34 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     if queries * keys > FEW:
         return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
     return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
+
+
+class WeightedSum(torch.autograd.Function):
+    """`_mix` of few pairs, key after key: the products of all pairs never lie in memory together.
+    Differentiable once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        pattern: Float[Tensor, "*batch head query key"],
+        v: Float[Tensor, "*batch key head d_head"],
+    ) -> Float[Tensor, "*batch query head d_head"]:
+        ctx.save_for_backward(pattern, v)
+        weights, values = pattern.movedim(-3, -1).unsqueeze(-1), v.unsqueeze(-4)
+        z = weights[..., 0, :, :] * values[..., 0, :, :]
+        for key in range(1, v.shape[-3]):
+            z.add_(weights[..., key, :, :] * values[..., key, :, :])
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        pattern, v = ctx.saved_tensors
+        weights, grad = pattern.movedim(-3, -1).unsqueeze(-1), grad.unsqueeze(-3)
+        to_v = weights * grad  # (..., Q, T, head, d_head)
+        to_v = to_v.squeeze(-4) if to_v.shape[-4] == 1 else to_v.sum(-4)
+        return (v.unsqueeze(-4) * grad).sum(-1).movedim(-1, -3), to_v
 
 
 def _write(p: Parameters, weights: str, z: Tensor) -> Tensor:
