@@ -32,6 +32,9 @@ def linear(
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
+    if is_shared(weight, bias):
+        one = None if bias is None else bias[:1]
+        return linear(x.flatten(0, -2).unsqueeze(0), weight[:1], one).view(*x.shape[:-1], -1)
     if by_onednn(x, weight):
         y = StackedLinear.apply(x.flatten(1, -2), weight, bias)
         return y.view(*x.shape[:-1], weight.shape[-1])
@@ -40,6 +43,13 @@ def linear(
     flat = x.flatten(1, -2)
     y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
     return y.view(*x.shape[:-1], weight.shape[-1])
+
+
+def is_shared(*weights: Tensor | None) -> bool:
+    """Whether each of these stacks (model, ...) is one model's weights, expanded to several: one
+    product then serves all models.
+    """
+    return all(each is None or (len(each) > 1 and each.stride(0) == 0) for each in weights)
 
 
 def heads(

@@ -93,7 +93,7 @@ class StackedLinear(torch.autograd.Function):
         to_x = None
         if ctx.needs_input_grad[0]:
             to_x = _stack([product(g, w.T) for g, w in zip(grad, weight, strict=True)])
-        to_weight = _stack([_outer(a, g) for a, g in zip(x, grad, strict=True)])
+        to_weight = _stack([_outer(a.T, g) for a, g in zip(x, grad, strict=True)])
         return to_x, to_weight, grad.sum(1) if ctx.biased else None
 
 
@@ -125,9 +125,12 @@ class StackedMLP(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w_in, w_out, *kept = ctx.saved_tensors
         pre, post = kept[: len(x)], kept[len(x) :]
+        columns = x.mT, grad.mT
+        if x.shape[-1] <= w_in.shape[-1]:  # what `_outer` multiplies from the left, turned at once
+            columns = columns[0].contiguous(), columns[1].contiguous()
         found = [
             _mlp_gradients(ctx.act, *one)
-            for one in zip(grad, x, w_in, w_out, pre, post, strict=True)
+            for one in zip(grad, *columns, w_in, w_out, pre, post, strict=True)
         ]
         to_x, to_in, to_b_in, to_out = map(_stack, zip(*found, strict=True))
         if not ctx.biased:
@@ -150,11 +153,19 @@ def _mlp(
 
 
 def _mlp_gradients(
-    act: str, grad: Tensor, x: Tensor, w_in: Tensor, w_out: Tensor, pre: Tensor, post: Tensor
+    act: str,
+    grad: Tensor,
+    x_columns: Tensor,
+    grad_columns: Tensor,
+    w_in: Tensor,
+    w_out: Tensor,
+    pre: Tensor,
+    post: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of one model, from the gradient of what its MLP gives: for x, W_in, b_in and W_out."""
     to_pre = activation_gradient(act, product(grad, w_out.T), pre)
-    return product(to_pre, w_in.T), _outer(x, to_pre), to_pre.sum(0), _outer(post, grad)
+    to_in, to_out = _outer(x_columns, to_pre), _outer(grad_columns, post).T
+    return product(to_pre, w_in.T), to_in, to_pre.sum(0), to_out
 
 
 def product(
@@ -171,11 +182,11 @@ def product(
     return torch.ops.mkldnn._linear_pointwise(a, b.T, bias, then, [], "")
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """aᵀ @ b of a (n, k) and b (n, m): oneDNN lays its left factor out by rows, so the narrower one
+def _outer(columns: Tensor, b: Tensor) -> Tensor:
+    """columns (k, n) @ b (n, m): oneDNN lays its left factor out by rows, so the one with fewer
     stands there.
     """
-    return product(a.T, b) if a.shape[1] <= b.shape[1] else product(b.T, a).T
+    return product(columns, b) if len(columns) <= b.shape[1] else product(b.T, columns.T).T
 
 
 def _each(bias: Tensor | None, models: int) -> Sequence[Tensor | None]:
