@@ -82,10 +82,11 @@ class TokenLearner:
 
     def _compact(self, batch: Batch) -> Prepared:
         """The layout of a batch of which there are many alike, in few shapes where each is compiled
-        for.
+        for. Not with dropout, which draws for every row: it drops the same on every processor.
         """
         compiled = self.device.type == "cpu" and products.onednn_is_faster()
-        multiples = FEW_SHAPES if compiled else EXACT
+        few = compiled and not self.configs[0].dropout
+        multiples = FEW_SHAPES if few else EXACT
         return compact(batch.to(self.device), self.configs[0], multiples)
 
     def losses(

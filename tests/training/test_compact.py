@@ -164,3 +164,20 @@ def test_predictions_at_several_positions_are_those_at_each() -> None:
             weights, tokens[:, example : example + 1], place.view(1, 1).expand(2, -1)
         )
         torch.testing.assert_close(found[model, example, read], alone[model, 0])
+
+
+@pytest.mark.parametrize(("dropout", "layouts"), [(0.0, 2), (0.1, 1)])
+def test_dropout_drops_the_same_whatever_multiplies(
+    dropout: float, layouts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ListOps(n=10, operands=3)
+    one = spec(task, {"d_model": 16, "dropout": dropout})
+    found = set()
+    for faster in (False, True):
+        monkeypatch.setattr(
+            "mechint.models.products.onednn_is_faster", lambda faster=faster: faster
+        )
+        learner = TokenLearner([one.model], [task], one.train, torch.device("cpu"))
+        layout = learner.prepare([task.sample(50, 0)]).layout
+        found.add((layout.tokens.shape, layout.repeated))
+    assert len(found) == layouts
