@@ -73,8 +73,7 @@ def attend_rows(
     scores = _looked_up_scores(q, k, rows, stacked) if rows.table else _scores(q, k)
     mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
     pattern = _pattern(config, name, scores, mask, hook)
-    few = pattern.shape[-2] * pattern.shape[-1] <= FEW
-    z = WeightedSum.apply(pattern, v) if few else _mix(pattern, v)
+    z = WeightedSum.apply(pattern, v) if _has_few_pairs(pattern) else _mix(pattern, v)
     z = hook(f"{name}.hook_z", z).flatten(-2).flatten(-3, -2)
     return _write(p, weights, z if rows.out is None else rows_of(z, rows.out, stacked))
 
@@ -178,15 +177,19 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     """pattern (..., B, head, Q, T) with v (..., B, T, head, d_head) -> z (..., B, Q, head,
     d_head).
     """
-    queries, keys = pattern.shape[-2:]
-    if queries * keys > FEW:
+    if not _has_few_pairs(pattern):
         return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
     return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
 
 
+def _has_few_pairs(pattern: Tensor) -> bool:
+    """Whether a pattern (..., query, key) has no more than `FEW` pairs per head."""
+    return pattern.shape[-2] * pattern.shape[-1] <= FEW
+
+
 class WeightedSum(torch.autograd.Function):
     """`_mix` of few pairs, key after key: the products of all pairs never lie in memory together.
-    Differentiable once.
+    Differentiable once, and not by torch.func, which dense forwards go through.
     """
 
     @staticmethod

@@ -6,6 +6,7 @@ A row is one (token, position) pair, or one position of one example, on its way 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from jaxtyping import Int, Shaped
@@ -42,12 +43,7 @@ class BlockRows:
 
     def each_of(self, models: int) -> BlockRows:
         """The same rows, of plain parameters so far, for every model of a stack of `models`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        stacked = {
-            name: value.expand(models, *value.shape)
-            for name, value in values.items()
-            if isinstance(value, Tensor)
-        }
+        stacked = _expanded(self, models)
         if self.queries is self.keys:
             stacked["queries"] = stacked["keys"]
         return replace(self, **stacked)
@@ -73,14 +69,18 @@ class Layout:
         """The same layout, of plain parameters so far, for every model of a stack of `models`;
         nothing is copied.
         """
-        blocks, reads = self.blocks, self.reads
-        return replace(
-            self,
-            tokens=self.tokens.expand(models, *self.tokens.shape),
-            positions=self.positions.expand(models, *self.positions.shape),
-            blocks=None if blocks is None else tuple(block.each_of(models) for block in blocks),
-            reads=None if reads is None else reads.expand(models, *reads.shape),
-        )
+        blocks = None if self.blocks is None else tuple(b.each_of(models) for b in self.blocks)
+        return replace(self, **_expanded(self, models), blocks=blocks)
+
+
+def _expanded(rows: BlockRows | Layout, models: int) -> dict[str, Any]:
+    """The tensors of `rows` by field, each (models, *) without a copy."""
+    values = {field.name: getattr(rows, field.name) for field in fields(rows)}
+    return {
+        name: value.expand(models, *value.shape)
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
 
 
 def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:

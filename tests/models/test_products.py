@@ -171,7 +171,7 @@ def test_the_processor_decides(
     assert products.onednn_is_faster.__wrapped__() is expected
 
 
-def test_expressions_of_changing_length_are_multiplied_by_mkl() -> None:
+def test_exact_layouts_of_changing_length_are_multiplied_by_mkl() -> None:
     task = TASKS["listops"].from_dict({"n": 4, "operands": 2, "depth": 1})
     batch = stack([task.sample(4, 0, "train")])
     config = spec(task, {"d_model": 16}).model
