@@ -1,24 +1,29 @@
-"""Models trained and probed per minute: ours as one ensemble, against the same loop over
-HookedTransformer, one model after another.
+"""Models trained and probed per minute: ours as one ensemble in one process, and as the sweep that
+a user starts, against the same loop over HookedTransformer, one model after another.
 
 Both train addition modulo `P` on the same pairs, full batch, and then measure every model: ours by
 the probes `fourier` and `progress`, with all their nulls; the peer by what those come down to
 without nulls (the spectra of embedding and logits, and the loss without and of five frequencies
-alone), which is less work.
+alone), which is less work. The sweep is the command, from its start to its table: processes,
+imports, checkpoints and files are in its time, and none of that in the peer's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from benchmarks.commands import python
 from benchmarks.peers.process import NONE
-from benchmarks.timing import Bench, Row, missing, paired, seconds, versus
+from benchmarks.timing import Bench, Row, Seconds, missing, paired, seconds, versus
 from mechint.config import ModelConfig
 from mechint.registry import PROBES, TASKS
 from mechint.training import spec, train
 
 P, MODELS, STEPS, TARGET = 29, 16, 800, 5.0
 """`STEPS` are those after which the preset `fast` stops, its test accuracy reached."""
+SWEPT = 64
+"""Models of the sweep: two ensembles a core."""
 ONE_BY_ONE = 2
 """Models that the peer trains, one after another: more of them only take longer."""
 TRAIN = {"optimizer": "adamw", "lr": 1e-3, "checkpoints": None, "grokfast": None}
@@ -28,23 +33,43 @@ FRACTION = 0.7
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """The one row."""
-    models, steps = (2, 5) if bench.quick else (MODELS, STEPS)
-    name = f"addition-{P}, {steps} steps and {' and '.join(PROBED)}, {models} models"
+    """The rows of one process and of a sweep."""
+    models, swept, steps = (2, 2, 5) if bench.quick else (MODELS, SWEPT, STEPS)
+    what = f"addition-{P}, {steps} steps and {' and '.join(PROBED)}"
+    yield _row(
+        f"{what}, {models} models",
+        bench,
+        steps,
+        lambda: seconds(lambda: trained_and_probed(models, steps)) / models,
+    )
+    command = sweep_command(swept, steps, bench.threads, bench.folder / "swept")
+    yield _row(
+        f"mechint sweep, {what}, {swept} models", bench, steps, lambda: python(*command) / swept
+    )
 
-    def ours() -> float:
-        return seconds(lambda: trained_and_probed(models, steps)) / models
 
+def _row(name: str, bench: Bench, steps: int, ours: Seconds) -> Row:
+    """Models a minute, from our seconds a model and the peer's."""
     if bench.peer is None:
-        rate = 60 / paired(ours, lambda: 1.0, 1)[0]
-        yield missing(name, rate, TARGET, NONE) | {"unit": "models/min"}
-        return
+        return missing(name, 60 / ours(), TARGET, NONE) | {"unit": "models/min"}
     peer = bench.peer
     request = {"session": {"shape": peer_shape(), "p": P, "fraction": FRACTION}}
     request |= {"models": ONE_BY_ONE, "steps": steps}
     mine, theirs, ratio = paired(ours, lambda: peer.ask(**request)["seconds"] / ONE_BY_ONE, 1)
     rates = (60 / mine, 60 / theirs, ratio)
-    yield versus(name, rates, TARGET, unit="models/min", against="TransformerLens 3.9, one by one")
+    return versus(name, rates, TARGET, unit="models/min", against="TransformerLens 3.9, one by one")
+
+
+def sweep_command(models: int, steps: int, workers: int, out: Path) -> list[str]:
+    """What Python is given to sweep over so many seeds into `out` and probe every run."""
+    settings = {"p": P, "train_fraction": FRACTION, **MODEL, **TRAIN, "steps": steps}
+    texts = [f"{name}={'none' if value is None else value}" for name, value in settings.items()]
+    return [
+        *("-m", "mechint", "sweep", "modular-arithmetic"),
+        *(argument for text in texts for argument in ("--set", text)),
+        *("--over", f"seed=0:{models}", "--probe", ",".join(PROBED)),
+        *("--workers", str(workers), "--out", str(out)),
+    ]
 
 
 def trained_and_probed(models: int, steps: int) -> list[dict[str, object]]:

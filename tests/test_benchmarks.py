@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -192,11 +193,16 @@ def test_models_trained_and_probed_per_minute_without_a_peer(monkeypatch):
     monkeypatch.setattr("benchmarks.timing.find_peer", lambda threads: None)
     bench = Bench(torch.get_num_threads(), quick=True)
     try:
-        (row,) = throughput.rows(bench)
+        rows = list(throughput.rows(bench))
+        swept = pd.read_csv(bench.folder / "swept" / "sweep.csv")
     finally:
         bench.close()
-    assert row["unit"] == "models/min" and row["ours"] > 0 and row["met"] is None
-    assert "models/min" in table.line(row)
+    for row in rows:
+        assert row["unit"] == "models/min" and row["ours"] > 0 and row["met"] is None
+        assert "models/min" in table.line(row)
+    assert rows[1]["workload"].startswith("mechint sweep, addition-29, 5 steps")
+    assert list(swept["step"]) == [5, 5]
+    assert swept[["fourier.status", "progress.status"]].notna().all(axis=None)
     found = throughput.trained_and_probed(1, 2)
     assert len(found) == 2 and "logits.cosine" in found[0] and "restricted_loss.all" in found[1]
     assert throughput.peer_shape()["d_vocab"] == throughput.P + 1

@@ -211,16 +211,26 @@ Job = tuple[int, Entry, Measurement]
 
 
 def _run_jobs(jobs: Sequence[Job], workers: int) -> Iterable[tuple[int, dict[str, Any]]]:
-    """(index of the entry, its columns) of every job, in order; cached ones open no model."""
-    if workers == 1 or len(jobs) < 2:
-        yield from map(_job, jobs)
+    """(index of the entry, its columns) of every job. What is kept is read here, and opens no
+    model; processes are for what is left.
+    """
+    left: list[Job] = []
+    for job in jobs:
+        index, entry, measurement = job
+        columns = kept_columns(entry, measurement)
+        if columns is None:
+            left.append(job)
+        else:
+            yield index, columns
+    if workers == 1 or len(left) < 2:
+        yield from map(_job, left)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        yield from pool.map(_job, jobs)
+    context, most = multiprocessing.get_context("spawn"), min(workers, len(left))
+    with ProcessPoolExecutor(most, mp_context=context, initializer=_one_thread) as pool:
+        yield from pool.map(_job, left)
 
 
 def _one_thread() -> None:
@@ -234,14 +244,22 @@ def _job(job: Job) -> tuple[int, dict[str, Any]]:
     return index, measure(entry, measurement)
 
 
-def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
-    """The columns of one probe on one model; read from beside the run where they are kept."""
+def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
+    """The columns of one probe on one model as they lie beside the run; None where it is to be
+    measured.
+    """
     cached = entry.cached(measurement.key)
     if measurement.kept_only:
         return cached or {}
     lacks_figures = measurement.figures and entry.kept_figures(measurement.key) is None
-    if cached is not None and not lacks_figures:
-        return cached
+    return None if lacks_figures else cached
+
+
+def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
+    """The columns of one probe on one model; read from beside the run where they are kept."""
+    columns = kept_columns(entry, measurement)
+    if columns is not None:
+        return columns
     name = measurement.probe.name
     try:
         arguments = dict(measurement.arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +83,15 @@ def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:
     assert (by_step == 3).all()
 
 
-def test_workers_give_the_same_table(folder: Path, tmp_path: Path) -> None:
+def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = mechint.runs(folder / "d16").probe("embedding", permutations=19)
     alone = one.rows()
     for file in (folder / "d16").rglob("probes/table/embedding*.json"):
         file.unlink()
-    assert one.with_workers(2).rows() == alone
+    several = one.with_workers(2)
+    assert several.rows() == alone
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a process for it"))
+    assert several.rows() == alone, "what is kept is read by this process"
 
 
 def test_csv_and_figure(folder: Path, tmp_path: Path) -> None:

@@ -298,13 +298,14 @@ def test_progress_counts_runs_and_estimates_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown: list[str] = []
     watch = ProgressReporter([0, 10, 10, 20], dict(enumerate([5, 3, 3, 1])), shown.append)
+    now[0] = 100.0  # of starting: no part of the pace
     watch(Progress(0, 10, {}, 2, cost=3))
-    now[0] = 10.0
+    now[0] = 110.0
     watch(Progress(5, 10, {}, 2, cost=3))  # 10 steps of cost 3 of 20, and 20 of cost 1, in 10 s
-    now[0] = 20.0
+    now[0] = 120.0
     watch(Progress(10, 10, {}, 2, cost=3))
     watch(Progress(0, 20, {}, 1, part=1, cost=1))
-    now[0] = 30.0
+    now[0] = 130.0
     watch(Progress(20, 20, {}, 1, part=1, cost=1))
     assert shown[1:] == [
         "run 2-3 of 4, step 5 of 10, 1 steps/s over all runs, about 17 s left",

@@ -13,7 +13,8 @@ from mechint.training import Progress
 class ProgressReporter:
     """Turns the steps of ensembles into "run k of n", rate and time left. `left` has the steps that
     each run has still to make, `costs`, by the run's place, what one of them costs: wide models
-    are slower.
+    are slower. Time counts from the first report on: what comes before it, starting processes and
+    reading what untrained models write at length, says nothing of the pace.
     """
 
     def __init__(
@@ -21,7 +22,8 @@ class ProgressReporter:
     ) -> None:
         self.runs, self.show = len(left), show
         self.work = sum(steps * costs[place] for place, steps in enumerate(left))
-        self.begun, self.started = sum(steps == 0 for steps in left), time.monotonic()
+        self.begun = sum(steps == 0 for steps in left)
+        self.started: float | None = None
         # of each ensemble: its first run's number with its first progress, and its latest one
         self.first: dict[int, tuple[int, Progress]] = {}
         self.latest: dict[int, Progress] = {}
@@ -33,6 +35,8 @@ class ProgressReporter:
 
     def __call__(self, now: Progress) -> None:
         now = dataclasses.replace(now, part=now.part + self.offset)
+        if self.started is None:
+            self.started = time.monotonic()
         if now.part not in self.first:
             self.first[now.part] = self.begun + 1, now
             self.begun += now.models

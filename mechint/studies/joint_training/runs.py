@@ -10,7 +10,7 @@ full: n = 20 and 26 at the paper's widths and steps.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study, plan
@@ -24,7 +24,7 @@ from mechint.studies.joint_training.arms import (
     judged_operation,
 )
 from mechint.studies.joint_training.claims import CLAIMS
-from mechint.studies.joint_training.measures import Measures
+from mechint.studies.joint_training.measures import MIXTURES, Measures
 
 TRIPLET_WIDTHS = (8, 16, 32, 64)
 TRIPLET_TRAIN = {"steps": 5000, "evaluate_every": 50}
@@ -39,16 +39,12 @@ EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
 NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 1000}
 """Models that have not learned yet write long nonsense: reading it costs as much as 200 steps."""
 
-NIGHTS: Sequence[tuple[Sequence[int], Sequence[int], Sequence[str]]] = (
-    ((48, 24), (0, 1), tuple(TOGETHER)),
-    ((64, 32), (0, 1), tuple(TOGETHER)),
-    ((96,), (0, 1), tuple(TOGETHER)),
-    ((48, 24, 64, 32, 96), (2, 3, 4), ("ADD",)),
-    ((48, 24, 64, 32, 96), (2, 3, 4), ("ADD in MAX+MED+ADD", "ADD in ADD+PROD")),
-)
-"""Widths, seeds and arms in the order in which nights reach them: where two seeds stand at every
-width the range holds a transition or does not; more seeds narrow its interval, first that of sums
-alone, which with two seeds is the widest by far.
+NESTED_WIDTHS = (48, 24, 64, 32, 96)
+
+FIRST_NIGHTS: Sequence[Sequence[int]] = ((48, 24), (64, 32), (96,))
+"""Widths of sums alone and beside others with two seeds, in the order in which nights reach them:
+where those stand at every width the range holds a transition or does not. More seeds narrow its
+interval, first that of sums alone, which with two seeds is the widest by far.
 """
 
 TABLES = {"operands": 2, "min_operands": 2, "depth": 1}
@@ -213,17 +209,25 @@ def laptop() -> list[PlannedRun]:
 
 def overnight() -> list[PlannedRun]:
     """Nested expressions at n = 10, sums alone and beside others first; then triplets."""
+
+    def together(
+        widths: Sequence[int], seeds: Sequence[int], arms: Iterable[str], stage: int
+    ) -> Iterator[PlannedRun]:
+        for width, arm in itertools.product(widths, arms):
+            yield from nested(arm, TOGETHER[arm], width, seeds, NESTED_TRAIN, stage)
+
     planned = [
         one
-        for stage, (widths, seeds, arms) in enumerate(NIGHTS)
-        for width, arm in itertools.product(widths, arms)
-        for one in nested(arm, TOGETHER[arm], width, seeds, NESTED_TRAIN, stage)
+        for stage, widths in enumerate(FIRST_NIGHTS)
+        for one in together(widths, (0, 1), TOGETHER, stage)
     ]
-    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=len(NIGHTS))
-    planned += tables(range(5), stage=len(NIGHTS) + 1)
-    for width, arm in itertools.product((24, 32, 48, 64, 96), OVERNIGHT_ARMS):
-        planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, len(NIGHTS) + 2)
-    planned += triplet_arms(TRIPLET_TRAIN, stage=len(NIGHTS) + 3)
+    planned += together(NESTED_WIDTHS, (2, 3, 4), ("ADD",), stage=3)
+    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=4)
+    planned += together(NESTED_WIDTHS, (2, 3, 4), MIXTURES, stage=5)
+    planned += tables(range(5), stage=6)
+    for width, arm in itertools.product(sorted(NESTED_WIDTHS), OVERNIGHT_ARMS):
+        planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, stage=7)
+    planned += triplet_arms(TRIPLET_TRAIN, stage=8)
     return planned
 
 
