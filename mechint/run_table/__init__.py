@@ -10,7 +10,8 @@ from mechint.run_table.dynamics import (
     which_first,
 )
 from mechint.run_table.entries import Entry, find_entries
-from mechint.run_table.table import Measurement, Runs, columns_of, measure, runs
+from mechint.run_table.measuring import Measurement, columns_of, measure
+from mechint.run_table.table import Runs, runs
 
 __all__ = [
     "Comparison",

@@ -1,0 +1,139 @@
+"""The probes of a table: what one gave on one model, as columns kept beside the run, by one process
+or several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mechint.errors import MechintError
+from mechint.probe import Probe
+from mechint.registry import PROBES
+from mechint.results import ProbeResult
+from mechint.run_table.entries import Entry
+
+MAX_ITEMS = 12
+"""Members of a metric that is a mapping, up to which each becomes a column of its own."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A probe with its settings and seed, as columns of the table.
+
+    kept_only: show what is kept beside the runs, and measure nothing; figures: keep the probe's
+    figures beside the runs too.
+    """
+
+    probe: Probe
+    seed: int = 0
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kept_only: bool = False
+    figures: bool = False
+
+    @classmethod
+    def of(cls, name: str, *, seed: int = 0, answer: Any = None, **settings: Any) -> Measurement:
+        """The probe of that name with some of its settings.
+
+        Raises:
+            UnknownNameError, ParameterError: no such probe or setting.
+        """
+        arguments = {} if answer is None else {"answer": answer}
+        return cls(PROBES[name].from_dict(settings), seed, arguments)
+
+    @classmethod
+    def from_key(cls, key: Mapping[str, Any]) -> Measurement:
+        """The measurement that has this `key`."""
+        given = {"seed": key["seed"], "answer": key.get("answer")}
+        return cls.of(key["probe"], **given, **key["settings"])
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the numbers depend on besides the model."""
+        name, settings = self.probe.name, self.probe.to_dict()
+        return {"probe": name, "settings": settings, "seed": self.seed, **self.arguments}
+
+
+Job = tuple[int, Entry, Measurement]
+
+
+def run_jobs(jobs: Sequence[Job], workers: int) -> Iterable[tuple[int, dict[str, Any]]]:
+    """(index of the entry, its columns) of every job. What is kept is read here, and opens no
+    model; processes are for what is left.
+    """
+    left: list[Job] = []
+    for job in jobs:
+        index, entry, measurement = job
+        columns = kept_columns(entry, measurement)
+        if columns is None:
+            left.append(job)
+        else:
+            yield index, columns
+    if workers == 1 or len(left) < 2:
+        yield from map(_job, left)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    context, most = multiprocessing.get_context("spawn"), min(workers, len(left))
+    with ProcessPoolExecutor(most, mp_context=context, initializer=_one_thread) as pool:
+        yield from pool.map(_job, left)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _job(job: Job) -> tuple[int, dict[str, Any]]:
+    index, entry, measurement = job
+    return index, measure(entry, measurement)
+
+
+def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
+    """The columns of one probe on one model as they lie beside the run; None where it is to be
+    measured.
+    """
+    cached = entry.cached(measurement.key)
+    if measurement.kept_only:
+        return cached or {}
+    lacks_figures = measurement.figures and entry.kept_figures(measurement.key) is None
+    return None if lacks_figures else cached
+
+
+def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
+    """The columns of one probe on one model; read from beside the run where they are kept."""
+    columns = kept_columns(entry, measurement)
+    if columns is not None:
+        return columns
+    name = measurement.probe.name
+    try:
+        arguments = dict(measurement.arguments)
+        result = measurement.probe.run(entry.subject(), seed=measurement.seed, **arguments)
+    except MechintError as error:
+        return {f"{name}.error": " ".join(str(error).split())}
+    columns = columns_of(name, result)
+    entry.keep(measurement.key, columns, result.figures if measurement.figures else None)
+    return columns
+
+
+def columns_of(name: str, result: ProbeResult) -> dict[str, Any]:
+    """A result's metrics as flat columns, p-values as ``METRIC.p``; long lists as JSON text."""
+    columns: dict[str, Any] = {f"{name}.status": result.status}
+    for metric, value in result.to_dict(arrays=False, figures=False)["metrics"].items():
+        if isinstance(value, Mapping) and len(value) <= MAX_ITEMS:
+            columns |= {f"{name}.{metric}.{key}": _cell(item) for key, item in value.items()}
+        else:
+            columns[f"{name}.{metric}"] = _cell(value)
+        if metric in result.null:
+            columns[f"{name}.{metric}.p"] = result.null[metric].p_value
+    return columns
+
+
+def _cell(value: Any) -> Any:
+    """A number, text or truth value as it is; anything longer as JSON text."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
