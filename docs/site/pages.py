@@ -15,7 +15,11 @@ ROOT = Path(__file__).parents[2]
 REFERENCE = {
     "The public names": ("mechint.checkpoints.open", "mechint.training.api", "mechint.subject"),
     "Results": ("mechint.results", "mechint.null", "mechint.figures.figure"),
-    "Tables of models": ("mechint.run_table.table", "mechint.run_table.dynamics"),
+    "Tables of models": (
+        "mechint.run_table.table",
+        "mechint.run_table.measuring",
+        "mechint.run_table.dynamics",
+    ),
     "Interventions": ("mechint.interventions",),
     "Sparse dictionaries": (
         "mechint.dictionaries.dictionary",
