@@ -25,7 +25,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.activations import activation
 from mechint.models.attention import attend_dense, attend_hooked, attend_rows
-from mechint.models.pieces import Hook, Parameters, is_shared, linear, no_hook, norm
+from mechint.models.pieces import Hook, Parameters, linear, no_hook, norm
 from mechint.models.products import StackedMLP, by_onednn, repeated_shapes
 from mechint.models.rows import BlockRows, Layout, rows_of
 
@@ -131,7 +131,7 @@ class Forward:
         w_in, w_out = self.p[f"{weights}.W_in"], self.p[f"{weights}.W_out"]
         b_in, b_out = self.p.get(f"{weights}.b_in"), self.p.get(f"{weights}.b_out")
         act = self.config.act_fn
-        if self.hook is no_hook and by_onednn(x, w_in) and not is_shared(w_in):
+        if self.hook is no_hook and by_onednn(x, w_in):
             y = StackedMLP.apply(x.flatten(1, -2), w_in, b_in, w_out, b_out, act)
             return y.view(x.shape)
         pre = self.hook(f"{name}.hook_pre", linear(x, w_in, b_in))

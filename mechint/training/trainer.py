@@ -21,8 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import RunError
+from mechint.models.allocator import TRAINING, keep_freed_memory
 from mechint.task import Batch
-from mechint.training.allocator import keep_freed_memory
 from mechint.training.dropout import dropout
 from mechint.training.graphs import Captured
 from mechint.training.interrupt import interruptible
@@ -60,7 +60,7 @@ class Ensemble:
         *,
         capture: bool = True,
     ) -> None:
-        keep_freed_memory()
+        keep_freed_memory(TRAINING)
         self.capture = capture and device.type == "cuda" and runs[0].spec.train.batch_size is None
         self.runs, self.device, self.progress = list(runs), device, progress
         self.identifier = ensemble

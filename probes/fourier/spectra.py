@@ -156,9 +156,9 @@ def _circulant(n: int) -> Int[np.ndarray, "n n"]:
     return found
 
 
-def wave_sums(profile: Float[np.ndarray, " n"]) -> Float[np.ndarray, " frequency"]:
-    """(n//2,) Σ_d D[d] cos(2πkd/n) for k = 1 … n//2."""
-    return np.fft.rfft(profile).real[1:]
+def wave_sums(profile: Float[np.ndarray, "*profile n"]) -> Float[np.ndarray, "*profile frequency"]:
+    """(..., n//2) Σ_d D[d] cos(2πkd/n) for k = 1 … n//2."""
+    return np.fft.rfft(profile).real[..., 1:]
 
 
 @functools.lru_cache(maxsize=8)
@@ -212,12 +212,8 @@ def share_spectrum(x: Float[np.ndarray, "n ..."], rule: KeyFrequencyRule, seed: 
         rest = without(x, keys) if keys else x
         gram, generator = rest @ rest.T / total, rng("share null", seed)
         orders = (generator.permutation(n) for _ in range(rule.permutations))
-        return np.array(
-            [
-                (wave_sums(offset_profile(gram, order, order)) * _signs(n) / n).max()
-                for order in orders
-            ]
-        )
+        profiles = np.stack([offset_profile(gram, order, order) for order in orders])
+        return (wave_sums(profiles) * _signs(n) / n).max(-1)
 
     return step_down(energies(x) / total, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
 
@@ -248,12 +244,9 @@ def cosine_spectrum(
     def null_without(keys: list[int]) -> Array:
         rest = without(sums, keys, axis=1) if keys else sums
         generator = rng("cosine null", seed)
-        return np.array(
-            [
-                (wave_sums(offset_profile(rest, columns=generator.permutation(n))) / norms).max()
-                for _ in range(rule.permutations)
-            ]
-        )
+        orders = (generator.permutation(n) for _ in range(rule.permutations))
+        profiles = np.stack([offset_profile(rest, columns=order) for order in orders])
+        return (wave_sums(profiles) / norms).max(-1)
 
     return step_down(
         values, max(rule.cosine, flat_level(values, rule.alpha)), rule.alpha, null_without
