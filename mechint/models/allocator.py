@@ -25,12 +25,13 @@ def keep_freed_memory(kept: int) -> bool:
     asked for earlier, where that is more; whether that was possible.
     """
     global _kept
+    if kept <= _kept:
+        return True
     if platform.libc_ver()[0] != "glibc":
         return False
-    if kept > _kept:
-        mallopt = ctypes.CDLL(None).mallopt
-        if not all([mallopt(MMAP_THRESHOLD, kept), mallopt(TRIM_THRESHOLD, kept)]):
-            return False
-        mallopt(TOP_PAD, 1 << 26)
-        _kept = kept
+    mallopt = ctypes.CDLL(None).mallopt
+    if not all([mallopt(MMAP_THRESHOLD, kept), mallopt(TRIM_THRESHOLD, kept)]):
+        return False
+    mallopt(TOP_PAD, 1 << 26)
+    _kept = kept
     return True

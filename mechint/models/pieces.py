@@ -32,7 +32,7 @@ def linear(
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
         return F.linear(x, weight.T, bias)
-    if is_shared(weight, bias):
+    if _is_shared(weight, bias):
         one = None if bias is None else bias[:1]
         return linear(x.flatten(0, -2).unsqueeze(0), weight[:1], one).view(*x.shape[:-1], -1)
     if by_onednn(x, weight):
@@ -45,7 +45,7 @@ def linear(
     return y.view(*x.shape[:-1], weight.shape[-1])
 
 
-def is_shared(*weights: Tensor | None) -> bool:
+def _is_shared(*weights: Tensor | None) -> bool:
     """Whether each of these stacks (model, ...) is one model's weights, expanded to several: one
     product then serves all models.
     """
