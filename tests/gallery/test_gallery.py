@@ -179,7 +179,7 @@ def test_cards_are_filtered_and_pages_lead_on(browser: Any, gallery: Path) -> No
         assert 0 < shown.count() < every
         assert page.locator("#count").text_content() == f"{shown.count()} of {every} pages"
         shown.first.click()
-        page.wait_for_url(lambda url: not url.endswith("index.html"))
+        page.wait_for_url(lambda url: "index.html" not in url)
         here = page.url
         page.locator(".around .next").click()
         page.wait_for_url(lambda url: url != here)  # a click before that is one on the page left
@@ -187,6 +187,22 @@ def test_cards_are_filtered_and_pages_lead_on(browser: Any, gallery: Path) -> No
         page.wait_for_url("**/index.html")  # and the whole of it, not the first cards alone
         assert page.locator(".card").count() == every
         assert page.said == []
+
+
+@needs_browser
+def test_the_address_keeps_what_was_chosen_and_nothing_else(browser: Any, gallery: Path) -> None:
+    with opened(browser, gallery / "index.html") as page:
+        plain = page.url
+        probe = page.locator("select[data-by=probe]")
+        probe.select_option("fourier")
+        chosen = page.url
+        shown = page.locator(".card:not([hidden])").count()
+        probe.select_option("")
+        assert "fourier" in chosen and page.url == plain == chosen.partition("#")[0]
+    with opened(browser, gallery / "index.html") as page:
+        page.goto(chosen)
+        assert page.locator(".card:not([hidden])").count() == shown
+        assert page.url == chosen
 
 
 @needs_browser

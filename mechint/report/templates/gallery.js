@@ -6,12 +6,21 @@
     for (const card of cards) card.hidden = !fits(card);
     for (const group of document.querySelectorAll(".group")) group.hidden = !group.querySelector(".card:not([hidden])");
     count.textContent = `${cards.filter((card) => !card.hidden).length} of ${cards.length} pages`;
-    history.replaceState(null, "", `#${selects.map(({ value }) => value).join("/")}`);
   };
-  const asked = decodeURIComponent(location.hash.slice(1)).split("/");
-  selects.forEach((select, i) => {
-    if ([...select.options].some(({ value }) => value === asked[i])) select.value = asked[i];
-    select.addEventListener("change", filter);
-  });
-  filter();
+  // The address keeps what was chosen; a page that is opened keeps the address it was opened by.
+  const choose = () => {
+    filter();
+    const chosen = selects.map(({ value }) => value).join("/");
+    history.replaceState(null, "", location.href.split("#")[0] + (/[^/]/.test(chosen) ? `#${chosen}` : ""));
+  };
+  const read = () => {
+    const asked = decodeURIComponent(location.hash.slice(1)).split("/");
+    selects.forEach((select, i) => {
+      select.value = [...select.options].some(({ value }) => value === asked[i]) ? asked[i] : "";
+    });
+    filter();
+  };
+  for (const select of selects) select.addEventListener("change", choose);
+  addEventListener("hashchange", read);
+  read();
 })();
