@@ -58,6 +58,17 @@ class Transition:
         found = [self._within(self._solve(level, *sample)) for sample in self.samples]
         return np.minimum(found, self.parameters.max())
 
+    def bounds(self, level: float = 0.5) -> Float[np.ndarray, "draw 2"]:
+        """(draw, 2) the least and the most parameters at which each curve of the bootstrap may pass
+        `level`: 0 to the smallest model where it lies below that, the largest to infinity where it
+        lies above, and one number twice in between.
+        """
+        found = np.array([self._solve(level, *sample) for sample in self.samples])
+        low, high = self.parameters.min(), self.parameters.max()
+        below, above = found <= math.log(low), found > math.log(high)
+        at = np.exp(found.clip(math.log(low), math.log(high)))
+        return np.stack([np.where(below, 0.0, at), np.where(above, math.inf, at)], 1)
+
     def at_least(self, level: float = 0.5) -> float:
         """`at`, or the largest model where the level lies beyond it: a lower bound."""
         return min(self.at(level), float(self.parameters.max()))

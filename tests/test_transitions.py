@@ -71,6 +71,26 @@ def test_what_all_learn_lies_at_the_smallest_model() -> None:
     assert fit_transition(SIZES, np.ones(6), bootstrap=10).at() == pytest.approx(1e3)
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "bounds"),
+    [
+        (np.ones(6), (0, 1e3)),
+        (np.zeros(6), (3e5, math.inf)),
+    ],
+)
+def test_a_point_beyond_the_models_is_bounded_by_them_from_one_side(
+    accuracies: np.ndarray, bounds: tuple[float, float]
+) -> None:
+    found = fit_transition(SIZES, accuracies, bootstrap=10).bounds()
+    assert found == pytest.approx(np.tile(bounds, (10, 1)))
+
+
+def test_a_point_among_the_models_is_one() -> None:
+    found = fit_transition(*planted(2e4, 2.5, 2, 0.01), bootstrap=10)
+    assert (found.bounds()[:, 0] == found.bounds()[:, 1]).all()
+    assert found.bounds()[:, 0] == pytest.approx(found.draws())
+
+
 def test_one_size_is_no_curve() -> None:
     with pytest.raises(DataError, match="runs of 1 size; expected at least two"):
         fit_transition([100, 100], [0.0, 1.0])

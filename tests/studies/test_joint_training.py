@@ -24,7 +24,7 @@ from mechint.studies.joint_training.runs import full
 from mechint.studies.joint_training.transitions import parameters
 from mechint.training import Run, train_many
 from mechint.transitions import fit_transition
-from tests.studies.planted_outcomes import judge, outcomes, runs_of
+from tests.studies.planted_outcomes import judge, runs_of
 
 LETTERS = list("abcdefghijklm")
 UNTESTED = "not tested at this size"
@@ -90,7 +90,7 @@ def test_what_is_judged_of_an_arm() -> None:
     assert {arm: judged_operation(arm) for arm in FULL_ARMS if " in " in arm} == {
         "PROD prime in MAX+PROD": "PROD",
         "ADD in ADD+PROD": "ADD",
-        "ADD in ADD+NADD": "ADD",
+        "ADD in ADD+PROD, n = 19": "ADD",
         "ADD in MAX+MED+ADD": "ADD",
         "ADD in MAX+MED+ADD, n = 26": "ADD",
         "shuffled ADD in MAX+MED+ADD, n = 26": "ADD",
@@ -146,20 +146,6 @@ def triplet_runs(arm: str, width: int, accuracies: list[float], step: int = 500)
         ]
         made.append((planned, Run(planned.spec, rows, "finished", step=5000)))
     return made
-
-
-def order(steps: dict[str, int], n: int = 5) -> Claim:
-    made = [one for arm, at in steps.items() for one in triplet_runs(arm, 32, [1.0] * n, at)]
-    return judge("joint-training", "a", Measures(runs_of(made), "laptop"))
-
-
-def test_the_order_of_difficulty() -> None:
-    right = {"MAX": 100, "MIN": 100, "MED": 300, "PROD": 300, "ADD": 900, "NADD": 900}
-    assert order(right).verdict == "reproduced"
-    late = order({**right, "PROD": 2000})
-    assert late.verdict == "not reproduced"
-    assert outcomes(late)["PROD before ADD and NADD"] == "missed"
-    assert order(right, n=1).verdict == "underpowered"
 
 
 def solving(mixed: list[float], alone: list[float], early: list[float], n: int) -> Claim:
@@ -248,7 +234,15 @@ def sized(letter: str, size: str, arms: dict[str, int | None], seeds: int = 4) -
 BESIDE = ("ADD in MAX+MED+ADD", "ADD in ADD+PROD")
 GRID = {f"{m} operands, depth {k}": (m, k) for m in (3, 4, 5) for k in (3, 4, 5)}
 
+ORDER = {"MAX": 10, "MIN": 18, "MED": 26, "PROD": 27, "ADD": 90, "NADD": 110, "PROD prime": None}
+
 PLANTED: dict[str, tuple[str, dict, dict, dict]] = {
+    "a": (
+        "full",
+        ORDER,
+        {**ORDER, "PROD": 100},
+        {**ORDER, "MED": 10},
+    ),
     "b": (
         "overnight",
         {"ADD": 80, **dict.fromkeys(BESIDE, 28)},
@@ -256,10 +250,10 @@ PLANTED: dict[str, tuple[str, dict, dict, dict]] = {
         {"ADD": None, **dict.fromkeys(BESIDE, 28)},
     ),
     "c": (
-        "overnight",
-        {"ADD": 40, "ADD in ADD+NADD": 40},
-        {"ADD": 80, "ADD in ADD+NADD": 28},
-        {"ADD": None, "ADD in ADD+NADD": 40},
+        "full",
+        {"ADD, n = 19": 40, "ADD in ADD+PROD, n = 19": 40},
+        {"ADD, n = 19": 80, "ADD in ADD+PROD, n = 19": 28},
+        {"ADD, n = 19": None, "ADD in ADD+PROD, n = 19": 40},
     ),
     "f": (
         "laptop",
@@ -324,6 +318,49 @@ def test_planted_transitions(letter: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert sized(letter, size, wrong).verdict == "not reproduced"
     claim = sized(letter, size, none)
     assert claim.verdict == "underpowered" and claim.control["outcome"] == "missed"
+
+
+@pytest.mark.parametrize(
+    ("letter", "size", "arms"),
+    [
+        # every operation learned by the smallest model, with a chain of thought and without
+        (
+            "k",
+            "overnight",
+            {
+                "ADD": 60,
+                "ADD, no steps": None,
+                **dict.fromkeys(("MAX", "MAX, no steps", "MED", "MED, no steps"), 4),
+            },
+        ),
+        # the even table learned by none, the true one by the largest
+        ("m", "full", {"ADD": 120, "ADD, uneven table": 24, "ADD, even table": None}),
+    ],
+)
+def test_two_curves_beyond_the_range_are_not_compared(
+    letter: str, size: str, arms: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transitions, "fit_transition", partial(fit_transition, bootstrap=20))
+    claim = sized(letter, size, arms)
+    assert claim.verdict == "underpowered" and claim.control["outcome"] == "met", claim.parts
+
+
+def test_models_without_steps_must_be_as_large_as_those_that_learn_with_them() -> None:
+    made = [
+        one
+        for arm, at in {
+            "ADD": 60,
+            "ADD, no steps": None,
+            "MAX": 24,
+            "MAX, no steps": 70,
+            "MED": 30,
+            "MED, no steps": 80,
+        }.items()
+        for one in nested_runs(arm, at)
+        if (arm, one[0].labels["width"]) not in [("ADD, no steps", 64), ("ADD, no steps", 128)]
+    ]
+    claim = judge("joint-training", "k", Measures(runs_of(made), "overnight"), "overnight")
+    assert claim.verdict == "underpowered" and claim.control["shown"] == "none"
 
 
 def test_what_only_a_night_can_test_says_so() -> None:

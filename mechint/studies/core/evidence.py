@@ -185,10 +185,13 @@ MAX_DEALS = 200_000
 def ratio_within(
     name: str, ratio: float, interval: tuple[float, float], low: float, high: float, n: int
 ) -> Part:
-    """A ratio with its bootstrap interval lies between `low` and `high`."""
+    """A ratio with its bootstrap interval lies between `low` and `high`; an interval without an
+    upper end says what the ratio is at least.
+    """
     below, above = interval
     met = (
         True if low <= below and above <= high else (False if above < low or below > high else None)
     )
     met = None if n < MIN_RUNS else met
-    return Part(name, met, f"{ratio:.3g} [{below:.3g}, {above:.3g}] (n = {n})", n)
+    end = f"{above:.3g}]" if math.isfinite(above) else "∞)"
+    return Part(name, met, f"{ratio:.3g} [{below:.3g}, {end} (n = {n})", n)

@@ -21,7 +21,6 @@ TOGETHER: Arms = {
 """Sums alone and beside others at n = 10."""
 
 OVERNIGHT_ARMS: Arms = {
-    "ADD in ADD+NADD": {"n": 10, "operations": ("ADD", "NADD")},
     "MAX": {"n": 10, "operations": ("MAX",)},
     "MED": {"n": 10, "operations": ("MED",)},
     **{
@@ -45,7 +44,8 @@ FULL_ARMS: Arms = {
     "PROD prime": {"n": 19, "operations": ("PROD",)},
     "PROD prime in MAX+PROD": {"n": 19, "operations": ("MAX", "PROD")},
     "ADD in ADD+PROD": {"n": 20, "operations": ("ADD", "PROD")},
-    "ADD in ADD+NADD": {"n": 20, "operations": ("ADD", "NADD")},
+    "ADD, n = 19": {"n": 19, "operations": ("ADD",)},
+    "ADD in ADD+PROD, n = 19": {"n": 19, "operations": ("ADD", "PROD")},
     "ADD in MAX+MED+ADD": {"n": 20, "operations": SUMS},
     "ADD in MAX+MED+ADD, n = 26": {"n": 26, "operations": SUMS},
     "shuffled ADD in MAX+MED+ADD, n = 26": {

@@ -1,17 +1,16 @@
-"""The claims of the joint-training paper, in order: those on triplets and those on nested
-expressions.
-"""
+"""The claims of the joint-training paper, in order."""
 
 from __future__ import annotations
 
 from mechint.studies.joint_training import claims_nested as nested
+from mechint.studies.joint_training import claims_order as difficulty
 from mechint.studies.joint_training import claims_sizes as sizes
 from mechint.studies.joint_training import claims_triplets as triplets
 
 CLAIMS = (
-    triplets.order,
+    difficulty.order,
     sizes.fewer_parameters,
-    sizes.two_hard_operations,
+    difficulty.two_hard_operations,
     nested.shuffled_table,
     triplets.mixture_solves_sums,
     sizes.permutation_blocks,

@@ -1,77 +1,18 @@
-"""Claims a and e of the joint-training paper: who learns what on triplets of digits."""
+"""Claim e of the joint-training paper: sums on triplets of digits, alone and beside others."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import earlier, mean_within, more_often
+from mechint.studies.core.evidence import mean_within, more_often
 from mechint.studies.core.study import mean_and_spread
 from mechint.studies.joint_training.measures import (
     SOLVED,
     Measures,
     last,
-    median_in_words,
-    reached,
     solved,
 )
-
-EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD")
-
-
-@claim(
-    "a",
-    statement=(
-        "MAX and MIN are easiest, then PROD (n not prime) and MED, and far behind ADD, NADD and "
-        "PROD (n prime)"
-    ),
-    paper="transition points in that order (Fig. 1, 20)",
-    criterion=Criterion(
-        "On triplets at one width, by the first step at {solved:g} on held-out triplets in each "
-        "run (what is never reached comes last) and the exact one-sided Mann–Whitney test at "
-        "p ≤ {alpha:g}: MAX and MIN before MED, MAX and MIN before PROD, MED before ADD and NADD, "
-        "PROD before ADD and NADD. Control: every run of MAX and MIN gets there.",
-        solved=SOLVED,
-        alpha=0.05,
-    ),
-    reason=(
-        "At one width the steps needed order the operations as the sizes needed do; PROD at "
-        "n = 10 belongs to the statement and is judged with the rest."
-    ),
-    replaced=(
-        Replaced(
-            "laptop, at one width: all runs of MAX, MIN and MED reach 0.9 on held-out triplets, "
-            "MAX and MIN on average no later than MED, and no run of ADD or NADD does before the "
-            "last of these; PROD is shown and not judged.",
-            "reproduced",
-            "MAX, MIN, MED at step 250 in every run; PROD never, 5000; ADD never, 1750, 1500",
-            "PROD contradicted the statement and was left out of the judgment; with an evaluation "
-            "every 250 steps MAX, MIN and MED could not be told apart.",
-        ),
-    ),
-)
-def order(study: Measures, criterion: Criterion) -> Finding:
-    """Mann–Whitney tests between operations of the steps at which runs solve held-out triplets."""
-    width = study.widest("MAX")
-    first = {
-        name: [reached(run) for run in study.triplets(name, width)]
-        for name in (*EASY, *MIDDLE, *HARD)
-    }
-    final = {name: [last(run) for run in study.triplets(name, width)] for name in first}
-    easy, hard = ([step for name in group for step in first[name]] for group in (EASY, HARD))
-    alpha = criterion["alpha"]
-    parts = [earlier(f"MAX and MIN before {name}", easy, first[name], alpha) for name in MIDDLE]
-    parts += [earlier(f"{name} before ADD and NADD", first[name], hard, alpha) for name in MIDDLE]
-    words = (
-        f"{name} {median_in_words(first[name])}, at the end {np.mean(final[name]):.2f}"
-        for name in first
-    )
-    return Finding(
-        parts,
-        f"width {width}, median first step at {SOLVED}: {'; '.join(words)}",
-        {"first": first, "final": final},
-        control=Part("MAX and MIN learn", bool(np.isfinite(easy).all()), "every run", len(easy)),
-    )
 
 
 @claim(

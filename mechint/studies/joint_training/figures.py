@@ -20,7 +20,8 @@ from mechint.studies.joint_training.measures import (
 )
 
 CURVES = {
-    "addition": ("ADD", "ADD in ADD+PROD", "ADD in MAX+MED+ADD", "ADD in ADD+NADD"),
+    "addition": ("ADD", "ADD in ADD+PROD", "ADD in MAX+MED+ADD"),
+    "two hard operations": ("ADD, n = 19", "ADD in ADD+PROD, n = 19"),
     "operations alone": ("MAX", "MIN", "MED", "PROD", "NADD", "ADD"),
     "products": ("PROD prime", "PROD prime in MAX+PROD"),
     "permutation blocks": ("OP", "OP in OP+OP_TOP+OP_BOTTOM"),

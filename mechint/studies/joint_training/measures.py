@@ -202,16 +202,6 @@ def steps_in_words(steps: Sequence[float]) -> str:
     return ", ".join(f"{step:g}" if math.isfinite(step) else "never" for step in steps)
 
 
-def median_in_words(steps: Sequence[float]) -> str:
-    """The median step of the runs, infinite where a run never gets there, and how many do.
-
-    >>> median_in_words([150, 250, float("inf")])
-    '250 (2 of 3 runs)'
-    """
-    reached_ = sum(map(math.isfinite, steps))
-    return f"{steps_in_words([float(np.median(steps))])} ({reached_} of {len(steps)} runs)"
-
-
 def table_of(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
     """Columns of a Table from its rows."""
     return {name: [row[i] for row in rows] for i, name in enumerate(columns)}

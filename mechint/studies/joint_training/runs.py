@@ -231,7 +231,9 @@ def overnight() -> list[PlannedRun]:
     planned += curricula((24, 48), 8, NESTED_TRAIN, stage=5)
     planned += together(NESTED_WIDTHS, (2, 3, 4), MIXTURES, stage=6)
     planned += tables(range(5), stage=7)
-    for width, arm in itertools.product(sorted(NESTED_WIDTHS), OVERNIGHT_ARMS):
+    for width, arm in itertools.product((*sorted(NESTED_WIDTHS), *WIDER), OVERNIGHT_ARMS):
+        if width in WIDER and arm != "ADD, no steps":
+            continue  # beside sums alone, which go so far
         planned += nested(arm, OVERNIGHT_ARMS[arm], width, range(3), NESTED_TRAIN, stage=8)
     planned += triplet_arms(TRIPLET_TRAIN, stage=9)
     return planned

@@ -72,13 +72,21 @@ class Transitions:
     ) -> tuple[Part, float]:
         """How many times the 50% point of `arm` lies above that of `other`, with its bootstrap
         interval against `low` and `high`.
+
+        A point below the smallest model may lie anywhere below it, and one above the largest
+        anywhere above: the interval goes as far, so that two curves that leave the range on one
+        side tell nothing of each other.
         """
         first, second = self.transition(arm), self.transition(other)
-        draws = first.draws(LEVEL) / second.draws(LEVEL)
+        with np.errstate(divide="ignore"):  # a point that may lie at 0 is no bound above
+            least, most = (first.bounds(LEVEL) / second.bounds(LEVEL)[:, ::-1]).T
         ratio = first.at_least(LEVEL) / second.at_least(LEVEL)
-        interval = tuple(float(end) for end in np.quantile(draws, (0.025, 0.975)))
+        ends = (
+            float(np.quantile(least, 0.025, method="nearest")),
+            float(np.quantile(most, 0.975, method="nearest")),
+        )
         n = min(len(first.accuracies), len(second.accuracies))
-        return ratio_within(f"{arm} over {other}", ratio, interval, low, high, n), ratio  # type: ignore[arg-type]
+        return ratio_within(f"{arm} over {other}", ratio, ends, low, high, n), ratio
 
     def crossing(self, *arms: str) -> Part:
         """The control of a comparison: every arm passes 50% inside the range of sizes."""
