@@ -149,13 +149,14 @@ def verdict(letter: str, *arms: list[tuple[PlannedRun, Run]]) -> Claim:
 @pytest.mark.parametrize(
     ("firsts", "expected"),
     [
-        ([EARLY | SCATTERED] * 3, "reproduced"),
-        ([EARLY | ASCENDING] * 3, "not reproduced"),  # the later ones in the order of their size
-        ([EARLY | {3: 300, 5: 200} | SCATTERED] * 3, "not reproduced"),  # 5 before 3
-        ([EARLY | SCATTERED | {23: 200}] * 3, "not reproduced"),  # 23 before 7
-        ([EARLY | SPREAD] * 3, "not reproduced"),  # not together
-        ([EARLY | SCATTERED] * 2, "underpowered"),
-        ([EARLY] * 3, "underpowered"),  # the control: the later ones never come
+        ([EARLY | SCATTERED] * 5, "reproduced"),
+        ([EARLY | SCATTERED] * 9 + [EARLY | SCATTERED | {23: 200}], "reproduced"),  # one differs
+        ([EARLY | ASCENDING] * 8, "not reproduced"),  # the later ones in the order of their size
+        ([EARLY | {3: 300, 5: 200} | SCATTERED] * 8, "not reproduced"),  # 5 before 3
+        ([EARLY | SCATTERED | {23: 200}] * 8, "not reproduced"),  # 23 before 7
+        ([EARLY | SPREAD] * 8, "not reproduced"),  # not together
+        ([EARLY | SCATTERED] * 3, "underpowered"),
+        ([EARLY] * 5, "underpowered"),  # the control: the later ones never come
     ],
 )
 def test_the_order_of_the_primes(firsts: list[dict[int, int]], expected: str) -> None:
@@ -164,11 +165,13 @@ def test_the_order_of_the_primes(firsts: list[dict[int, int]], expected: str) ->
 
 def test_all_primes_at_the_last_step() -> None:
     everything = EARLY | SCATTERED
-    assert verdict("a", written("main", [everything] * 3)).verdict == "reproduced"
+    assert verdict("a", written("main", [everything] * 5)).verdict == "reproduced"
     without = {q: step for q, step in everything.items() if q != 43}
-    assert verdict("a", written("main", [everything] * 2 + [without])).verdict == "not reproduced"
-    assert verdict("a", written("main", [everything] * 2)).verdict == "underpowered"
-    assert verdict("a", written("main", [{}] * 3)).verdict == "underpowered"  # the control
+    assert verdict("a", written("main", [everything] * 8 + [without] * 2)).verdict == "reproduced"
+    assert verdict("a", written("main", [everything] * 3 + [without])).verdict == "underpowered"
+    assert verdict("a", written("main", [without] * 8)).verdict == "not reproduced"
+    assert verdict("a", written("main", [everything] * 3)).verdict == "underpowered"
+    assert verdict("a", written("main", [{}] * 8)).verdict == "underpowered"  # the control
 
 
 def test_ablations_of_training() -> None:
@@ -197,7 +200,7 @@ def test_masked_primes() -> None:
 def test_a_failed_run_costs_its_claims_alone() -> None:
     over = written("no dropout", [{2: 100, 3: 100}] * 3)
     over[1][1].status, over[1][1].error = "failed", "the loss at step 7 is not finite"
-    made = written("main", [EARLY | SCATTERED] * 3), written("no grokfast", [EARLY] * 3), over
+    made = written("main", [EARLY | SCATTERED] * 5), written("no grokfast", [EARLY] * 3), over
     lost, kept = verdict("h", *made), verdict("a", *made)
     assert lost.verdict == UNTESTED and "not finite" in lost.note
     assert kept.verdict == "reproduced"
@@ -260,10 +263,10 @@ def test_singular_values(ranks: tuple[float, float], n: int, expected: str) -> N
 @pytest.mark.parametrize(
     ("spike", "n", "expected"),
     [
-        (3, 3, "reproduced"),
-        (5, 3, "not reproduced"),
-        (0, 3, "not reproduced"),
-        (3, 2, "underpowered"),
+        (3, 5, "reproduced"),
+        (5, 8, "not reproduced"),
+        (0, 8, "not reproduced"),
+        (3, 3, "underpowered"),
     ],
 )
 def test_active_frequencies(spike: int, n: int, expected: str) -> None:
@@ -300,9 +303,9 @@ def test_shuffled_labels(main: float, shuffled: float, n: int, expected: str) ->
 @pytest.mark.parametrize(
     ("shares", "n", "expected"),
     [
-        ((1.0, 0.98, 0.03, 0.5), 3, "reproduced"),
-        ((1.0, 0.98, 0.5, 0.5), 3, "not reproduced"),
-        ((1.0, 0.98, 0.03, 0.5), 2, "underpowered"),
+        ((1.0, 0.98, 0.03, 0.5), 5, "reproduced"),
+        ((1.0, 0.98, 0.5, 0.5), 8, "not reproduced"),
+        ((1.0, 0.98, 0.03, 0.5), 3, "underpowered"),
     ],
 )
 def test_heads(shares: tuple[float, ...], n: int, expected: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import earlier, every, mean_within
+from mechint.studies.core.evidence import earlier, every, mean_within, share_within
 from mechint.studies.core.study import mean_and_spread
+from mechint.studies.remainders.claims_learning import EVERY_RUN, MOST_RUNS
 from mechint.studies.remainders.measures import (
     HALFWAY,
+    MOST,
     Measures,
     active_over_time,
     active_within,
@@ -109,15 +111,17 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
     paper="0, 0, 10, 18, 10 at epochs 256, 1,024, 4,096, 16,384, 65,536",
     criterion=Criterion(
         "All neurons, log-spaced checkpoints, every frequency divided by its sum over time and "
-        "counted above μ + 2σ of all frequencies and times: in every main run the largest count "
-        "comes after the first later prime is {half:.0%} of the way from chance to 1, exceeds the "
-        "first checkpoint's, and exceeds the last one's. Control: a later prime gets so far in "
-        "every main run.",
+        "counted above μ + 2σ of all frequencies and times: the largest count comes after the "
+        "first later prime is {half:.0%} of the way from chance to 1, exceeds the first "
+        "checkpoint's, and exceeds the last one's, in a share of the main runs whose 95% exact "
+        "interval lies above {share:g}. Control: a later prime gets so far in every main run.",
         half=HALFWAY,
+        share=MOST,
     ),
     reason=(
         "Rise, and fall at the end, are the claim, by the rule of the authors' code; within one "
-        "checkpoint μ + 2σ can mark at most a fifth of the frequencies, and is shown beside."
+        "checkpoint μ + 2σ can mark at most a fifth of the frequencies, and is shown beside. "
+        f"{MOST_RUNS}"
     ),
     replaced=(
         Replaced(
@@ -128,6 +132,14 @@ def singular_values(study: Measures, criterion: Criterion) -> Finding:
             "of 23 frequencies at most 2 in either run",
             "Within one checkpoint μ + 2σ marks at most 11 of the paper's 56 frequencies, which "
             "has 18: its code takes μ and σ over all frequencies and times.",
+        ),
+        Replaced(
+            "all neurons, by the rule of the authors' code, in every main run: the largest count "
+            "comes after the first later prime is half-way, exceeds the first checkpoint's, and "
+            "exceeds the last one's",
+            "not reproduced",
+            "5 of 6 runs, 95% interval [0.36, 1.00]",
+            EVERY_RUN,
         ),
     ),
 )
@@ -146,7 +158,8 @@ def active_frequencies(study: Measures, criterion: Criterion) -> Finding:
         )
         values[name] = {"step": steps, "active": counts, "within": active_within(power)}
     control = study.halfway(all_of_them=False)
-    return Finding([every("spike", spiked)], "; ".join(words), values, control=control)
+    part = share_within("runs that spike", sum(spiked), len(spiked), low=criterion["share"])
+    return Finding([part], "; ".join(words), values, control=control)
 
 
 @claim(
@@ -204,13 +217,18 @@ def shuffled_labels(study: Measures, criterion: Criterion) -> Finding:
     statement="heads attend to one digit each",
     paper="from the answer to x0 all or nothing, in 4 of 4 heads (Fig. 19)",
     criterion=Criterion(
-        "In every one of at least three main runs at least {heads} of four heads give one and the "
-        "same digit {share:.0%} of the attention both digits get, on average over inputs. Control: "
-        "a later prime gets half-way from chance to 1 in every main run.",
+        "In a share of the main runs whose 95% exact interval lies above {runs:g} at least {heads} "
+        "of four heads give one and the same digit {share:.0%} of the attention both digits get, "
+        "on average over inputs. Control: a later prime gets half-way from chance to 1 in every "
+        "main run.",
+        runs=MOST,
         heads=3,
         share=0.8,
     ),
-    reason="80% is four times what the other digit gets; the paper itself says that heads tend to.",
+    reason=(
+        "80% is four times what the other digit gets; the paper itself says that heads tend to. "
+        f"{MOST_RUNS}"
+    ),
     replaced=(
         Replaced(
             "in every main run at least three of four heads give one and the same digit 80% of "
@@ -218,6 +236,13 @@ def shuffled_labels(study: Measures, criterion: Criterion) -> Finding:
             "reproduced",
             "4 of 4 heads in both runs",
             TWO_RUNS,
+        ),
+        Replaced(
+            "in every one of at least three main runs at least three of four heads give one and "
+            "the same digit 80% of the attention both digits get, on average over inputs",
+            "not reproduced",
+            "5 of 6 runs, 95% interval [0.36, 1.00]; the sixth has two heads of one digit",
+            EVERY_RUN,
         ),
     ),
 )
@@ -231,7 +256,14 @@ def heads(study: Measures, criterion: Criterion) -> Finding:
     clear = [sum(abs(share - 0.5) >= far for share in shares) for shares in found.values()]
     words = (f"{name}: {', '.join(f'{s:.2f}' for s in shares)}" for name, shares in found.items())
     return Finding(
-        [every("heads of one digit", [n >= criterion["heads"] for n in clear])],
+        [
+            share_within(
+                "runs whose heads look at one digit",
+                sum(n >= criterion["heads"] for n in clear),
+                len(clear),
+                low=criterion["runs"],
+            )
+        ],
         f"share of x0 in the attention to both digits, head by head: {'; '.join(words)}",
         {"share_of_x0": found},
         control=study.halfway(all_of_them=False),

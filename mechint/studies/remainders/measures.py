@@ -31,6 +31,9 @@ HALFWAY = 0.5
 itself would come later for large q by arithmetic alone.
 """
 
+MOST = 0.4
+"""What the share of main runs that show it exceeds, by its exact interval."""
+
 FIT = 0.99
 """Training accuracy from which a prime counts as fitted."""
 
@@ -62,7 +65,8 @@ class Measures:
         return self.runs[name].subject()
 
     def _fourier(self, name: str) -> ProbeResult:
-        return probe("fourier", self.subject(name), permutations=999)
+        orders = {"permutations": 999, "operand_permutations": 999}  # p = 0.001 for both
+        return probe("fourier", self.subject(name), **orders)
 
     def _embedding(self, name: str) -> ProbeResult:
         return probe("embedding", self.subject(name))
