@@ -23,8 +23,8 @@ from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study,
 class Budget:
     """What a size trains. n and d_model: points and width with the staged readout, n_last and
     d_last with the last one; steps and seeds of each readout; attention: width and steps of the
-    attention-only models; stages: first step of each hop in the curriculum; in_turn: the arms of a
-    later `TURN` are trained later, so that what one night leaves can be judged.
+    attention-only models; stages: first step of each hop, alone, in the curriculum; in_turn: the
+    arms of a later `TURN` are trained later, so that what one night leaves can be judged.
 
     laptop: 32 wide with the last readout, where of two seeds that are not judged one began to
     learn 4 hops by step 1,000; twice the width takes twice as long for a step. Eight seeds are the
@@ -69,7 +69,8 @@ def arms(budget: Budget) -> Iterator[tuple[PlannedRun, ...]]:
     """Every arm with its seeds; those that the first claims need come first."""
     hops = hops_of(budget.k)
     read = {"read_layers": tuple(range(1, len(hops) + 1))}
-    mixed, curriculum = {"hops": hops}, {"hops": hops, "stages": budget.stages}
+    mixed = {"hops": hops}
+    curriculum = {**mixed, "stages": budget.stages, "cumulative": False}
     one_each = {**mixed, "weights": (1.0,) * len(hops)}
     width, steps = budget.attention
     alone = {"attn_only": True, "n_heads": 1, "d_model": width, **read}
