@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -250,10 +251,36 @@ def test_features_of_the_order(narrow: float, wide: float, seeds: int, expected:
 )
 def test_interference(narrow: float, wide: float, signed: float, seeds: int, expected: str) -> None:
     def cosines(width: int, frequency: float) -> dict[str, float]:
-        return {"background": narrow if width == 8 else wide, "signed": signed}
+        size = narrow if width == 8 else wide
+        return {"background": size, "raw": size / 10, "signed": signed}
 
     study = Given(seeds, cosines=cosines, accuracy=accurate(0.6))
     assert judge("capacity", "i", study).verdict == expected
+
+
+def test_interference_is_compared_where_both_models_were_still_learning() -> None:
+    def cosines(width: int, frequency: float) -> dict[str, float]:
+        if (width, frequency) == (32, 0.12):
+            return {}  # learned before its first checkpoint
+        size = {(8, 0.12): 9.0, (8, 0.03): 3.0, (32, 0.03): 1.0}[width, frequency]
+        return {"background": size, "raw": 0.1, "signed": 0.3}
+
+    found = judge("capacity", "i", Given(4, cosines=cosines, accuracy=accurate(0.6)))
+    assert found.verdict == "reproduced"
+    assert found.parts[0]["shown"].startswith("0.333")  # without the frequent condition
+    assert "on 4 pairs" in found.ours
+
+
+def test_checkpoints_while_learning_lie_before_the_task_is_learned() -> None:
+    study = Given(1)
+    (name, *_) = study.names()
+    run = study.runs[name]
+    run.metrics = [
+        {"step": step, "test.greedy.accuracy.task": at}
+        for step, at in ((0, 0.5), (10, 0.6), (20, 0.95), (30, 0.85), (40, 0.97))
+    ]
+    run.subject = lambda: SimpleNamespace(series=dict.fromkeys((0, 8, 16, 24, 40)))  # type: ignore[method-assign,assignment,return-value]
+    assert study.while_learning(name) == [8, 16]
 
 
 @pytest.mark.parametrize(

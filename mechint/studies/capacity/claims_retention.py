@@ -37,8 +37,9 @@ GAP = 16
         more=1.0,
     ),
     reason=(
-        "One feature is far above the spread over seeds. The source clips; without clipping, at "
-        "fixed normalization, an enlarged batch is not shrunk and a gap costs nothing."
+        "One feature is far above the spread over seeds, which see data of their own. The source "
+        "clips; without clipping, at fixed normalization, an enlarged batch is not shrunk and a "
+        "gap costs nothing."
     ),
     replaced=(
         Replaced(
@@ -103,7 +104,7 @@ def retained(study: Measures, criterion: Criterion) -> Finding:
         "next one's, both with the steps once.",
         factor=10,
     ),
-    reason="Neighboring trained widths are the hardest case.",
+    reason="Neighboring trained widths are the hardest case; seeds see data of their own.",
     replaced=(
         Replaced(
             "No width reaches, with ten times the steps, the loss of the next larger width with "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mechint import figures
+from mechint.errors import TrainingError
 from mechint.results import Figure, Table
 from mechint.studies.capacity.language_measures import Measures
 from mechint.studies.core.study import Analysis, mean_and_spread
@@ -27,15 +28,19 @@ def conditions(study: Measures) -> Table:
             for width in study.axis("width"):
                 names = study.names(frequency=frequency, gap=gap, width=width)
                 if names:
-                    cosines = [study.cosines(name) for name in names]
+                    cosines = [found for name in names if (found := study.cosines(name))]
                     rows.append(
                         (
                             frequency,
                             gap,
                             width,
                             mean_and_spread([study.accuracy(name) for name in names]),
-                            mean_and_spread([one["background"] for one in cosines]),
-                            mean_and_spread([one["task"] for one in cosines]),
+                            *(
+                                mean_and_spread([one[part] for one in cosines])
+                                if cosines
+                                else "learned before"
+                                for part in ("background", "task")
+                            ),
                             mean_and_spread(
                                 [float(study.runs[name].final["test.loss"]) for name in names], 3
                             ),
@@ -85,25 +90,20 @@ def accuracy(study: Measures) -> Figure:
 
 def interference(study: Measures) -> Figure:
     """Size of the cosines over their random level, width by width."""
-    widths = study.axis("width")
+    found = {
+        width: [one for name in study.names(width=width) if (one := study.cosines(name))]
+        for width in study.axis("width")
+    }
+    widths = [width for width, each in found.items() if each]
+    if not widths:
+        raise TrainingError("no model has a checkpoint before it learned the task")
     series = {
-        f"{part} tokens": [
-            float(
-                np.mean(
-                    list(
-                        study.per_seed(
-                            lambda name, part=part: study.cosines(name)[part], width=width
-                        ).values()
-                    )
-                )
-            )
-            for width in widths
-        ]
+        f"{part} tokens": [float(np.mean([one[part] for one in found[width]])) for width in widths]
         for part in ("task", "background")
     }
     caption = (
         "Mean size of a batch's cosine with the task's reference gradient over that of a random "
-        "direction, task neurons alone, while the task is learned: 1 is no interference."
+        "direction, task neurons alone, before the task is learned: 1 is no interference."
     )
     return figures.bars(
         [str(width) for width in widths],

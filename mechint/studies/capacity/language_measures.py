@@ -71,11 +71,16 @@ class Measures:
 
     def per_seed(self, measure: Callable[[str], float], **labels: Any) -> dict[int, float]:
         """Seed → mean over its runs with these labels; TrainingError where none has finished."""
-        found: dict[int, list[float]] = {}
-        for name in self.names(**labels):
-            found.setdefault(self.runs.labels[name]["seed"], []).append(measure(name))
-        if not found:
+        names = self.names(**labels)
+        if not names:
             raise TrainingError(f"no language model has finished with {labels}")
+        return self.by_seed(names, measure)
+
+    def by_seed(self, names: Sequence[str], measure: Callable[[str], float]) -> dict[int, float]:
+        """Seed → mean over its runs among `names`."""
+        found: dict[int, list[float]] = {}
+        for name in names:
+            found.setdefault(self.runs.labels[name]["seed"], []).append(measure(name))
         return {seed: float(np.mean(values)) for seed, values in found.items()}
 
     def accuracy(self, name: str) -> float:
@@ -133,15 +138,37 @@ class Measures:
         run = self.runs[name]
         return float(np.mean([order_r2(run, self.site(one), pos) for one, pos in OPERANDS.items()]))
 
+    def while_learning(self, name: str) -> list[int]:
+        """The steps of the model's checkpoints between the first and the last at which it had not
+        learned the task.
+        """
+        accuracies = {
+            row["step"]: row["test.greedy.accuracy.task"] for row in self.runs[name].metrics
+        }
+        learned = min((step for step, at in accuracies.items() if at >= LEARNED), default=math.inf)
+        return [step for step in sorted(self.runs[name].subject().series)[1:-1] if step < learned]
+
+    def comparable(self) -> list[tuple[str, str]]:
+        """Pairs of models of one condition and seed, the narrowest and the widest, both with a
+        checkpoint while they learned.
+        """
+        widths = self.axis("width")
+        pairs = []
+        for name in self.names(width=min(widths)):
+            own = self.runs.labels[name]
+            same = {label: own[label] for label in ("frequency", "gap", "seed")}
+            pairs += [(name, wide) for wide in self.names(width=max(widths), **same)]
+        return [pair for pair in pairs if all(self.cosines(name) for name in pair)]
+
     def _cosines(self, name: str) -> dict[str, float]:
-        """Over the checkpoints while the task is learned: mean size of a batch's cosine with the
-        task's reference gradient over the size a random direction has, for the background's and
-        the task's tokens, and the task's mean signed cosine.
+        """Over the checkpoints `while_learning`: mean size of a batch's cosine with the task's
+        reference gradient over the size a random direction has, for the background's and the
+        task's tokens; the background's cosine itself; the task's mean signed cosine. Empty without
+        such a checkpoint.
         """
         run = self.runs[name]
         subject, rows = run.subject(), []
-        steps = sorted(subject.series)[1:-1] or sorted(subject.series)
-        for step in steps:
+        for step in self.while_learning(name):
             found = run_probe(
                 "interference",
                 subject.at_step(step),
@@ -153,11 +180,16 @@ class Measures:
             columns = found.tables["batches"].columns
             level = math.sqrt(2 / (math.pi * found.metrics["parameters"]))
             sizes = {
-                part: float(np.nanmean(np.abs(np.array(columns[part], dtype=float)))) / level
+                part: float(np.nanmean(np.abs(np.array(columns[part], dtype=float))))
                 for part in ("task", "background")
             }
-            rows.append({**sizes, "signed": float(found.metrics["cosine.task"])})
-        return {part: float(np.mean([row[part] for row in rows])) for part in rows[0]}
+            rows.append(
+                {part: size / level for part, size in sizes.items()}
+                | {"raw": sizes["background"], "signed": float(found.metrics["cosine.task"])}
+            )
+        return (
+            {part: float(np.mean([row[part] for row in rows])) for part in rows[0]} if rows else {}
+        )
 
 
 def order_r2(run: Run, hook: str, pos: int) -> float:

@@ -88,15 +88,17 @@ def regression(
     seed: int,
     **labels: Any,
 ) -> PlannedRun:
-    """A regression run; all widths of an arm have the same columns, and so train as one ensemble on
-    the same data.
+    """A regression run; all widths of an arm have the same columns, and so train as one ensemble.
+    Widths of one seed see the same data, seeds see data of their own: an interval over seeds holds
+    what another draw of batches and bursts would change. The population gradient draws none.
     """
+    drawn = train["batch_size"] is not None
     return plan(
         name,
         "regression-mixture",
         task,
         {"width": width, "columns": columns},
-        {**train, "data_seed": FRESH},
+        {**train, "data_seed": FIRST_SEED + seed if drawn else FRESH},
         seed=FIRST_SEED + seed,
         width=width,
         **labels,

@@ -152,7 +152,7 @@ def table(results: Path) -> str:
                     claim["letter"],
                     claim["statement"],
                     claim["ours"] + note,
-                    str(claim.get("n") or ""),
+                    _runs_of(claim),
                     claim["verdict"] + _before(claim),
                 )
             )
@@ -172,7 +172,7 @@ def summary(results: Path) -> str:
             verdicts = judged.setdefault((study, claim["letter"], statement), {})
             if claim["verdict"] != NOT_TESTED:
                 verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
-                verdicts.setdefault(verdict, {})[facts["size"]] = str(claim.get("n") or "")
+                verdicts.setdefault(verdict, {})[facts["size"]] = _runs_of(claim)
     rows = [
         _row(f"`{study}`", letter, statement, verdict, _each_once(n.values()), ", ".join(n))
         for (study, letter, statement), verdicts in judged.items()
@@ -184,6 +184,11 @@ def summary(results: Path) -> str:
             never.setdefault(study, []).append(letter)
     named = "; ".join(f"`{study}` {', '.join(letters)}" for study, letters in never.items())
     return head + "".join(rows) + (f"\nNot tested: {named}.\n" if named else "")
+
+
+def _runs_of(claim: Mapping[str, Any]) -> str:
+    """How many independent runs are behind a verdict, 0 too; nothing where nothing was judged."""
+    return "" if claim["verdict"] in (NOT_TESTED, NOT_RUN) else str(claim.get("n") or 0)
 
 
 def _each_once(values: Iterable[str]) -> str:

@@ -5,12 +5,14 @@ the loss with its tail.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, Num
 
 from mechint.errors import TrainingError
+from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs, model_of, task_of
 from mechint.task import rng
 from mechint.training import Run
@@ -25,6 +27,9 @@ SAFETY = 1.5
 
 SEARCH = {3: 0.5, 4: 1.0}
 """Information exponent k → exponent k/2 - 1 of the search time in d."""
+
+LOST = 0.1
+"""Share of its fitted directions that a run may leave unlearned where times or losses are read."""
 
 FIRST = 2
 """The first direction that is fitted: the first one's time is dominated by where the neurons happen
@@ -125,6 +130,15 @@ def bounded_time_exponent(run: Run) -> float:
 def censored(run: Run) -> int:
     """How many fitted directions were not learned within the run."""
     return int(np.isnan(emergence(run)[fitted(run)]).sum())
+
+
+def left_over(arms: Mapping[float, Sequence[Run]], most: float) -> Part:
+    """The control of what is read from times or losses: no run leaves more than the share `most` of
+    its fitted directions unlearned.
+    """
+    shares = [censored(run) / len(fitted(run)) for group in arms.values() for run in group]
+    worst = max(shares)
+    return Part("directions not learned", worst <= most, f"at most {worst:.1%}", len(shares))
 
 
 def rise(run: Run) -> float:
