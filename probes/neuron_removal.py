@@ -71,13 +71,14 @@ class NeuronRemoval:
         """(example, width) the part of the activation in the products of waves."""
         n = len(order)
         constant = torch.full((1, n), n**-0.5, dtype=torch.float64)
-        basis = torch.cat([constant, torch.tensor(waves)])[:, torch.from_numpy(order.argsort())]
-        basis = basis.to(self.activation.device)
+        basis = torch.cat([constant, torch.tensor(waves)]).to(self.activation.device)
         grid = self.subject.grid(self.activation)
-        parts = einsum(basis, basis, grid[:n, :n].double(), "i x, j y, x y d -> i j d")
+        tokens = torch.from_numpy(order).to(grid.device)
+        cells = tokens[:, None], tokens  # of a product, the powers 1 … p - 1: zero is no element
+        parts = einsum(basis, basis, grid[cells].double(), "i x, j y, x y d -> i j d")
         parts[0, 0] = 0
         removed = torch.zeros_like(grid)
-        removed[:n, :n] = einsum(basis, basis, parts, "i x, j y, i j d -> x y d").to(grid.dtype)
+        removed[cells] = einsum(basis, basis, parts, "i x, j y, i j d -> x y d").to(grid.dtype)
         return removed.flatten(0, 1)
 
     def _hooked(self, removed: Tensor, part: slice) -> Tensor:

@@ -23,7 +23,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes import removal
+from probes import neuron_removal, removal
 from probes.fourier import neurons, spectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -150,13 +150,10 @@ def test_a_lookup_table_and_untrained_weights_are_silent() -> None:
         assert result.metrics["embedding.removal"] == {}
 
 
-def test_multiplication_is_read_in_logarithms() -> None:
-    p = 13
-    plain, task = (
-        TASKS["modular-arithmetic"](p=p - 1),
-        TASKS["modular-arithmetic"](p=p, operation="multiply"),
-    )
-    plant = planted.modular_addition(p - 1, (1, 5)).subject.model
+def multiplication(p: int, frequencies: tuple[int, ...]) -> Subject:
+    """Products modulo a prime by addition of logarithms."""
+    task = TASKS["modular-arithmetic"](p=p, operation="multiply")
+    plant = planted.modular_addition(p - 1, frequencies).subject.model
     powers = torch.tensor(task.symmetry.tokens)
     model = HookedTransformer(
         ModelConfig(
@@ -171,14 +168,50 @@ def test_multiplication_is_read_in_logarithms() -> None:
     embedding[powers], embedding[p] = state["embed.W_E"][: p - 1], state["embed.W_E"][p - 1]
     unembedding[:, powers] = state["unembed.W_U"]
     model.load_weights({**state, "embed.W_E": embedding, "unembed.W_U": unembedding})
-    assert plain.symmetry.group.order == p - 1
-    metrics = probe.run("fourier", Subject(model, task)).metrics
+    return Subject(model, task)
+
+
+def test_multiplication_is_read_in_logarithms() -> None:
+    assert TASKS["modular-arithmetic"](p=12).symmetry.group.order == 12
+    metrics = probe.run("fourier", multiplication(13, (1, 5))).metrics
     assert (
         metrics["embedding.key_frequencies"]
         == metrics["neurons.key_frequencies"]
         == metrics["logits.key_frequencies"]
         == [1, 5]
     )
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_neurons_of_a_product_lose_waves_of_its_logarithms(hooked: bool) -> None:
+    """By least squares over the 100 products of 1 … 10; what a factor of zero gives stays."""
+    p, k = 11, 3
+    subject = multiplication(p, (1, k))
+    if hooked:
+        subject.model.register_forward_pre_hook(lambda *_: None)  # no short cut is taken
+    powers = [pow(2, i, p) for i in range(p - 1)]
+    angles = 2 * np.pi * k * np.arange(p - 1) / (p - 1)
+    functions = [np.zeros(p) for _ in range(3)]
+    for values, one in zip(
+        (1 + 0 * angles, np.cos(angles), np.sin(angles)), functions, strict=True
+    ):
+        one[powers] = values
+    design = np.stack([np.outer(a, b).ravel() for a in functions for b in functions], 1)
+    inside, hook = design[:, 0] > 0, "blocks.0.mlp.hook_post"
+    values = subject.activation(hook, at=2).double().numpy()
+    weights = np.linalg.lstsq(design[inside], values[inside], rcond=None)[0]
+    fitted = torch.from_numpy(design[:, 1:] @ weights[1:]).float()
+
+    def without(x: torch.Tensor, hook: object) -> torch.Tensor:
+        x = x.clone()
+        x[:, 2] -= fitted
+        return x
+
+    loss = subject.loss(subject.logits(hooks=[(hook, without)]))["answer"]
+    edited = neuron_removal.NeuronRemoval.of(subject)
+    assert edited is not None
+    found = edited.loss(spectra.waves(p - 1)[k - 1], np.array(powers))
+    assert found == pytest.approx(loss, rel=1e-4) and found > subject.loss()["answer"] + 0.1
 
 
 def test_every_output_has_its_own_modulus() -> None:
