@@ -64,7 +64,8 @@ class Fourier(Probe):
     `active` counts ω > μ + kσ over the frequencies, ω the amplitude (square root of the share),
     k = `active_sigma`.
 
-    Several outputs are measured each at their own modulus; metrics are then dictionaries by output.
+    Several outputs are measured each at their own modulus; metrics are then dictionaries by output,
+    and the sentence is on those that stand out of the nulls of all together (`logits.largest_z`).
     Cost: one forward over the data to record, one per removal, n²(d_model + permutations) and a 2-D
     transform per neuron; memory: one chunk of activations and blocks of neurons within the
     subject's limit.
@@ -188,7 +189,7 @@ class Fourier(Probe):
             reporting.add_shares(report, "neurons", grid.spectrum, how, self.active_sigma)
             reporting.add_neurons(report, grid)
         if logits:
-            reporting.add_logits(report, logits)
+            reporting.add_logits(report, cycles, logits)
             reporting.add_residual(
                 report, {cycle.output: self._residual(subject, cycle, seed) for cycle in cycles}
             )

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from mechint.errors import plural
+from mechint.errors import counted, plural
+from mechint.null import family_wise
 from mechint.probe import Report
-from mechint.results import Table
-from probes.fourier import drawing, spectra
+from mechint.results import Null, Table
+from probes.answers import Cycle
+from probes.fourier import drawing, outputs, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
@@ -19,6 +21,7 @@ from probes.words import first_of, listed
 
 T = TypeVar("T")
 
+LARGEST = "logits.largest_cosine"
 REMOVAL_NULL = "as many random directions of the unnamed frequencies removed"
 NONE_STANDS_OUT = "too few frequencies or too much alike for one to stand out"
 
@@ -46,7 +49,7 @@ def add_neurons(report: Report, grid: Neurons) -> None:
     report.figure("neuron_images", drawing.neuron_images(grid))
 
 
-def add_logits(report: Report, logits: Mapping[str, Spectrum]) -> None:
+def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spectrum]) -> None:
     """Cosines of the logits with the waves of the answer, by output, and the sentence on them."""
     of = {
         "key_frequencies": lambda spectrum: spectrum.keys,
@@ -56,15 +59,9 @@ def add_logits(report: Report, logits: Mapping[str, Spectrum]) -> None:
         "explained": explained,
         "largest_cosine": lambda spectrum: float(spectrum.values.max()),
     }
-    strongest = max(logits, key=lambda name: logits[name].values.max())
-    how = "the largest cosine with the classes in random order" + (
-        f", output {strongest!r}" if len(logits) > 1 else ""
-    )
     for name, value in of.items():
         values = one_or_all({output: value(spectrum) for output, spectrum in logits.items()})
         report.metric(f"logits.{name}", values)
-    name = "logits.largest_cosine"
-    report.nulls[name] = logits[strongest].test(name, how)
     output, first = next(iter(logits.items()))
     units = {"cosine": "with cos w(answer − class), −1 … 1"}
     report.table(
@@ -72,9 +69,63 @@ def add_logits(report: Report, logits: Mapping[str, Spectrum]) -> None:
     )
     y_title = "cosine with cos w(answer − class) (−1 … 1)"
     report.figure("logits", drawing.spectrum(first, f"Logits, {output}", y_title))
-    sentence, otherwise = _logit_sentences(logits)
-    holds = any(spectrum.keys for spectrum in logits.values())
-    report.finding(sentence, otherwise=otherwise, holds=holds, null=name)
+    if len(logits) == 1:
+        how = "the largest cosine with the classes in random order"
+        report.nulls[LARGEST] = first.test(LARGEST, how)
+    alpha = report.probe.significance
+    tested = {
+        cycle.output: logits[cycle.output]
+        for cycle in cycles
+        if outputs.enough_classes(cycle.n, alpha, len(logits))
+    }
+    if not tested:
+        report.abstain(f"the logits have too few classes to tell a key frequency at p ≤ {alpha:g}")
+    elif len(logits) == 1:
+        sentence, otherwise = _logit_sentences(first)
+        report.finding(sentence, otherwise=otherwise, holds=bool(first.keys), null=LARGEST)
+    else:
+        _add_outputs_finding(report, tested, [name for name in logits if name not in tested])
+
+
+def _add_outputs_finding(
+    report: Report, tested: Mapping[str, Spectrum], too_few: Sequence[str]
+) -> None:
+    """Which of several outputs have key frequencies, all of them together at the probe's level."""
+    z, null = outputs.largest_z(tested)
+    name, largest = "logits.largest_z", np.array(list(z.values()))
+    how = "the largest of all outputs, in standard deviations of each, classes in random order"
+    report.metric(
+        name,
+        z,
+        null=Null.sampled(name, float(largest.max()), null, how),
+        unit="standard deviations of Fisher's z of the largest cosine's null",
+    )
+    level = report.probe.significance * (1 + 1e-9)
+    p_values = dict(zip(z, family_wise(largest, null), strict=True))
+    keyed = {output: one.keys for output, one in tested.items() if one.keys}
+    found = {output: keys for output, keys in keyed.items() if p_values[output] <= level}
+
+    def shown(keys: Mapping[str, Sequence[int]]) -> str:
+        return "; ".join(f"{output}: {', '.join(map(str, some))}" for output, some in keys.items())
+
+    which = f"the {counted(len(tested), 'output')}" + (
+        f" that can be tested ({first_of(too_few)} {'has' if len(too_few) == 1 else 'have'} too "
+        "few classes)"
+        if too_few
+        else ""
+    )
+    verb, its = ("has", "its") if len(found) == 1 else ("have", "their")
+    report.finding(
+        f"{len(found)} of {which} {verb} key frequencies in {its} logits ({shown(found)}).",
+        otherwise=(
+            f"None of {which} has key frequencies in its logits beyond what one of so many may "
+            f"have by chance ({shown(keyed)})."
+            if keyed
+            else f"None of {which} has a key frequency in its logits."
+        ),
+        holds=bool(found),
+        null=name,
+    )
 
 
 def add_residual(report: Report, residual: Mapping[str, Mapping[str, Spectrum]]) -> None:
@@ -201,16 +252,7 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     )
 
 
-def _logit_sentences(logits: Mapping[str, Spectrum]) -> tuple[str, str]:
-    if len(logits) > 1:
-        keyed = {name: spectrum.keys for name, spectrum in logits.items() if spectrum.keys}
-        shown = "; ".join(f"{name}: {', '.join(map(str, keys))}" for name, keys in keyed.items())
-        return (
-            f"{len(keyed)} of {len(logits)} outputs have key frequencies in their logits "
-            f"({shown}).",
-            f"None of the {len(logits)} outputs has a key frequency in its logits.",
-        )
-    (spectrum,) = logits.values()
+def _logit_sentences(spectrum: Spectrum) -> tuple[str, str]:
     largest = spectrum.values.max()
     level = f"where a key exceeds {spectrum.threshold:.3f}" * (spectrum.threshold < 1)
     one = len(spectrum.keys) == 1

@@ -5,6 +5,8 @@ published checkpoints.
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 import math
 from pathlib import Path
 
@@ -13,18 +15,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
 import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
+from mechint.finding import Report
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes import neuron_removal, removal
-from probes.fourier import neurons, spectra
+from probes.answers import Cycle
+from probes.fourier import neurons, outputs, reporting, spectra
+from probes.fourier.probe import Fourier
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -228,6 +234,82 @@ def test_every_output_has_its_own_modulus() -> None:
     metrics = probe.run("fourier", Subject(model, task)).metrics
     assert metrics["logits.key_frequencies"] == {"mod 2": [], "mod 3": [], "mod 5": [], "mod 7": []}
     assert [len(metrics["logits.cosine"][f"mod {q}"]) for q in (2, 3, 5, 7)] == [1, 1, 2, 3]
+
+
+def periodic(n: int, keys: tuple[int, ...], noise: float, seed: int = 0) -> spectra.Spectrum:
+    """The spectrum of logits Σ cos w(answer − class) over n classes, with noise."""
+    offsets = np.subtract.outer(np.arange(n), np.arange(n))
+    logits = np.random.default_rng([n, seed]).standard_normal((n, n)) * noise
+    logits += np.cos(2 * np.pi * np.multiply.outer(keys, offsets) / n).sum(0)
+    logits -= logits.mean(1, keepdims=True)
+    logits -= logits.mean(0)
+    squares = float((logits**2).sum())
+    return spectra.cosine_spectrum(logits, np.ones(n), squares, spectra.KeyFrequencyRule(), seed)
+
+
+def judged(logits: dict[int, spectra.Spectrum]) -> Report:
+    """The report on outputs of these moduli, of a model that answers right."""
+    report = Report(Fourier(), planted.modular_addition(11, (2, 5)).subject)
+    cycles = [Cycle(f"mod {n}", i, tuple(range(n))) for i, n in enumerate(logits)]
+    reporting.add_logits(report, cycles, {f"mod {n}": one for n, one in logits.items()})
+    return report
+
+
+def test_keys_of_one_output_are_not_denied_for_another_where_any_order_reaches_them() -> None:
+    """Modulo 2 and 3 the cosine is 1, as it is with the classes in other orders."""
+    perfect = {2: periodic(2, (1,), 0.0), 3: periodic(3, (1,), 0.0)}
+    report = judged(perfect | {29: periodic(29, (3, 7), 0.1)})
+    (finding,) = report.findings
+    assert finding.status == "found" and "(mod 29: 3, 7)" in finding.sentence
+    assert "mod 2 and mod 3 have too few classes" in finding.sentence
+    z = report.nulls["logits.largest_z"]
+    assert z.observed == pytest.approx(report.metrics["logits.largest_z"]["mod 29"])
+
+    (finding,) = judged(perfect | {29: periodic(29, (), 1.0)}).findings
+    assert finding.status == "not found"
+    assert finding.sentence.startswith("None of the 1 output that can be tested (mod 2 and mod 3")
+    for few in (perfect, {5: periodic(5, (1,), 0.0)}):
+        (finding,) = judged(few).findings
+        assert finding.status == "abstains" and "too few classes" in finding.sentence
+
+
+def test_an_output_is_named_by_the_level_of_all_together() -> None:
+    """Its own shuffles alone may call a chance frequency key: not among 25 outputs."""
+    noise = {n: periodic(n, (), 1.0) for n in range(11, 35)}
+    noise[11] = dataclasses.replace(noise[11], keys=[2])
+    (finding,) = judged(noise).findings
+    assert finding.status == "not found" and "by chance (mod 11: 2)" in finding.sentence
+    (finding,) = judged(noise | {31: periodic(31, (4,), 0.5)}).findings
+    assert finding.status == "found"
+    assert finding.sentence.startswith("1 of the 24 outputs has key frequencies in its logits (mod")
+    assert "(mod 31: 4)" in finding.sentence
+
+
+def test_p_values_of_several_outputs_are_uniform_without_keys() -> None:
+    """And those of the smallest modulus no nearer to 0 than those of the largest."""
+    p, first = [], []
+    for seed in range(60):
+        z, null = outputs.largest_z({str(n): periodic(n, (), 1.0, seed) for n in (7, 11, 23)})
+        p.append((1 + (null >= max(z.values())).sum()) / (1 + len(null)))
+        first.append(max(z, key=lambda name: z[name]))
+    assert kstest(p, "uniform").pvalue > 1e-3
+    assert min(first.count(name) for name in ("7", "11", "23")) > 8  # a third each, were z normal
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_few_classes_cannot_be_told_by_all_their_orders(n: int) -> None:
+    """One of the n! orders of the classes has the largest cosine of the right one, itself, which is
+    more often than the probe's level allows; from six classes on it is not.
+    """
+    offsets = np.subtract.outer(np.arange(n), np.arange(n)) % n
+    waves = spectra.wave_sums(np.eye(n))[offsets]  # (answer, class, frequency)
+    best = [
+        np.einsum("acf,ac->f", waves, waves[:, list(order), 0]).max()
+        for order in itertools.permutations(range(n))
+    ]
+    share = np.mean(np.array(best) > best[0] - 1e-9)
+    assert share == pytest.approx(1 / math.factorial(n)) and share > Fourier().alpha
+    assert not outputs.enough_classes(n, Fourier().alpha)
 
 
 def test_the_same_seed_gives_the_same_result_in_either_precision_and_in_small_memory() -> None:
