@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 
 from mechint import figures
 from mechint.config import setting
@@ -18,9 +18,9 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import neuron_removal, removal
 from probes.fourier.spectra import Array
 from probes.neurons import measures
+from probes.neurons.ablation import add_ablation
 from probes.neurons.reading import group_of, output_weights
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Neurons(Probe):
       largest share of its variance; neurons with at least `own` are its cluster (`clusters`). On a
       cyclic group representations are frequencies.
     - `ablation`: rise of the loss in nats with the neurons of a cluster at their mean, on at most
-      `examples` pairs; null of the largest: as many neurons drawn from all.
+      `examples` pairs; null of the largest: the largest of sets of the clusters' sizes, dealt
+      without overlap among the neurons that vary. A cluster of more than half of them has no others
+      to be held against, and is left out.
     - cyclic groups: phases φx and φy of the neuron as a function of either operand, A cos(wx + φx),
       and ψ of its weights on the classes' logits. A sum of cos(w(x + y) + φx + φy) cos(wc + ψ) over
       neurons is cos w(x + y − c) where ψ = φx + φy: `phase_alignment` is the mean cosine of φx + φy
@@ -47,8 +49,9 @@ class Neurons(Probe):
       (coset concentration, Stander et al. 2024).
 
     `mean_share` is the mean over neurons of the largest share; its null puts the elements in random
-    order, for both operands alike. Cost: one forward, n³ per neuron; memory: all neurons' values on
-    all pairs, so n is at most `most`.
+    order, for both operands alike, and decides nothing where so few elements have too many orders
+    that leave all shares as they are (`measures.symmetries`). Cost: one forward, n³ per neuron;
+    memory: all neurons' values on all pairs, so n is at most `most`.
     """
 
     name: ClassVar[str] = "neurons"
@@ -126,7 +129,8 @@ class Neurons(Probe):
         else:
             table |= self._cosets(report, group, values, seed)
         report.table("neurons", table, "one row per neuron of the last layer", {"share": "0–1"})
-        self._add_ablation(report, hook, clusters, seed)
+        sizes = {"examples": self.examples, "samples": self.permutations}
+        add_ablation(report, hook, clusters, alive, **sizes, seed=seed)
         _draw(report, largest[alive], clusters)
         return report.result()
 
@@ -145,11 +149,22 @@ class Neurons(Probe):
         report.metric("mean_share", observed, null=null, how=how)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
+        n, same = group.order, measures.symmetries(group)
+        if clusters and same is not None and same / math.factorial(n) > self.significance:
+            report.abstain(
+                f"one representation holds {observed:.0%} of a neuron's variance on average; "
+                f"{same:,} of the {math.factorial(n):,} orders of {n} elements give the same, too "
+                f"many to tell clusters at p ≤ {self.significance:g}"
+            )
+            return
         report.finding(
             f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
             f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
             otherwise=(
-                "The last layer's neurons fall into no clusters: the largest share of one "
+                f"One representation holds {observed:.0%} of a neuron's variance on average, no "
+                "more than shuffled elements can give."
+                if clusters
+                else "The last layer's neurons fall into no clusters: the largest share of one "
                 f"representation is {observed:.0%} on average."
             ),
             holds=bool(clusters),
@@ -221,41 +236,6 @@ class Neurons(Probe):
             "cosets": [cosets[i].side for i in best],
             "coset share": largest.tolist(),
         }
-
-    def _add_ablation(
-        self, report: Report, hook: str, clusters: Mapping[str, Array], seed: int
-    ) -> None:
-        """Rise of the loss with each cluster at its mean, and of the largest beside random sets."""
-        if not clusters:
-            return
-        subject, draw = report.subject, rng("neurons ablation", seed)
-        drawn = np.sort(draw.permutation(len(subject.data))[: self.examples])
-        some = subject.with_data(subject.data[torch.from_numpy(drawn).to(subject.device)])
-        mean = subject.activation(hook, at="answer").mean(0)
-        edited = neuron_removal.NeuronsAtMean(some, hook, mean)
-        base = removal.mean_loss(some, some.logits(), some.targets)
-        rises = {name: edited.loss(neurons) - base for name, neurons in clusters.items()}
-        report.metric("loss", base, unit="nats")
-        report.metric("ablation", rises, unit="nats")
-        first = max(rises, key=lambda name: rises[name])
-        size = len(clusters[first])
-        null = [
-            edited.loss(draw.permutation(len(mean))[:size]) - base for _ in range(self.permutations)
-        ]
-        how = f"{size} neurons drawn from all"
-        taken = f"With the {counted(size, 'neuron')} of representation {first} at their mean"
-        report.metric("ablation.largest", rises[first], null=null, how=how)
-        report.finding(
-            f"{taken} the loss rises by {rises[first]:.2g} nats.",
-            otherwise=(
-                f"{taken} the loss rises by {rises[first]:.2g} nats, no more than with as many "
-                "others."
-            ),
-            null="ablation.largest",
-            effect=rises[first],
-            causal=True,
-            n=len(some.data),
-        )
 
 
 def _draw(report: Report, largest: Array, clusters: Mapping[str, Array]) -> None:

@@ -9,17 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kstest
 
 import mechint
 from mechint import planted, probe
+from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.groups.named import cyclic, dihedral, symmetric
+from mechint.finding import Report
+from mechint.groups.named import cyclic, dihedral, direct_product, symmetric
 from mechint.groups.representations import representations
+from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from probes import removal
 from probes.fourier.neurons import grid_energies
+from probes.neuron_removal import NeuronsAtMean
 from probes.neurons import measures
+from probes.neurons.ablation import add_ablation
+from probes.neurons.probe import Neurons
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -120,6 +128,87 @@ def test_lookup_tables_and_untrained_models_have_no_clusters() -> None:
     for subject in (planted.lookup_table(task).subject, plant.untrained(0)):
         result = probe.run("neurons", subject)
         assert result.metrics["clusters"] == {} and result.status != "found"
+
+
+@pytest.mark.parametrize(
+    "group", [cyclic(4), direct_product(cyclic(2), cyclic(2)), cyclic(5), cyclic(6), symmetric(3)]
+)
+def test_symmetries_are_the_orders_that_leave_the_shares(group) -> None:
+    x = np.random.default_rng(0).standard_normal((group.order, group.order, 3))
+    orders = [list(order) for order in itertools.permutations(range(group.order))]
+    found = [measures.block_shares(group, x[np.ix_(order, order)]).max(0) for order in orders]
+    observed = measures.block_shares(group, x).max(0)
+    same = sum(bool(np.allclose(one, observed, atol=1e-9)) for one in found)
+    assert measures.symmetries(group) == same
+
+
+def test_clusters_are_not_denied_where_shuffles_cannot_tell() -> None:
+    """Of the orders of 5 elements one in six leaves the frequencies as they are; of 7 one in 120,
+    so that 99 may have one among them.
+    """
+    result = probe.run("neurons", planted.modular_addition(5, (1,)).subject)
+    assert result.metrics["clusters"] == {"1": 60} and result.status == "abstains"
+    assert "20 of the 120 orders of 5 elements" in result.finding
+    said = set()
+    for seed in range(4):
+        result = probe.run("neurons", planted.modular_addition(7, (1,)).subject, seed=seed)
+        finding = result.findings[0]
+        assert result.metrics["clusters"] and "no clusters" not in finding.sentence
+        assert ("no more than shuffled" in finding.sentence) == (finding.status == "not found")
+        said.add(finding.status)
+    assert said == {"found", "not found"}
+
+
+def test_a_cluster_of_all_neurons_has_no_others() -> None:
+    result = probe.run("neurons", planted.modular_addition(23, (3,)).subject, examples=64)
+    assert result.metrics["ablation"]["3"] > 1 and "ablation.largest" not in result.null
+    shares, ablation = result.findings
+    assert (shares.status, ablation.status) == ("found", "abstains")
+    assert "of the 60 neurons that vary too few others are left" in ablation.sentence
+
+
+def test_dead_neurons_are_not_among_the_others() -> None:
+    """A model with a hundred dead neurons more has the same null, to the digit."""
+    subject = planted.modular_addition(11, (2, 3, 5), noise=0.05).subject
+    old = subject.model
+    d_mlp = old.config.d_mlp
+    wide = HookedTransformer(ModelConfig(**{**old.config.to_dict(), "d_mlp": d_mlp + 100}))
+    state = {name: torch.zeros_like(value) for name, value in wide.weights().items()}
+    for name, value in old.weights().items():
+        state[name][tuple(slice(size) for size in value.shape)] = value.detach()
+    wide.load_weights(state)
+    narrow, wider = (
+        probe.run("neurons", Subject(model, subject.task), examples=121) for model in (old, wide)
+    )
+    assert wider.metrics["dead"] - narrow.metrics["dead"] == 100
+    assert wider.metrics["ablation"] == pytest.approx(narrow.metrics["ablation"], rel=1e-3)
+    one, other = (result.null["ablation.largest"] for result in (narrow, wider))
+    assert other.mean == pytest.approx(one.mean, rel=1e-3) and other.p_value == one.p_value
+
+
+@pytest.mark.parametrize("sizes", [(30,), (20, 20, 20), (30, 6, 5, 4, 3, 2)])
+def test_clusters_of_no_effect_of_their_own_are_found_at_the_level(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]
+) -> None:
+    """Every neuron adds its own to the loss, whichever cluster it is in: p-values are uniform,
+    however many clusters the largest is of.
+    """
+    report, p = Report(Neurons(), planted.modular_addition(11, (2, 5)).subject), []
+    alive = np.ones(60, bool)
+    monkeypatch.setattr(removal, "mean_loss", lambda *_: 0.0)
+    for seed in range(100):
+        draw = np.random.default_rng(seed)
+        effects = draw.standard_normal(60)
+        monkeypatch.setattr(NeuronsAtMean, "loss", lambda _, some, e=effects: float(e[some].sum()))
+        parts = np.split(draw.permutation(60), np.cumsum(sizes))[: len(sizes)]
+        clusters = {str(i): part for i, part in enumerate(parts)}
+        hook = "blocks.0.mlp.hook_post"
+        add_ablation(report, hook, clusters, alive, examples=8, samples=99, seed=seed)
+        p.append(report.nulls["ablation.largest"].p_value)
+        sentence = report.findings[-1].sentence
+        assert "rises by -" not in sentence and "changes by --" not in sentence
+    spread = np.array(p) - np.random.default_rng(0).random(100) / 100
+    assert kstest(spread, "uniform").pvalue > 1e-3
 
 
 def test_what_is_no_pair_of_elements_is_refused() -> None:
