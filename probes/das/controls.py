@@ -26,6 +26,7 @@ from probes.das.swap import (
     mean_accuracies,
     swap,
 )
+from probes.weights.circuits import fold
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -209,12 +210,12 @@ def reader_split(
     """How much of the subspace no reader sees; None where the readers are not linear maps we know.
 
     Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,
-    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows.
+    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its norm.
     """
     weights = readers(site)
     if weights is None:
         return None
-    u, s, _ = torch.linalg.svd(weights.double(), full_matrices=False)
+    u, s, _ = torch.linalg.svd(weights, full_matrices=False)
     row_space = u[:, s > 1e-6 * s[0]].to(subspace)  # (width, rank)
     inside = row_space @ (row_space.T @ subspace)
     outside = subspace - inside
@@ -228,24 +229,38 @@ def reader_split(
 
 
 def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
-    """The weights that read the site, side by side."""
+    """The weights that read the site, side by side, float64; None where we do not know them.
+
+    Weights behind a norm are given as they read the stream in front of it: times the norm's own,
+    and centered over d_model. Its scale, one number for all directions, is left out.
+    """
     if site.path in ("hooks", "inside a layer"):
         return None
     if site.writes is not None:
-        return site.writes
+        return site.writes.double()
     p, config = site.p, site.config
-    found = [p["unembed.W_U"]]
+
+    def behind(norm: str, weight: Tensor) -> Tensor:
+        # every norm of these models is a layer norm; one without weights (LNPre) centers, too
+        normed = config.normalization_type is not None
+        return fold(p.get(f"{norm}.w"), normed, weight.double())
+
+    found = [behind("ln_final", p["unembed.W_U"])]
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
         if site.start <= ResidSite.pre(layer):
             found += [
-                rearrange(
-                    p[f"{block}.attn.W_{letter}"], "head d_model d_head -> d_model (head d_head)"
+                behind(
+                    f"{block}.ln1",
+                    rearrange(
+                        p[f"{block}.attn.W_{letter}"],
+                        "head d_model d_head -> d_model (head d_head)",
+                    ),
                 )
                 for letter in "QKV"
             ]
         if site.start <= ResidSite.mid(layer) and not config.attn_only:
-            found.append(p[f"{block}.mlp.W_in"])
+            found.append(behind(f"{block}.ln2", p[f"{block}.mlp.W_in"]))
     return torch.cat(found, 1)
 
 

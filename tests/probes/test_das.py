@@ -8,6 +8,7 @@ import io
 import math
 import warnings
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -487,3 +488,50 @@ def test_directions_that_nothing_reads_are_split_off(deep: Subject) -> None:
     assert split.row_accuracy == pytest.approx(float(alone.double().mean()))
     nothing = (deep.model(pairs.base)[:, -1].argmax(-1) == pairs.labels[:, 0]).double().mean()
     assert split.null_accuracy == pytest.approx(float(nothing))
+
+
+@pytest.mark.parametrize("normalization", ["LN", "LNPre"])
+def test_readers_stand_behind_their_norms(normalization: str) -> None:
+    """The one direction of two classes that the model reads, by autograd through the final norm."""
+    task = TASKS["comparison"](n=12)
+    shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 2}
+    config = ModelConfig(
+        d_model=16, n_heads=2, normalization_type=normalization, init_mode="d_model", **shape
+    )
+    model = HookedTransformer(config, seed=3).double()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith((".w", ".W_U")):
+                drawn = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
+                value.copy_(drawn.exp() if name.endswith(".w") else drawn)
+    subject = Subject(model, task)
+    pairs = draw(subject, choose_variable(task, "rank of a"), 64, 0, only_correct=False)
+    hook = "blocks.0.hook_resid_post"
+    site = SwapSite(subject, pairs, hook, None)
+    x = site.base[:1].clone().requires_grad_()
+    scale = (x.var(-1, correction=0) + config.eps).sqrt()
+    difference = (site.logits(x, torch.arange(1)) * scale) @ x.new_tensor([1.0, -1.0])
+    (read,) = torch.autograd.grad(difference.sum(), x)
+    read = read.T / read.norm()
+    split = reader_split(subject, site, read)
+    assert split is not None
+    assert split.null_share == pytest.approx(0, abs=1e-10)
+    # swapping it swaps what is read: the base answers as the source does, and as the whole swap
+    alone, whole = (interchange_accuracy(subject, site, one) for one in (read, None))
+    assert torch.equal(alone, whole) and split.row_accuracy == float(whole.mean())
+
+
+@pytest.mark.parametrize("normalization", ["LN", "LNPre", None])
+@pytest.mark.parametrize("hook", ["hook_embed", "blocks.0.hook_resid_mid"])
+def test_a_layer_norm_reads_no_mean(deep: Subject, normalization: str | None, hook: str) -> None:
+    config = replace(deep.model.config, normalization_type=normalization)
+    subject = Subject(HookedTransformer(config, seed=3).double(), deep.task)
+    pairs = draw(subject, choose_variable(deep.task, "rank of b"), 16, 0, only_correct=False)
+    site, mean = SwapSite(subject, pairs, hook, 1), torch.full((8, 1), 8**-0.5).double()
+    split, rows = reader_split(subject, site, mean), torch.arange(16)
+    assert split is not None
+    with torch.no_grad():
+        change = site.swapped(mean, rows) - site.logits(site.base, rows)
+    expected = 1.0 if normalization is not None else 0.0
+    assert split.null_share == pytest.approx(expected, abs=1e-8)
+    assert (float(change.abs().max()) < 1e-10) == (normalization is not None)
