@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 
+MOST_SUM_ERROR = 1e-3
+"""Of the sum of what is written directly, as a share of the largest score."""
+
+
 @dataclass(frozen=True)
 class Effects:
     """(component, example) nats of score; score (example,) of the model itself.
@@ -39,6 +43,14 @@ class Effects:
     exact: np.ndarray
     score: np.ndarray
     sum_error: float
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what is written directly sums up to the score. It does not where what an
+        activation adds to the residual stream is not itself, or times W_O, as where a norm follows
+        the layer; then `direct` and `direct_effect` are not what the components write.
+        """
+        return self.sum_error <= MOST_SUM_ERROR * float(np.abs(self.score).max())
 
 
 def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:

@@ -5,7 +5,7 @@ without it, and how well a gradient estimates that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,7 +35,9 @@ class Attribution(Probe):
 
     - direct: its output at the answer · M / s, with the scale s of the final norm held fixed and M
       = (norm weights) W_U; all of them and the biases add up to the score, and `sum_error` says how
-      exactly (direct logit attribution, Elhage et al. 2021);
+      exactly (direct logit attribution, Elhage et al. 2021). Where they do not, by more than a
+      thousandth of the largest score, as where a norm follows attention or MLP (OLMo 2), it is left
+      out with all that is computed from it;
     - exact: what the score loses when its activation, at every position, is replaced by its mean
       over examples (by the source's, where a variable is named);
     - first_order: (activation - replacement) · gradient of the score, the estimate of exact from
@@ -120,7 +122,6 @@ class Attribution(Probe):
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
         top = max(inner, key=lambda i: float(exact[i]))
         worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
-        writer = max(inner, key=lambda i: float(effects.direct[i].mean()))
         report.metric(
             "largest_loss",
             float(exact[top]),
@@ -133,8 +134,6 @@ class Attribution(Probe):
             {
                 "score": float(effects.score.mean()),
                 "component": names[top],
-                "writer": names[writer],
-                "written": float(effects.direct[writer].mean()),
                 "sum_error": effects.sum_error,
                 "correlation": correlation(exact, first),
                 "worst": names[worst],
@@ -146,23 +145,29 @@ class Attribution(Probe):
                 "answered": share,
             }
         )
+        if effects.adds_up:
+            writer = max(inner, key=lambda i: float(effects.direct[i].mean()))
+            written = float(effects.direct[writer].mean())
+            report.update({"writer": names[writer], "written": written})
         self._show(report, names, effects)
         self._say(report)
         return report.result()
 
     def _show(self, report: Report, names: Sequence[str], effects: Effects) -> None:
-        columns = {
-            "component": list(names),
-            "direct": effects.direct.mean(1).tolist(),
-            "direct_effect": effects.direct_effect.mean(1).tolist(),
-            "first_order": effects.first_order.mean(1).tolist(),
-            "exact": effects.exact.mean(1).tolist(),
-        }
+        shown = ["first_order", "exact"]
         caption = (
-            "One row per component, means over examples: direct, what it writes to the score; the "
-            "other three, what the score loses when it is replaced: straight to the logits, by the "
-            "gradient, and exactly."
+            "One row per component, means over examples: what the score loses when it is "
+            "replaced, by the gradient and exactly."
         )
+        if effects.adds_up:
+            shown = ["direct", "direct_effect", *shown]
+            caption = (
+                "One row per component, means over examples: direct, what it writes to the score; "
+                "the other three, what the score loses when it is replaced: straight to the "
+                "logits, by the gradient, and exactly."
+            )
+        columns: dict[str, Any] = {"component": list(names)}
+        columns |= {name: getattr(effects, name).mean(1).tolist() for name in shown}
         units = {name: UNIT for name in columns if name != "component"}
         report.table("components", columns, caption, units)
         report.figure(
@@ -182,26 +187,22 @@ class Attribution(Probe):
             "components",
             figures.bars(
                 list(names),
-                {name: columns[name] for name in ("direct_effect", "first_order", "exact")},
+                {name: columns[name] for name in shown if name != "direct"},
                 title="What the score loses without each component",
                 x_title="component",
                 y_title="loss of the score (nats of logit)",
-                caption="Exact and direct differ by what a component does through later ones.",
+                caption="Exact and direct differ by what a component does through later ones."
+                if effects.adds_up
+                else "By the gradient, and exactly.",
             ),
         )
 
     def _say(self, report: Report) -> None:
         metrics = report.metrics
-        written = f"{metrics['written']:.2f} ({metrics['writer']})"
-        straight = (
-            f"The largest part of it that one of these writes straight to the logits is {written}"
-            if metrics["written"] > 0
-            else f"None of these writes any of it straight to the logits, at most {written}"
-        )
         told = f"correlate {metrics['correlation']:.2f} with the exact losses; they "
         numbers = (
             f"{metrics['largest_loss']:.2f} of {metrics['score']:.2f} nats over "
-            f"{metrics['examples']} examples. {straight}. First-order estimates "
+            f"{metrics['examples']} examples. {_straight(metrics)}. First-order estimates "
             f"{'' if math.isnan(metrics['correlation']) else told}are farthest off for "
             f"{metrics['worst']}, {metrics['worst_first_order']:.2f} for "
             f"{metrics['worst_exact']:.2f}"
@@ -221,6 +222,22 @@ class Attribution(Probe):
             n=metrics["examples"],
             causal=True,
         )
+
+
+def _straight(metrics: Mapping[str, Any]) -> str:
+    """What is written straight to the logits, or why that is not said."""
+    if "writer" not in metrics:
+        return (
+            "What each of these writes straight to the logits is not told: the parts do not add up "
+            f"to the score (off by up to {metrics['sum_error']:.2g} nats), as where a norm follows "
+            "attention or MLP"
+        )
+    written = f"{metrics['written']:.2f} ({metrics['writer']})"
+    if metrics["written"] > 0:
+        return (
+            f"The largest part of it that one of these writes straight to the logits is {written}"
+        )
+    return f"None of these writes any of it straight to the logits, at most {written}"
 
 
 def strong(result: ProbeResult) -> list[str]:

@@ -183,3 +183,34 @@ def test_what_a_mixture_of_experts_writes_is_not_its_neurons(tmp_path: Path) -> 
         probe.run("neurons", subject)
     result = Ablation(neurons=20, null_samples=19, null_examples=8).run(subject)
     assert "neurons_loss_increase" not in result.null
+
+
+def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path) -> None:
+    """A norm follows attention and MLP in OLMo 2, and none does in Llama; without the head, both
+    lose what plain hooks say.
+    """
+    for kind, adds_up in (("olmo2", False), ("llama", True)):
+        subject = opened(kind, tmp_path / kind, intermediate_size=32, initializer_range=0.3)
+        result = probe.run("attribution", subject, only_correct=False, examples=25)
+        table, text = result.tables["components"].columns, result.finding
+        whole = abs(result.metrics["score"])
+        assert (result.metrics["sum_error"] < 1e-3 * whole) == adds_up
+        assert ("writer" in result.metrics) == ("direct" in table) == adds_up
+        assert ("direct_effect" in table) == adds_up
+        assert ("do not add up to the score" in text) != adds_up
+
+        def without(z: torch.Tensor, hook: object) -> torch.Tensor:
+            z = z.clone()
+            z[:, :, 1] = z[:, :, 1].mean(0)
+            return z
+
+        rows, right = torch.arange(len(subject.data)), subject.targets[:, 0]
+        plain, ablated = (
+            logits[rows, right] - logits[:, :5].mean(-1)
+            for logits in (
+                subject.logits().double(),
+                subject.logits(hooks=[("blocks.0.attn.hook_z", without)]).double(),
+            )
+        )
+        exact = table["exact"][table["component"].index("head 0.1")]
+        assert exact == pytest.approx(float((plain - ablated).mean()), abs=1e-5)
