@@ -72,16 +72,15 @@ def logits_under(
     filled = fill_means(subject, interventions, data)
     edited = {f"model.{name}": value.to(known[name]) for name, value in (weights or {}).items()}
     names = {f"model.{name}": value for name, value in known.items()}
-    parts = []
+    parts, (positions, _) = [], asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
-        positions, _ = asked(subject, data[rows])
         chosen = [one.of_examples(rows, len(data)) for one in filled]
         with torch.no_grad():
-            arguments = (data.tokens[rows], hooks_of(chosen, positions))
+            arguments = (data.tokens[rows], hooks_of(chosen, positions[rows]))
             hooked = _Hooked(subject.model)
             logits = call_with_weights(hooked, edited, arguments, names)
-        parts.append(select_positions(logits, positions))
+        parts.append(select_positions(logits, positions[rows]))
     return torch.cat(parts)
 
 
@@ -116,11 +115,11 @@ def fill_means(
     if not lacking:
         return list(interventions)
     sums: dict[int, Tensor] = {}
+    every, _ = asked(subject, data)
     for start in range(0, len(data), subject.chunk):
-        part = data[start : start + subject.chunk]
-        positions, _ = asked(subject, part)
+        rows = slice(start, start + subject.chunk)
 
-        def collect(index: int, one: Intervention, positions: Tensor = positions):
+        def collect(index: int, one: Intervention, positions: Tensor = every[rows]):
             def keep(activation: Tensor, hook: object) -> None:
                 part = one.site.select(activation.detach(), positions).sum(0)
                 sums[index] = sums[index] + part if index in sums else part
@@ -129,7 +128,7 @@ def fill_means(
 
         hooks = [(one.site.hook, collect(index, one)) for index, one in lacking]
         with torch.no_grad():
-            subject.model.run_with_hooks(part.tokens, fwd_hooks=hooks)
+            subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
     result = list(interventions)
     for index, one in lacking:
         result[index] = Mean(one.site, sums[index] / len(data))

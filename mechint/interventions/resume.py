@@ -50,6 +50,11 @@ def asked(
 ) -> tuple[Int[Tensor, " example"], Int[Tensor, "example output"]]:
     """Position and targets of the answer that `subject` is asked about in each example of `data`,
     the last one where it is asked about all; position 0 and IGNORE where an example has none.
+
+    Of all examples, before they are cut into chunks: a chunk may have no such answer.
+
+    Raises:
+        ParameterError: no example has the answer.
     """
     answer = -1 if subject.answer == "all" else subject.answer
     positions, targets = data.answers.at(answer)

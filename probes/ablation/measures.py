@@ -83,8 +83,7 @@ def neuron_importance(subject: Subject, data: Batch) -> Float[Tensor, "layer neu
     assert task is not None
     names = [f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)]
     sums: dict[str, Tensor] = {}
-    for part in chunks(subject, data):
-        positions, targets = asked(subject, part)
+    for part, positions, targets in chunks(subject, data):
 
         def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
             return answer_scores(task, select_positions(logits, positions), targets)[
@@ -125,8 +124,8 @@ def components(
 def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablated]:
     """The first `n` principal components of the residual stream before a block, at the answer."""
     parts = []
-    for part in chunks(subject, data):
-        recorded = RecordedForward(subject.model, part.tokens, asked(subject, part)[0])
+    for part, positions, _ in chunks(subject, data):
+        recorded = RecordedForward(subject.model, part.tokens, positions)
         residual = recorded.residual(ResidSite.pre(layer))
         parts.append(select_positions(residual, recorded.answer_positions))
     rows = torch.cat(parts)
@@ -137,8 +136,8 @@ def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablat
 
 def ablations(
     subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
-) -> Iterator[tuple[Batch, RecordedForward, list[Intervention]]]:
-    """Chunk by chunk: the examples, their recorded forward, and the interventions that ablate each
+) -> Iterator[tuple[Int[Tensor, "_example output"], RecordedForward, list[Intervention]]]:
+    """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
     component.
     """
     hooks = list(dict.fromkeys(one.site.hook for one in ablated))
@@ -148,8 +147,8 @@ def ablations(
         means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
     order = torch.from_numpy(rng("resample", seed).permutation(len(data))).to(subject.device)
     other: dict[str, Tensor] = {}
-    for part, rows in zip(chunks(subject, data), order.split(subject.chunk), strict=True):
-        positions, _ = asked(subject, part)
+    pieces = zip(chunks(subject, data), order.split(subject.chunk), strict=True)
+    for (part, positions, targets), rows in pieces:
         recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
         if mode == "resample":
             sources = data.tokens[rows]
@@ -164,7 +163,7 @@ def ablations(
             elif mode == "resample":
                 toward = one.site.select(other[one.site.hook], positions)
             chosen.append(one.intervention(toward))
-        yield part, recorded, chosen
+        yield targets, recorded, chosen
 
 
 def scores(
@@ -175,17 +174,26 @@ def scores(
     """
     assert subject.task is not None
     plain, changed = [], []
-    for part, recorded, chosen in ablations(subject, data, ablated, mode, seed):
-        _, targets = asked(subject, part)
+    for targets, recorded, chosen in ablations(subject, data, ablated, mode, seed):
         plain.append(answer_scores(subject.task, recorded.logits, targets))
         changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
 
 
-def chunks(subject: Subject, data: Batch) -> Iterator[Batch]:
-    """The examples in pieces of the subject's chunk."""
+def chunks(
+    subject: Subject, data: Batch
+) -> Iterator[tuple[Batch, Int[Tensor, " _example"], Int[Tensor, "_example output"]]]:
+    """The examples in pieces of the subject's chunk, with the positions and targets of `asked`."""
+    positions, targets = asked(subject, data)
     for start in range(0, len(data), subject.chunk):
-        yield data[slice(start, start + subject.chunk)]
+        rows = slice(start, start + subject.chunk)
+        yield data[rows], positions[rows], targets[rows]
+
+
+def with_answer(subject: Subject, data: Batch) -> Batch:
+    """The examples that have the answer that `subject` is asked about, in some output."""
+    has = (asked(subject, data)[1] != IGNORE).any(-1)
+    return data if bool(has.all()) else data[has]
 
 
 def sample(data: Batch, n: int, seed: int) -> Batch:

@@ -11,11 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.interventions import (
-    Add,
-    Site,
-    asked,
-)
+from mechint.interventions import Add, Site
 from mechint.null import family_wise
 from mechint.results import Null
 from mechint.task import Batch, rng
@@ -88,8 +84,7 @@ def rotated(
     assert width is not None
     plain: list[Tensor] = []  # (example, output)
     changed: list[list[Tensor]] = [[] for _ in range(n)]  # (component, example, output)
-    for part, recorded, interventions in ablations(subject, data, strongest, mode, seed):
-        _, targets = asked(subject, part)
+    for targets, recorded, interventions in ablations(subject, data, strongest, mode, seed):
         plain.append(answer_scores(subject.task, recorded.logits, targets)[..., 1])
         written = [recorded.written(one) for one in interventions]
         generator = torch.Generator().manual_seed(seed)  # every chunk is rotated alike

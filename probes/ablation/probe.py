@@ -21,6 +21,7 @@ from probes.ablation.measures import (
     neuron_importance,
     sample,
     scores,
+    with_answer,
 )
 from probes.ablation.nulls import Harm, no_effect, random_neurons, rotated
 from probes.ablation.views import effects_figures, effects_table, say
@@ -37,7 +38,8 @@ class Ablation(Probe):
 
     A component's activation is replaced, at all positions, by zero, by its mean over examples (per
     position) or by that of another example ("resample"); effect = accuracy and loss with the
-    ablation minus without, every output apart. A component is *needed* when its ablation raises the
+    ablation minus without, every output apart. Only examples that have the answer count, as others
+    have none to lose. A component is *needed* when its ablation raises the
     mean loss by at least `least` of what the model has over chance (chance loss − loss) and the
     rise differs from no effect at p ≤ 0.01, family-wise over all components (signs of the
     per-example changes drawn at random). Beside it stands the median rise of all other components.
@@ -69,7 +71,7 @@ class Ablation(Probe):
     directions: int = setting(
         4, "principal components per block, where directions are ablated", low=1
     )
-    examples: int = setting(1024, "examples, drawn from the subject's", low=2)
+    examples: int = setting(1024, "examples, of the subject's that have the answer", low=2)
     least: float = setting(
         0.05, "least rise of the loss, as a share of the model's advantage over chance", low=0
     )
@@ -107,14 +109,14 @@ class Ablation(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
-        data = sample(subject.data, self.examples, seed)
+        data = sample(with_answer(subject, subject.data), self.examples, seed)
         ablated = components(subject, data, self.components, self.directions)
         ranked = self._ranked(subject, data)
         if ranked is not None:
             importance, layer, chosen = ranked
             ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
         base, changed = scores(subject, data, ablated, self.mode, seed)
-        change = (changed - base).nanmean(-2).nan_to_num().numpy()  # (component, example, 2)
+        change = (changed - base).nanmean(-2).numpy()  # (component, example, 2)
         effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
         base = base.nanmean(0)  # (output, 2)
         in_nats, report = self._in_nats(subject, base, change), Report(self, subject)
