@@ -51,8 +51,9 @@ class DAS(Probe):
     h_b + R Rᵀ (h_s − h_b),  R (width, dimension) with orthonormal columns, trained by gradient
     descent. Without a hook it is searched for at the variable's positions and at the answer, at
     every depth, in every one of `dimensions`, and, where it has no position of its own, at other
-    positions where the swap of the whole residual stream gives the answers; the smallest subspace
-    that reaches `threshold` on the training pairs is reported, and every site with what it does.
+    positions where the swap of the whole residual stream gives the answers. The smallest subspace
+    that reaches `threshold` on the training pairs with two standard errors to spare, or as much as
+    any, is held against controls; of all others only what they do is told.
 
     A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
     subspaces of the same dimension, random directions whose change has the same norm, the same
@@ -248,10 +249,9 @@ class DAS(Probe):
         test: Pairs,
     ) -> None:
         assert subject.task is not None
-        verdicts = {
-            one.where: one.verdict(self.threshold, self.most_input)
-            for one in sorted(found, key=lambda one: one.iia)
-        }
+        verdicts: dict[str, list[str]] = {}
+        for one in sorted(found, key=lambda one: one.iia):
+            verdicts.setdefault(one.where, []).append(one.verdict(self.threshold, self.most_input))
         report.update(
             {
                 "iia": best.iia,
@@ -263,9 +263,11 @@ class DAS(Probe):
                 "pos": "answer" if best.place[1] is None else best.place[1],
                 "dimension": best.dimension,
                 "variable": variable.name,
-                "held_at": [where for where, verdict in verdicts.items() if verdict == "holds"],
+                "held_at": [where for where, said in verdicts.items() if "holds" in said],
                 "inputs_carried_at": [
-                    where for where, verdict in verdicts.items() if verdict.startswith("carries")
+                    where
+                    for where, said in verdicts.items()
+                    if "carries its inputs" in said and "holds" not in said
                 ],
                 "pairs_held_out": len(test),
             }

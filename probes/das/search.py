@@ -24,6 +24,8 @@ Place = tuple[str, int | None]
 """A hook and a position, None for that of the answer."""
 SWEPT = 64
 """Pairs, and at most as many positions, on which the whole activation is swapped everywhere."""
+SPARE = 2.0
+"""Standard errors of a share of the held-out pairs above the threshold, on the training pairs."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Cell:
         return f"{self.hook} @ {'answer' if self.place[1] is None else self.place[1]}"
 
     def verdict(self, threshold: float, most_input: float) -> str:
-        """holds, carries its inputs, full swap fails, or no.
+        """holds, carries its inputs, full swap fails, or no; without the controls.
 
         A site holds a variable only where the swap of all of it, with a source that differs in the
         variable alone, gives the answers; a source that differs in more swaps more.
@@ -200,13 +202,19 @@ def cells(
 
 
 def best_cell(found: Sequence[Cell], threshold: float, most_input: float) -> Cell:
-    """The smallest subspace that holds the variable on the training pairs, the one of highest
-    accuracy among equals; where none does, one whose full swap fails, or that carries its inputs;
-    else the most accurate.
+    """The smallest subspace that holds the variable on the training pairs, with `SPARE` standard
+    errors of a held-out accuracy to spare or else as much as any; the one of highest accuracy among
+    equals. Where none does, one whose full swap fails, or that carries its inputs; else the most
+    accurate.
     """
     holding = [one for one in found if one.trained >= threshold]
     own = [one for one in holding if not one.input_share > most_input]
     whole = [one for one in own if not one.full_swap_fails(threshold)]
-    if holding:
-        return min(whole or own or holding, key=lambda one: (one.dimension, -one.trained))
-    return max(found, key=lambda one: one.trained)
+    chosen = whole or own or holding
+    if not chosen:
+        return max(found, key=lambda one: one.trained)
+    # held-out pairs judge it: one just above the threshold falls below it there by chance
+    error = math.sqrt(threshold * (1 - threshold) / len(chosen[0].correct))
+    enough = min(threshold + SPARE * error, max(one.trained for one in chosen))
+    chosen = [one for one in chosen if one.trained >= enough]
+    return min(chosen, key=lambda one: (one.dimension, -one.trained))

@@ -37,11 +37,9 @@ def say(
     if "iia_untrained" in metrics:
         numbers += f", the untrained model {metrics['iia_untrained']:.1%}"
     nulls = ["iia", "iia_norm_matched", "iia_above_arbitrary", "iia_above_untrained"]
-    carried = [one for one in metrics["inputs_carried_at"] if one not in metrics["held_at"]]
-    also = [one for one in metrics["held_at"] if one != best.where]
-    text = f"{where} holds {name}{_as_far_as(metrics)}: {numbers}."
-    if also:
-        text += f" It is held at {', '.join(also[:4])}{' …' if len(also) > 4 else ''}, too."
+    carried = metrics["inputs_carried_at"]
+    also = _also([one for one in metrics["held_at"] if one != best.where])
+    text = f"{where} holds {name}{_as_far_as(metrics)}{also}: {numbers}."
     if carried:
         text += f" {', '.join(carried[:4])} merely carries the inputs it is computed from."
     status = report.finding(
@@ -63,6 +61,14 @@ def _as_far_as(metrics: Mapping[str, Any]) -> str:
     if groups == values:
         return ""
     return f" as far as answers tell its {values} values apart, in {groups} groups"
+
+
+def _also(sites: Sequence[str]) -> str:
+    """Where other subspaces do as well, whose nulls nobody has drawn."""
+    if not sites:
+        return ""
+    some = f"{', '.join(sites[:4])}{' …' if len(sites) > 4 else ''}"
+    return f" (others, of {some}, reach the threshold, not held against controls)"
 
 
 def _otherwise(
@@ -92,7 +98,15 @@ def _otherwise(
             f"{where} gives the answers of {name}, but the swap of the whole activation does not, "
             f"so that the rest of it undoes or replaces what the subspace says; {numbers}."
         )
-    text = f"No subspace tried holds {name}; the best is {where[0].lower()}{where[1:]}: {numbers}."
+    one = f"{where[0].lower()}{where[1:]}"
+    if verdict == "holds":  # of the nulls one is not beaten
+        return f"What holds {name} is not told from chance: the one chosen is {one}; {numbers}."
+    if metrics["held_at"]:
+        return (
+            f"{where}, chosen on training pairs to hold {name}, falls short of the threshold, "
+            f"{threshold:g}, on held-out pairs{_also(metrics['held_at'])}: {numbers}."
+        )
+    text = f"No subspace tried holds {name}; the one chosen on training pairs is {one}: {numbers}."
     if best.full_swap_fails(threshold):
         text += " Even the swap of the whole activation does not give the answers."
     return text
@@ -119,7 +133,8 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
             "One row per site and dimension; iia on held-out pairs, iia_random the mean of 5 "
             "random subspaces; iia_full_swap_minimal with sources that differ in the variable "
             "alone; input_share: variance of the coordinates among inputs that share "
-            "the variable's value, over their whole variance."
+            "the variable's value, over their whole variance; verdict: by iia, input_share and "
+            "full swap, without the controls."
         ),
         units,
     )
