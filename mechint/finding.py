@@ -100,6 +100,8 @@ def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:
     19 null samples of share give no p below 0.05; deciding at p ≤ 0.01 takes 99
     """
     for null in nulls:
+        if few := null.too_few_arrangements(alpha):
+            return few
         if not math.isfinite(null.mean) or math.isnan(null.observed):
             return f"{null.metric} or its null is not finite"
         if null.floor > alpha * (1 + 1e-9):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from mechint.jsonable import to_jsonable
+
+LUCK = 0.05
+"""How often a perfect mechanism has to meet as many such samples, for these not to deny it."""
 
 
 def family_wise(
@@ -25,13 +29,38 @@ def family_wise(
     return (1 + (largest[:, None] >= observed).sum(0)) / (1 + len(largest))
 
 
+def orderings(n: int, alike: int = 1) -> float:
+    """In how many ways n things can stand in order where `alike` orders each count as one: the most
+    arrangements that a null can tell apart which permutes them. inf from 21 things on.
+
+    >>> orderings(7, alike=42), orderings(21)
+    (120.0, inf)
+    """
+    return math.factorial(n) / alike if n <= 20 else math.inf
+
+
+def groupings(sizes: Iterable[int]) -> float:
+    """In how many ways things can be dealt to groups of these sizes, groups of one size being
+    exchangeable: the most arrangements that a null can tell apart which shuffles labels.
+
+    >>> round(groupings([6, 5])), round(groupings([6, 6]))
+    (462, 462)
+    """
+    sizes = list(sizes)
+    alike = [*sizes, *Counter(sizes).values()]
+    log = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(size + 1) for size in alike)
+    return math.exp(log) if log < 700 else math.inf
+
+
 @dataclass(frozen=True)
 class Null:
     """How surprising one metric is: what the same measurement gives where the mechanism is absent.
 
     `how` says in words what was done to remove the mechanism; `z` = (observed - mean) / std;
     `p_value` is one-sided, (1 + #null ≥ observed) / (1 + samples) where it was sampled; `samples`
-    is 0 for a closed form.
+    is 0 for a closed form. `arrangements`: how many different arrangements the samples can show at
+    most, where they permute few things: the observed one is among them, so that even a perfect
+    mechanism is equaled by one sample in so many.
     """
 
     metric: str
@@ -41,6 +70,7 @@ class Null:
     p_value: float
     how: str
     samples: int = 0
+    arrangements: float = math.inf
 
     @property
     def z(self) -> float:
@@ -57,6 +87,36 @@ class Null:
     def floor(self) -> float:
         """The smallest p-value that the null can give: 1 / (1 + samples), 0 for a closed form."""
         return 1 / (1 + self.samples) if self.samples else 0.0
+
+    def too_few_arrangements(self, alpha: float) -> str | None:
+        """Why what was permuted has too few arrangements to decide at `alpha`, or None.
+
+        Either they cannot reach `alpha` at all, or as many samples as reached what was observed
+        reach a perfect mechanism, too, in one run of twenty or more.
+
+        >>> print(Null.sampled("share", 1.0, [0.0] * 99, "shuffled", 12).too_few_arrangements(0.01))
+        too few values to decide: share tells only 12 arrangements of them apart; p ≤ 0.01 takes 100
+        """
+        if not self.samples or math.isinf(self.arrangements):
+            return None
+        few = (
+            f"too few values to decide: {self.metric} tells only {self.arrangements:.0f} "
+            "arrangements of them apart"
+        )
+        if self.arrangements * alpha < 1 - 1e-9:
+            return f"{few}; p ≤ {alpha:g} takes {math.ceil(1 / alpha - 1e-9)}"
+        reached = round(self.p_value * (1 + self.samples)) - 1
+        if self.p_value <= alpha * (1 + 1e-9):
+            return None
+        from scipy import special  # pyright: ignore[reportMissingTypeStubs]
+
+        tail: Any = special.bdtrc  # pyright: ignore
+        if tail(reached - 1, self.samples, 1 / self.arrangements) < LUCK:
+            return None
+        return (
+            f"{few}, so that {reached} of {self.samples} null samples may reach a perfect one, "
+            "too; more samples decide"
+        )
 
     @property
     def p_text(self) -> str:
@@ -81,17 +141,21 @@ class Null:
         observed: float,
         null: Sequence[float] | Num[np.ndarray, " sample"],
         how: str,
+        arrangements: float = math.inf,
     ) -> Null:
         """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
         p_value = (1 + int((values >= observed).sum())) / (1 + len(values))
         spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         mean = float(values.mean())
-        return cls(metric, float(observed), mean, spread, p_value, how, len(values))
+        return cls(metric, float(observed), mean, spread, p_value, how, len(values), arrangements)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields and `z` as JSON values."""
-        return to_jsonable({**asdict(self), "z": self.z})
+        """The fields and `z` as JSON values; `arrangements` only where they are few."""
+        fields = {**asdict(self), "z": self.z}
+        if math.isinf(self.arrangements):
+            del fields["arrangements"]
+        return to_jsonable(fields)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Null:

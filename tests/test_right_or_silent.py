@@ -53,6 +53,11 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_attention.py::test_scores_look_at_inputs_from_the_whole_grid",
         "probes/test_attention.py::test_three_tokens_have_too_few_orders",
     ),
+    "what so few values could not have shown was denied": (
+        "probes/test_few_arrangements.py::test_a_perfect_circle_of_few_tokens_is_not_denied",
+        "probes/test_few_arrangements.py::test_five_classes_are_too_few_for_the_logits",
+        "probes/test_few_arrangements.py::test_parity_of_few_tokens_is_not_denied",
+    ),
     # --- the wrong sentence
     "a spectrum was taken for what the logits use": (
         "probes/test_fourier.py::"

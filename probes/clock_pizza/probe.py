@@ -272,6 +272,10 @@ class ClockPizza(Probe):
             "both": "The model has a sign of a clock and one of a pizza",
         }
         keys = f"{named} {listed(shown)}, with circularity {', '.join(circles)}"
+        few = report.nulls["logits.largest_cosine"].too_few_arrangements(KeyFrequencyRule().alpha)
+        if few and not logits.keys:
+            report.abstain(few)
+            return
         reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
         report.finding(
             f"{words.get(verdict, '')}: {numbers}; {keys}.",

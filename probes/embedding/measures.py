@@ -10,11 +10,19 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from mechint.errors import DataError
+from mechint.null import groupings, orderings
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.clock_pizza.measures import circularity
-from probes.fourier.spectra import Array, KeyFrequencyRule, offset_profile, share_spectrum, waves
+from probes.fourier.spectra import (
+    Array,
+    KeyFrequencyRule,
+    circular_orders,
+    offset_profile,
+    share_spectrum,
+    waves,
+)
 
 RESIDUES = {"parity": 2, "mod_4": 4}
 
@@ -142,6 +150,7 @@ def layout(
             float(shares.max()),
             null,
             "the largest separation with tokens in random order",
+            groupings(np.bincount(classes).tolist()),
         )
     profiles, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
@@ -156,15 +165,17 @@ def layout(
         "cyclic.share": share,
     }
     samples = [_cyclic(centered[np.ix_(order, order)], profiles, variance) for order in orders]
+    circles = circular_orders(n)
     how = "tokens in random order, with the same search"
     nulls["cyclic.correlation"] = Null.sampled(
         "cyclic.correlation",
         float(matches[best]),
         [float(found.max()) for found, _ in samples],
         how,
+        circles,
     )
     nulls["cyclic.share"] = Null.sampled(
-        "cyclic.share", share, [found for _, found in samples], "tokens in random order"
+        "cyclic.share", share, [found for _, found in samples], "tokens in random order", circles
     )
     return metrics, nulls
 
@@ -267,4 +278,5 @@ def position_correlation(
         p_value,
         "coordinates in random order, two-sided",
         len(null),
+        orderings(len(first)),
     )

@@ -141,7 +141,12 @@ def measure(
         np.where(values > level, observed, 0.0), level, rule.alpha, null_without
     )
     return Neurons(
-        dataclasses.replace(found, values=values, observed=float(observed.max())),
+        dataclasses.replace(
+            found,
+            values=values,
+            observed=float(observed.max()),
+            arrangements=spectra.circular_orders(n),
+        ),
         dict(sorted(tally.clusters.items())),
         {k: best[1:] for k, best in sorted(tally.best.items(), key=lambda item: -item[1][0])},
     )

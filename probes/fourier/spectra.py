@@ -12,6 +12,7 @@ Pure numpy on (n, …) arrays; `probes/answers.py` takes them from a Subject.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from jaxtyping import Float, Int, Num
 from numpy.typing import NDArray
 
 from mechint.groups.finite import FiniteGroup
+from mechint.null import orderings
 from mechint.results import Null
 from mechint.task import rng
 
@@ -52,7 +54,7 @@ class Spectrum:
 
     values (F,): share of the energy, or cosine with the symmetric direction; keys: key frequencies,
     ascending; threshold: what the others did not exceed; null (samples,): the largest value over
-    all frequencies in every permuted sample.
+    all frequencies in every permuted sample; arrangements: see `Null`.
     """
 
     values: Array
@@ -60,6 +62,7 @@ class Spectrum:
     threshold: float
     null: Array
     observed: float | None = None
+    arrangements: float = math.inf
 
     @property
     def by_frequency(self) -> dict[int, float]:
@@ -69,7 +72,7 @@ class Spectrum:
     def test(self, metric: str, how: str) -> Null:
         """The largest value against the largest values of the null."""
         observed = float(self.values.max()) if self.observed is None else self.observed
-        return Null.sampled(metric, observed, self.null, how)
+        return Null.sampled(metric, observed, self.null, how, self.arrangements)
 
 
 def step_down(
@@ -129,6 +132,16 @@ def without(
 def cyclic_order(group: FiniteGroup) -> Int[np.ndarray, " n"]:
     """(n,) elements of a cyclic group in the order of their logarithms: 0 … n-1 for Z/n itself."""
     return np.argsort(group.logarithms)
+
+
+def circular_orders(n: int) -> float:
+    """In how many ways n values can stand on circles: turning a circle, and walking it in steps
+    that are prime to n, give the same.
+
+    >>> circular_orders(7)
+    120.0
+    """
+    return orderings(n, alike=n * sum(math.gcd(k, n) == 1 for k in range(n)))
 
 
 def offset_profile(
@@ -215,7 +228,9 @@ def share_spectrum(x: Float[np.ndarray, "n ..."], rule: KeyFrequencyRule, seed: 
         profiles = np.stack([offset_profile(gram, order, order) for order in orders])
         return (wave_sums(profiles) * _signs(n) / n).max(-1)
 
-    return step_down(energies(x) / total, rule.factor * 2 / max(n - 1, 1), rule.alpha, null_without)
+    level = rule.factor * 2 / max(n - 1, 1)
+    found = step_down(energies(x) / total, level, rule.alpha, null_without)
+    return dataclasses.replace(found, arrangements=circular_orders(n))
 
 
 def cosine_spectrum(
@@ -248,9 +263,9 @@ def cosine_spectrum(
         profiles = np.stack([offset_profile(rest, columns=order) for order in orders])
         return (wave_sums(profiles) / norms).max(-1)
 
-    return step_down(
-        values, max(rule.cosine, flat_level(values, rule.alpha)), rule.alpha, null_without
-    )
+    level = max(rule.cosine, flat_level(values, rule.alpha))
+    found = step_down(values, level, rule.alpha, null_without)
+    return dataclasses.replace(found, arrangements=orderings(n))
 
 
 def flat_level(values: Float[np.ndarray, " frequency"], alpha: float) -> float:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
+from mechint.null import orderings
 from mechint.task import rng
 from probes.fourier.spectra import Array, Spectrum, flat_level, step_down
 
@@ -100,7 +102,7 @@ class IrrepSpectra:
         found = step_down(
             np.where(values > levels, values, 0.0), self.rule.cosine, self.rule.alpha, null_without
         )
-        return Spectrum(values, found.keys, found.threshold, found.null)
+        return replace(found, values=values, arrangements=orderings(n))
 
     def levels(self, found: Spectrum) -> Float[np.ndarray, " irrep"]:
         """(n_irreps - 1,) the cosine that each representation has to exceed to be key."""
@@ -128,4 +130,23 @@ class IrrepSpectra:
             orders = (generator.permutation(len(x)) for _ in range(self.rule.permutations))
             return np.array([excess(single @ rest[order]).max(initial=0) for order in orders])
 
-        return step_down(excess(basis @ x), self.rule.factor, self.rule.alpha, null_without)
+        found = step_down(excess(basis @ x), self.rule.factor, self.rule.alpha, null_without)
+        return replace(found, arrangements=element_orders(self.group))
+
+
+def element_orders(group: FiniteGroup) -> float:
+    """In how many ways the elements can stand in order as far as shares of energy by representation
+    tell them apart: a translation and an automorphism leave these as they are, up to the name of
+    the representation. inf from nine elements on, where it is 840 or more.
+
+    >>> from mechint.groups.named import cyclic
+    >>> element_orders(cyclic(7))
+    120.0
+    """
+    n, one = group.order, group.identity
+    if n > 8:
+        return np.inf
+    others = [element for element in range(n) if element != one]
+    maps = np.array([np.insert(some, one, one) for some in permutations(others)])
+    kept = maps[:, group.table] == group.table[maps[:, :, None], maps[:, None, :]]
+    return orderings(n, alike=n * int(kept.all((1, 2)).sum()))

@@ -15,10 +15,11 @@ from mechint.errors import counted
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.fourier.spectra import Array
+from probes.irreps.spectrum import element_orders
 from probes.neurons import measures
 from probes.neurons.ablation import add_ablation
 from probes.neurons.reading import group_of, output_weights
@@ -146,7 +147,8 @@ class Neurons(Probe):
             )
         observed = float(measures.block_shares(group, some).max(0).mean())
         how = "the elements in random order, for both operands alike"
-        report.metric("mean_share", observed, null=null, how=how)
+        one = Null.sampled("mean_share", observed, null, how, element_orders(group))
+        report.metric("mean_share", observed, null=one)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
         n, same = group.order, measures.symmetries(group)
@@ -224,7 +226,8 @@ class Neurons(Probe):
         observed = float(largest[some].mean())
         how = "the elements in random order, over the same subgroups"
         report.metric("coset_share", float(largest.mean()), unit="adjusted share of variance, ≤ 1")
-        report.metric("coset_share.sample", observed, null=null, how=how)
+        one = Null.sampled("coset_share.sample", observed, null, how, element_orders(group))
+        report.metric("coset_share.sample", observed, null=one)
         report.finding(
             f"Between the cosets of one subgroup each lies {observed:.0%} of the variance of a "
             "neuron as a function of one operand, on average.",

@@ -21,8 +21,9 @@ import numpy as np
 
 from mechint.checkpoints import load
 from mechint.config import setting
+from mechint.null import groupings
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import ProbeResult
+from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
 from probes.norms.comparison import compare_samples
 from probes.norms.drawing import comparison_table, histograms, layers_table
@@ -147,8 +148,13 @@ class Norms(Probe):
             report.metric(
                 metric,
                 abs(row["cohens_d"]),
-                null=row["null"],
-                how="the examples dealt to the two models at random: |Cohen's d|",
+                null=Null.sampled(
+                    metric,
+                    abs(row["cohens_d"]),
+                    row["null"],
+                    "the examples dealt to the two models at random: |Cohen's d|",
+                    groupings([len(a[name]), len(b[name])]),
+                ),
             )
             words = (
                 f"{name}: norm ratio, subject minus other, d = {row['cohens_d']:+.2f} "

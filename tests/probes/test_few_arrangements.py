@@ -1,0 +1,157 @@
+"""Nulls that permute few things: how many arrangements they tell apart, by enumeration, and that a
+perfect mechanism among so few is not denied.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import probes
+from mechint import planted
+from mechint.finding import Report
+from mechint.groups.named import parse
+from mechint.null import Null, groupings, orderings
+from mechint.registry import PROBES, TASKS
+from mechint.subject import Subject
+from probes.embedding import measures
+from probes.embedding.probe import Embedding
+from probes.fourier.spectra import KeyFrequencyRule, circular_orders, offset_profile, wave_sums
+from probes.irreps.spectrum import IrrepRule, IrrepSpectra, element_orders
+from probes.neurons.measures import block_shares
+
+CLOSE = 1 - 1e-9
+
+
+def circle(n: int) -> np.ndarray:
+    return np.cos(2 * np.pi * np.subtract.outer(np.arange(n), np.arange(n)) / n)
+
+
+def orders(n: int) -> list[list[int]]:
+    return [list(order) for order in itertools.permutations(range(n))]
+
+
+@pytest.mark.parametrize("n", [5, 6, 7])
+def test_orders_of_a_circle_by_enumeration(n: int) -> None:
+    """The largest energy of any frequency over all n! orders: how many reach the right one's."""
+    similar = circle(n)
+    reached = [
+        wave_sums(offset_profile(similar, np.array(order), np.array(order)))[: (n - 1) // 2].max()
+        for order in orders(n)
+    ]
+    perfect = sum(np.array(reached) >= reached[0] * CLOSE)
+    assert math.factorial(n) / perfect == pytest.approx(circular_orders(n))
+
+
+def test_the_cyclic_null_of_a_circle_is_what_so_few_orders_give() -> None:
+    _, nulls = measures.layout(circle(7), permutations=3999)
+    null = nulls["cyclic.share"]
+    assert null.p_value * null.arrangements == pytest.approx(1, abs=4 * math.sqrt(120 / 4000))
+
+
+@pytest.mark.parametrize(("n", "modulus"), [(6, 2), (7, 2), (7, 4)])
+def test_groupings_by_enumeration(n: int, modulus: int) -> None:
+    classes = np.arange(n) % modulus
+    dealt = {
+        frozenset(frozenset(np.flatnonzero(classes[order] == one)) for one in range(modulus))
+        for order in orders(n)
+    }
+    assert groupings(np.bincount(classes).tolist()) == pytest.approx(len(dealt))
+
+
+@pytest.mark.parametrize("spec", ["S3", "C5", "C2xC2", "C6"])
+def test_orders_of_a_groups_elements_by_enumeration(spec: str) -> None:
+    """Orders that leave every share of random rows, up to names, are those that are counted; for
+    the order of both operands of a neuron likewise.
+    """
+    group = parse(spec)
+    n = group.order
+    rows = np.random.default_rng(0).standard_normal((n, 3))
+    grid = np.random.default_rng(1).standard_normal((n, n, 1))
+    known = IrrepSpectra(group, IrrepRule(0.0, 0.0, 0.5, 1)).known
+
+    def shares(order: list[int]) -> np.ndarray:
+        energy = np.asarray(known.energy(rows[order] - rows.mean(0)))[1:]
+        blocks = block_shares(group, grid[np.ix_(order, order)])[:, 0]
+        return np.concatenate([np.sort(energy), np.sort(blocks)])
+
+    own = shares(list(range(n)))
+    alike = sum(np.allclose(shares(order), own) for order in orders(n))
+    # an order that inverts a group that is not commutative does, too: one more of each
+    assert math.factorial(n) / alike <= element_orders(group) * CLOSE**-1
+    assert element_orders(group) <= 2 * math.factorial(n) / alike
+
+
+def test_what_is_reached_by_luck() -> None:
+    """By the binomial distribution: 1 of 499 samples reaches a perfect one of 1260 in a third of
+    the runs, and one of 20000 in one of forty.
+    """
+
+    def few(reached: int, arrangements: float, samples: int = 499) -> str | None:
+        values = 1.0 * (np.arange(samples) < reached)
+        return Null.sampled("m", 1.0, values, "", arrangements).too_few_arrangements(0.002)
+
+    assert "1 of 499 null samples" in str(few(1, 1260))
+    assert few(1, 20_000) is None and few(4, 1260) is None
+    assert few(0, 1260) is None  # reached the level
+    assert "p ≤ 0.002 takes 500" in str(few(0, 499)) and "takes 500" in str(few(400, 499))
+    assert few(0, 500) is None
+    assert few(3, math.inf) is None and few(3, orderings(21)) is None
+
+
+def test_arrangements_are_kept_in_json_where_they_are_few() -> None:
+    for arrangements in (462.0, math.inf):
+        null = Null.sampled("m", 1.0, [0.0] * 9, "how", arrangements)
+        assert ("arrangements" in null.to_dict()) == math.isfinite(arrangements)
+        assert Null.from_dict(null.to_dict()) == null
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_perfect_circle_of_few_tokens_is_not_denied(p: int) -> None:
+    subject = planted.modular_addition(p=p, frequencies=(1,), seed=0).subject
+    result = probes.run("embedding", subject)
+    assert result.metrics["cyclic.share"] > 0.98
+    assert "no cyclic order" not in result.finding and "do not separate" not in result.finding
+    assert "too few values to decide: cyclic.correlation" in result.finding
+    fourier = probes.run("fourier", subject).finding
+    assert "No frequency of the embedding" not in fourier
+    assert "embedding.largest_share tells only" in fourier
+    irreps = probes.run("irreps", subject).finding
+    assert "No representation of the embedding" not in irreps
+    assert "fall into no clusters" not in probes.run("neurons", subject).finding
+
+
+def test_five_classes_are_too_few_for_the_logits() -> None:
+    subject = planted.modular_addition(p=5, frequencies=(1,), seed=0).subject
+    for name in ("fourier", "irreps", "clock-pizza", "progress"):
+        result = probes.run(name, subject)
+        assert result.status == "abstains", (name, result.finding)
+        assert "only 120 arrangements" in result.finding
+
+
+@pytest.mark.parametrize(("n", "status"), [(11, "abstains"), (12, "abstains"), (17, "found")])
+def test_parity_of_few_tokens_is_not_denied(n: int, status: str) -> None:
+    sign = np.where(np.arange(n) % 2, 1.0, -1.0)
+    noise = np.random.default_rng(0).standard_normal((n, n))
+    found, nulls = measures.layout(np.outer(sign, sign) + 1e-3 * noise, permutations=499)
+    assert found["parity.separation"] > 0.999
+    report = Report(Embedding(), planted.modular_addition(11, (2, 3)).subject)
+    report.nulls |= nulls
+    sentences = {"sentence": "separated", "otherwise": "not separated"}
+    assert report.finding(**sentences, null="parity.separation", at_chance=True) == status
+
+
+def test_a_few_examples_dealt_to_two_models_cannot_tell_them_apart() -> None:
+    plant, task = planted.modular_addition(11, (2, 3)).subject, TASKS["modular-arithmetic"](p=11)
+    a = Subject(plant.model, task, data=plant.data[:3])
+    b = Subject(plant.untrained(0).model, task, data=plant.data[:3])
+    result = PROBES["norms"]().compare(a, b)
+    assert "no difference is shown" not in result.finding
+    assert "only 10 arrangements" in result.finding
+
+
+def test_the_rule_of_key_frequencies_and_the_probes_of_it_agree_on_the_level() -> None:
+    assert KeyFrequencyRule().alpha * circular_orders(7) < 1 < 0.002 * circular_orders(8)
