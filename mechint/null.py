@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
+from mechint.errors import counted
 from mechint.jsonable import to_jsonable
 
 LUCK = 0.05
@@ -100,8 +101,8 @@ class Null:
         if not self.samples or math.isinf(self.arrangements):
             return None
         few = (
-            f"too few values to decide: {self.metric} tells only {self.arrangements:.0f} "
-            "arrangements of them apart"
+            f"too few values to decide: {self.metric} tells only "
+            f"{counted(round(self.arrangements), 'arrangement')} of them apart"
         )
         if self.arrangements * alpha < 1 - 1e-9:
             return f"{few}; p ≤ {alpha:g} takes {math.ceil(1 / alpha - 1e-9)}"
@@ -145,7 +146,8 @@ class Null:
     ) -> Null:
         """From null samples (samples,); larger is more surprising."""
         values = np.asarray(null, dtype=np.float64)
-        p_value = (1 + int((values >= observed).sum())) / (1 + len(values))
+        # what is not a number is no surprise
+        p_value = (1 + int((~(values < observed)).sum())) / (1 + len(values))
         spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         mean = float(values.mean())
         return cls(metric, float(observed), mean, spread, p_value, how, len(values), arrangements)

@@ -53,7 +53,13 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_attention.py::test_scores_look_at_inputs_from_the_whole_grid",
         "probes/test_attention.py::test_three_tokens_have_too_few_orders",
     ),
+    "a variable was called the most decodable of those that were not looked at": (
+        "probes/test_linear.py::test_a_variable_is_held_against_all_that_were_probed",
+        "probes/test_linear.py::test_one_of_many_variables_is_not_called_the_most_decodable",
+        "probes/test_linear.py::test_nothing_held_out_has_no_score",
+    ),
     "what so few values could not have shown was denied": (
+        "probes/test_linear.py::test_few_values_along_a_line_cannot_be_decided",
         "probes/test_few_arrangements.py::test_a_perfect_circle_of_few_tokens_is_not_denied",
         "probes/test_few_arrangements.py::test_five_classes_are_too_few_for_the_logits",
         "probes/test_few_arrangements.py::test_parity_of_few_tokens_is_not_denied",

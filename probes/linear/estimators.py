@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,8 +30,10 @@ class Discriminant:
         held_out: Num[np.ndarray, " example"],
     ) -> float:
         """Share of `held_out`, labels of new inputs x, that is predicted from the inputs' own
-        `labels`.
+        `labels`; NaN where nothing is held out.
         """
+        if not len(held_out):
+            return math.nan
         classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
         means = np.zeros((len(classes), self.x.shape[1]))
         np.add.at(means, index, self.x)
@@ -67,10 +70,12 @@ class Ridge:
         held_out: Num[np.ndarray, " example"],
     ) -> float:
         """R² of the prediction of `held_out` at new inputs x, about the mean of `labels`; below 0
-        when worse than that mean.
+        when worse than that mean, NaN where `held_out` is empty or nothing but that mean.
         """
-        error = held_out - labels.mean() - (x - self.mean) @ self.weights(labels)
-        return float(1 - (error**2).sum() / max(((held_out - labels.mean()) ** 2).sum(), 1e-300))
+        away = held_out - labels.mean()
+        error = away - (x - self.mean) @ self.weights(labels)
+        variation = float((away**2).sum())
+        return 1 - float((error**2).sum()) / variation if variation else math.nan
 
 
 def _penalty(gram: np.ndarray, relative: float) -> np.ndarray:

@@ -27,11 +27,13 @@ from jaxtyping import Int
 from mechint.activations import residual_hooks
 from mechint.config import setting
 from mechint.errors import UnknownNameError
+from mechint.null import Null, groupings, orderings
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Variable, rng
 from probes.linear.estimators import Discriminant, Ridge, choose_penalty
+from probes.linear.reporting import Scored, say
 from probes.linear.views import score_figures
 
 if TYPE_CHECKING:
@@ -42,23 +44,12 @@ DEFAULT_RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Place → score of the variable, of its control task, and the penalty; null (sample,) the best
-    place of each shuffle.
-    """
-
-    scores: dict[str, float]
-    control: dict[str, float]
-    ridge: dict[str, float]
-    null: np.ndarray
-
-
-@dataclass(frozen=True)
 class Linear(Probe):
     """Which causal variables can be read off the residual stream linearly, and from which layer on?
 
-    Detection: p ≤ 0.005, and selectivity at least half of what lies between chance and certainty,
-    or R² at least one half.
+    Detection: p ≤ 0.005, against the best of all variables probed in each shuffle, and selectivity
+    at least half of what lies between chance and certainty, or R² at least one half. Variables that
+    take too few values to decide are left to an abstention: along a line, 5 or fewer.
     """
 
     name: ClassVar[str] = "linear"
@@ -145,9 +136,10 @@ class Linear(Probe):
         few = subject.with_data(subject.data[torch.from_numpy(order).to(subject.device)])
         activations = self._activations(few, points)
         report, rows = Report(self, subject), []
+        found: dict[str, Scored] = {}
         for variable in variables:
-            scored = self._probe(few, variable, activations, seed)
-            rows += self._record(report, few, variable, activations, scored)
+            found[variable.name] = self._probe(few, variable, activations, seed)
+            rows += self._record(report, few, variable, activations, found[variable.name])
         names = ("variable", "at", self._score, "control", "selectivity", "ridge")
         columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         report.table(
@@ -156,7 +148,14 @@ class Linear(Probe):
         shown = score_figures(self.kind, self._score, columns, list(points))
         for name, figure in shown.items():
             report.figure(name, figure)
-        self._say(report, variables)
+        # selectivity is 0 at chance
+        certain = {
+            variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0
+            for variable in variables
+        }
+        assert subject.task is not None
+        known = len(subject.task.variables)
+        say(report, found, certain, score=self._score, control=self._control, known=known)
         return report.result()
 
     def _record(
@@ -174,7 +173,9 @@ class Linear(Probe):
             point: score - max(scored.control[point], 0.0) for point, score in scored.scores.items()
         }
         how = f"{self._control}, the best place of each"
-        report.metric(metric, scored.scores[best], null=scored.null, how=how)
+        score = scored.scores[best]
+        null = Null.sampled(metric, score, scored.null, how, scored.arrangements)
+        report.metric(metric, score, null=null)
         report.metric(f"linear.{variable.name}.best_at", best)
         report.metric(f"linear.{variable.name}.selectivity", selectivity[best])
         report.metric(f"linear.{variable.name}.ridge", scored.ridge[best])
@@ -187,33 +188,6 @@ class Linear(Probe):
             (variable.name, p, s, scored.control[p], selectivity[p], scored.ridge[p])
             for p, s in scored.scores.items()
         ]
-
-    def _say(self, report: Report, variables: list[Variable]) -> None:
-        metrics = report.metrics
-        # 0 at chance, 1 at certainty
-        certain = {
-            variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0
-            for variable in variables
-        }
-        skills = {name: metrics[f"linear.{name}.selectivity"] / certain[name] for name in certain}
-        best = max(skills, key=lambda name: skills[name])
-        report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})
-        key = f"linear.{best}.{self._score}"
-        numbers = (
-            f"{self._score} {metrics[key]:.3f} at {metrics[f'linear.{best}.best_at']}, selectivity "
-            f"{metrics[f'linear.{best}.selectivity']:.3f}, shuffled {report.nulls[key].mean:.3f}"
-        )
-        report.finding(
-            f"{best!r} is the most linearly decodable variable: {numbers}",
-            otherwise=(
-                f"No variable is linearly decodable with half the selectivity that certainty has: "
-                f"{best!r} comes nearest, {numbers}"
-            ),
-            null=key,
-            effect=skills[best],
-            least=0.5,
-            at_chance=True,
-        )
 
     @property
     def _score(self) -> str:
@@ -263,16 +237,19 @@ class Linear(Probe):
             control = draw.choice(values, types.max() + 1)[types]
             shuffles = [draw.permutation(values) for _ in range(self.permutations)]
             fit = draw.random(len(values)) < 0.75
+            arrangements = groupings(np.unique(values, return_counts=True)[1].tolist())
         else:
             present, inverse = np.unique(values, return_inverse=True)
             train = (draw.permutation(len(present)) < max(2, len(present) // 2))[inverse]
             control = draw.permutation(present)[inverse]
             shuffles = [draw.permutation(present)[inverse] for _ in range(self.permutations)]
             fit = (draw.permutation(len(present)) < 0.75 * len(present))[inverse]
+            # a line is as straight backwards
+            arrangements = orderings(len(present), alike=2)
         rows = self._examples(subject)  # all answers of an example are on one side of the split
         values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
         shuffles = [one[rows] for one in shuffles]
-        scored = Scored({}, {}, {}, np.full(self.permutations, -np.inf))
+        scored = Scored({}, {}, {}, np.full(self.permutations, -np.inf), arrangements)
         kind = Discriminant if self.kind == "class" else Ridge
         for point, x in activations.items():
             for labels, into in ((values, scored.scores), (control, scored.control)):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from mechint import planted
 from mechint.errors import NotApplicableError, UnknownNameError
+from mechint.finding import Report
 from mechint.registry import TASKS
+from mechint.results import ProbeResult
 from probes.linear import Discriminant, Linear, Ridge, choose_penalty
+from probes.linear.reporting import Scored, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 
@@ -101,6 +106,82 @@ def test_the_planted_order_direction_is_recovered(rotation_seed: int | None) -> 
     assert probe.detects(result)
 
 
+def test_a_variable_is_held_against_all_that_were_probed() -> None:
+    """Each beats its own shuffles; only one beats the largest of both."""
+    subject = planted.comparison(20).subject
+    nulls = {"a": np.linspace(0, 0.5, 199), "b": np.linspace(0, 0.9, 199)}
+
+    def said(a: float, b: float, names: str) -> Report:
+        report, scored = Report(Linear(), subject), {}
+        for name, score in (("a", a), ("b", b)):
+            if name in names:
+                one = Scored({"x": score}, {"x": 0.0}, {"x": 0.0}, nulls[name], math.inf)
+                report.metric(f"linear.{name}.r2", score, null=one.null, how="shuffled")
+                report.metric(f"linear.{name}.best_at", "x")
+                report.metric(f"linear.{name}.selectivity", score)
+                scored[name] = one
+        certain = dict.fromkeys(scored, 1.0)
+        say(report, scored, certain, score="r2", control="shuffled", known=9)
+        return report
+
+    def level(score: float) -> float:
+        """By hand: 0 at the median shuffle, 1 at certainty; b's largest is (.9 - .45) / .55."""
+        above = (score - 0.25) / 0.75
+        pairs = zip(nulls["a"], nulls["b"], strict=True)
+        largest = [max((x - 0.25) / 0.75, (y - 0.45) / 0.55) for x, y in pairs]
+        return (1 + sum(one >= above for one in largest)) / 200
+
+    assert said(0.6, 0.95, "a").findings[0].status == "found"
+    report = said(0.6, 0.1, "ab")
+    assert report.nulls["linear.a.r2"].p_value == 0.005
+    assert report.nulls["linear.best_above_shuffled"].p_value == level(0.6) > 0.1
+    assert report.findings[0].sentence.startswith("'a' is not told from shuffled values (2 varia")
+    report = said(0.6, 0.95, "ab")  # b alone, although a, too, beats its own shuffles
+    assert report.findings[0].status == "found"
+    assert "'b' is linearly decodable (1 of 2 variables probed, 9 in all)" in (
+        report.findings[0].sentence
+    )
+    assert "2 of 2 variables" in said(0.99, 0.999, "ab").findings[0].sentence
+
+
+def test_one_of_many_variables_is_not_called_the_most_decodable() -> None:
+    result = Linear(variable="2-hop of 0", pos=0, examples=256).run(
+        planted.composition(5, 4).subject
+    )
+    assert "(1 of 1 variable probed, 20 in all)" in result.finding
+    assert "most" not in result.finding
+
+
+@pytest.mark.parametrize("variable", ["a < b", "rank of a", None])
+@pytest.mark.parametrize("n", [4, 5])
+def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None) -> None:
+    """5!/2 orders, of which one is perfect; of two values none is left to hold out."""
+    subject = planted.comparison(n).subject
+    result = Linear(kind="number", hook="hook_embed", pos=0, variable=variable).run(subject)
+    assert result.status == "abstains", result.finding
+    assert "too few values to decide" in result.finding
+    assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
+    if variable == "a < b":
+        assert math.isnan(result.metrics["linear.a < b.r2"])
+        assert result.null["linear.a < b.r2"].p_value == 1
+
+
+def test_a_variable_of_few_values_leaves_the_others_alone() -> None:
+    result = Linear(kind="number", hook="hook_embed", pos=0).run(planted.comparison(20).subject)
+    assert result.metrics["linear.best_variable"] == "rank of a"
+    assert "(1 of 2 variables probed, 3 in all)" in result.findings[0].sentence
+    assert [finding.status for finding in result.findings] == ["found", "abstains"]
+    assert "linear.a < b.r2 tells only 1 arrangement" in result.findings[1].sentence
+
+
+def test_nothing_held_out_has_no_score() -> None:
+    x, nothing = np.arange(4.0)[:, None], np.empty((0, 1))
+    assert math.isnan(Ridge(x, 0.0).score(np.arange(4), nothing, np.array([])))
+    assert math.isnan(Discriminant(x, 0.0).score(np.arange(4) % 2, nothing, np.array([])))
+    # R² about the mean of the training part has no scale at that mean
+    assert math.isnan(Ridge(x, 0.0).score(np.arange(4), np.array([[1.5]]), np.array([1.5])))
+
+
 def test_it_is_silent_where_nothing_is_ordered_or_computed() -> None:
     lookup = planted.lookup_table(TASKS["comparison"](n=20)).subject
     assert not Linear(**NUMBER).detects(Linear(**NUMBER).run(lookup))
@@ -153,5 +234,5 @@ def test_an_operand_that_stands_there_is_no_finding() -> None:
     assert result.metrics["linear.x.accuracy"] > 0.9
     assert result.null["linear.x.accuracy"].p_value <= 0.005
     assert result.status == "not found"
-    assert "is the most linearly decodable" not in result.finding
+    assert "linearly decodable with half the selectivity" in result.finding
     assert "selectivity" in result.finding
