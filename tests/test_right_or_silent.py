@@ -78,6 +78,8 @@ MAP: dict[str, tuple[str, ...]] = {
     ),
     "sentences did not look at chance, at the sign of an effect or at its size": (
         "probes/test_lens.py::test_it_says_nothing_of_a_model_at_chance",
+        "probes/test_lens.py::test_final_biases_that_give_more_than_any_component_are_named",
+        "probes/test_lens.py::test_no_depth_is_named_where_few_answers_are_right",
         "probes/test_patching.py::test_an_untrained_model_carries_nothing_to_its_answer",
         "probes/test_embedding.py::test_several_circles_are_counted_and_positions_are_named",
         "probes/test_linear.py::test_an_operand_that_stands_there_is_no_finding",

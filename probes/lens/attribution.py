@@ -17,6 +17,9 @@ from mechint.task import IGNORE
 from probes.lens.nulls import OtherAnswers
 from probes.lens.readout import Readout
 
+FINAL_BIASES = "final biases"
+"""What the final norm and the unembedding add, whatever the input: no component of the model."""
+
 
 @dataclass
 class Sums:
@@ -64,9 +67,7 @@ class Sums:
             self.attribution[name] = self.attribution.get(name, 0.0) + float(mine.sum())
             self.null[name] = self.null.get(name, 0.0) + others.sums(part, written)
         bias = _at(subject, _centered(subject, readout.bias.expand(len(targets), -1)), targets)
-        self.attribution["final biases"] = self.attribution.get("final biases", 0.0) + float(
-            bias.sum()
-        )
+        self.attribution[FINAL_BIASES] = self.attribution.get(FINAL_BIASES, 0.0) + float(bias.sum())
         whole = _at(subject, _centered(subject, readout.logits(last)), targets)
         self.error = max(self.error, float((total + bias - whole).abs().max()))
         toward = _toward(subject, readout, targets) / scale

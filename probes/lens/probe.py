@@ -25,7 +25,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import At, Subject
 from mechint.task import IGNORE
-from probes.lens.attribution import Sums
+from probes.lens.attribution import FINAL_BIASES, Sums
 from probes.lens.nulls import above_chance, other_answers
 from probes.lens.readout import Readout
 from probes.lens.views import lens_figures, lens_tables
@@ -34,6 +34,10 @@ from probes.positions import position_names
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+LEAST = 0.1
+"""Least accuracy of a model from whose depths an answer is said to be read: as a share of the way
+from chance to certainty."""
+
 
 @dataclass(frozen=True)
 class Lens(Probe):
@@ -41,9 +45,11 @@ class Lens(Probe):
     wrote the answer?
 
     The answer counts as ready at the first depth whose accuracy makes up nine tenths of the way
-    from chance to the accuracy at the end. The largest mean attribution of a component is held, at
+    from chance to the accuracy at the end, where that makes up a tenth of the way from chance to
+    certainty. The largest mean attribution of a component is held, at
     p ≤ 0.005, against the same maximum with the classes renamed at random, or, where there are too
-    few of them, the answers dealt out anew among the inputs.
+    few of them, the answers dealt out anew among the inputs. Its share is of the sizes of all
+    attributions, that of the final biases included, which are the same for every input.
     Both are said only of a model that answers better than chance.
     """
 
@@ -128,9 +134,10 @@ class Lens(Probe):
             how=how,
             unit="nats",
         )
-        share = written[top] / max(1e-12, sum(abs(value) for value in written.values()))
+        share = written[top] / max(1e-12, sum(abs(one) for one in sums.attribution.values()))
         report.update(
             {
+                "attribution.final_biases": sums.attribution[FINAL_BIASES],
                 "attribution.total": sum(sums.attribution.values()),
                 "attribution.top_share": share,
                 "attribution.error": sums.error,
@@ -145,13 +152,17 @@ class Lens(Probe):
         report.finding(
             f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
             f"{final:.2f}, chance {chance:.2f})",
-            otherwise=f"The answer can be read nowhere: accuracy {final:.2f}, chance {chance:.2f}",
+            otherwise=(
+                f"The answer is not said to be read at any depth: accuracy {final:.2f} at the end, "
+                f"where {chance + LEAST * (1 - chance):.2f} is asked for, chance {chance:.2f}"
+            ),
             null="lens.final_accuracy",
+            effect=(final - chance) / max(1 - chance, 1e-12),
+            least=LEAST,
             n=answers,
         )
-        what = "most of it" if share > 0.5 else "the largest part of it"
         report.finding(
-            f"{top} writes {what}, {written[top]:.2f} nats of logit above the mean class",
+            _who_writes(top, written[top], share, sums.attribution[FINAL_BIASES]),
             otherwise=(
                 f"No component writes more of the right answer than of others': at most "
                 f"{written[top]:.2f} nats above the mean class ({top})"
@@ -161,3 +172,13 @@ class Lens(Probe):
             n=answers,
         )
         return report.result()
+
+
+def _who_writes(top: str, written: float, share: float, biases: float) -> str:
+    nats = f"{written:.2f} nats of logit above the mean class"
+    if biases > written:
+        return (
+            f"Of the components {top} writes the largest part, {nats}; the final biases, the same "
+            f"for every input, add more, {biases:.2f} nats"
+        )
+    return f"{top} writes {'most of it' if share > 0.5 else 'the largest part of it'}, {nats}"

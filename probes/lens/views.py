@@ -45,7 +45,7 @@ def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Fi
             "written."
         ),
     )
-    names = list(sums.null)
+    names = list(sums.attribution)
     values = [sums.attribution[name] for name in names]
     null = np.stack(list(sums.null.values())).max(0)
     attribution = figures.bars(
@@ -58,7 +58,7 @@ def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Fi
         null=(float(null.mean()), float(null.min()), float(null.max())),
         caption=(
             "What each head and layer adds to the right answer directly; the band is the largest "
-            "of them when the answers are other inputs'."
+            "of them, the final biases apart, when the answers are other inputs'."
         ),
     )
     result = {"lens": lens, "attribution": attribution}

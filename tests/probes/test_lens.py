@@ -129,6 +129,58 @@ def test_it_is_silent_on_untrained_weights() -> None:
     assert min(p_values) > 0.01
 
 
+def test_final_biases_that_give_more_than_any_component_are_named() -> None:
+    """b_U says "no" to all, and the MLP overrules it where a prime divides: its neurons for "no"
+    are cut off. Attributions by hand, from the logits.
+    """
+    task = TASKS["remainders"](p=11, target="divisibility", masked=(2, 3, 5))
+    plant = planted.lookup_table(task).subject
+    fired = plant.activation("blocks.0.mlp.hook_post", "answer").abs()
+    yes = plant.targets[:, 0].bool()
+    for_no = fired[~yes].mean(0) >= fired[yes].mean(0)
+    weights = dict(plant.model.named_parameters())
+    with torch.no_grad():
+        weights["blocks.0.mlp.W_out"][for_no] = 0
+        before = Subject(plant.model, task).logits().double()
+        weights["unembed.b_U"] += torch.tensor([10.0, 0.0])
+    subject = Subject(plant.model, task)
+    assert subject.accuracy()["divisible by 7"] == 1.0
+    result = Lens().run(subject)
+    columns = result.tables["attribution"].columns
+    parts = dict(zip(columns["component"], columns["attribution"], strict=True))
+    sign = torch.where(subject.targets[:, 0].bool(), 1.0, -1.0).double()
+    assert parts["final biases"] == pytest.approx(float((-5 * sign).mean()), abs=1e-5)
+    rest = float((sign * (before[:, 1] - before[:, 0]) / 2).mean())
+    assert parts["L0 MLP"] == pytest.approx(rest, abs=1e-5)
+    assert parts["final biases"] > parts["L0 MLP"] > 0
+    share = parts["L0 MLP"] / sum(abs(value) for value in parts.values())
+    assert result.metrics["attribution.top_share"] == pytest.approx(share)
+    assert "L0 MLP writes most of it" not in result.finding
+    assert "Of the components L0 MLP writes the largest part, 1.49 nats" in result.finding
+    assert "final biases, the same for every input, add more, 3.51 nats" in result.finding
+    assert "final biases" in str(result.figures["attribution"].spec)
+
+
+@pytest.mark.parametrize(("kept", "status"), [(3, "not found"), (6, "found")])
+def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -> None:
+    """The logits of all but some classes stand in each other's columns: 3 of 31 are significant,
+    but no tenth of the way from 1/31 to 1.
+    """
+    plant = planted.modular_addition(31, (3, 8, 12)).subject
+    order = torch.tensor([*range(kept), *range(kept + 1, 31), kept])
+    with torch.no_grad():
+        for name, weight in plant.model.named_parameters():
+            if name in ("unembed.W_U", "unembed.b_U"):
+                weight.copy_(weight[..., order])
+    result = Lens().run(Subject(plant.model, plant.task))
+    assert result.metrics["lens.final_accuracy"] == pytest.approx(kept / 31)
+    assert result.null["lens.final_accuracy"].p_value < 1e-6
+    depth = result.findings[0]
+    assert depth.status == status
+    assert depth.effect == pytest.approx((kept - 1) / 30)
+    assert ("can be read after" in depth.sentence) == (status == "found")
+
+
 def test_it_says_why_it_does_not_apply() -> None:
     task = TASKS["modular-arithmetic"](p=7)
     model = HookedTransformer(ModelConfig(d_model=8, d_vocab=8, d_vocab_out=7, read_layers=(1,)))
