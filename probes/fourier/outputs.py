@@ -7,27 +7,25 @@ each stands out of its own null.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
 
+from mechint.null import orderings
 from probes.fourier.spectra import Spectrum
 
 
-def enough_classes(n: int, alpha: float, n_outputs: int = 1) -> bool:
+def enough_classes(n: int, alpha: float, n_outputs: int) -> bool:
     """Whether a key frequency of n classes can be told at level `alpha` for `n_outputs` together.
 
-    One frequency alone (n < 4) cannot stand out, and the right one of the n! orders of the classes
-    is drawn with probability 1/n!, below which no p-value lies.
+    The right one of the n! orders of the classes is drawn with probability 1/n!, below which no
+    p-value lies.
 
-    >>> [n for n in range(2, 12) if not enough_classes(n, 0.002)]
-    [2, 3, 4, 5]
     >>> [n for n in range(2, 12) if not enough_classes(n, 0.002, n_outputs=29)]
     [2, 3, 4, 5, 6, 7]
     """
-    return n >= 4 and math.lgamma(n + 1) >= math.log(n_outputs / alpha)
+    return orderings(n) >= n_outputs / alpha
 
 
 def largest_z(

@@ -72,19 +72,19 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
     if len(logits) == 1:
         how = "the largest cosine with the classes in random order"
         report.nulls[LARGEST] = first.test(LARGEST, how)
+        sentence, otherwise = _logit_sentences(first)
+        report.finding(sentence, otherwise=otherwise, holds=bool(first.keys), null=LARGEST)
+        return
     alpha = report.probe.significance
     tested = {
         cycle.output: logits[cycle.output]
         for cycle in cycles
         if outputs.enough_classes(cycle.n, alpha, len(logits))
     }
-    if not tested:
-        report.abstain(f"the logits have too few classes to tell a key frequency at p ≤ {alpha:g}")
-    elif len(logits) == 1:
-        sentence, otherwise = _logit_sentences(first)
-        report.finding(sentence, otherwise=otherwise, holds=bool(first.keys), null=LARGEST)
-    else:
+    if tested:
         _add_outputs_finding(report, tested, [name for name in logits if name not in tested])
+    else:
+        report.abstain(f"the outputs have too few classes to tell a key frequency at p ≤ {alpha:g}")
 
 
 def _add_outputs_finding(

@@ -136,8 +136,8 @@ class IrrepSpectra:
 
 def element_orders(group: FiniteGroup) -> float:
     """In how many ways the elements can stand in order as far as shares of energy by representation
-    tell them apart: a translation and an automorphism leave these as they are, up to the name of
-    the representation. inf from nine elements on, where it is 840 or more.
+    tell them apart: a translation, an automorphism and the inverse leave these as they are, up to
+    the name of the representation. inf from nine elements on, where it is 420 or more.
 
     >>> from mechint.groups.named import cyclic
     >>> element_orders(cyclic(7))
@@ -149,4 +149,5 @@ def element_orders(group: FiniteGroup) -> float:
     others = [element for element in range(n) if element != one]
     maps = np.array([np.insert(some, one, one) for some in permutations(others)])
     kept = maps[:, group.table] == group.table[maps[:, :, None], maps[:, None, :]]
-    return orderings(n, alike=n * int(kept.all((1, 2)).sum()))
+    automorphisms = int(kept.all((1, 2)).sum())  # the inverse is one where the group is abelian
+    return orderings(n, alike=n * automorphisms * (1 if group.is_abelian else 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,25 +43,6 @@ def block_shares(group: FiniteGroup, x: Float[Array, "n n neuron"]) -> Float[Arr
     total = np.maximum(energy.sum((0, 1)) - energy[0, 0], 1e-20)
     own = np.einsum("iin->in", energy)
     return ((own + energy[:, 0] + energy[0]) / total)[1:]
-
-
-def symmetries(group: FiniteGroup) -> int | None:
-    """How many orders of the elements leave `block_shares`' largest shares of all neurons as they
-    are: automorphisms and the inverse, each followed by a translation. None above 8 elements, where
-    they are less than 1 in 800 of all orders.
-
-    >>> from mechint.groups.named import cyclic, symmetric
-    >>> symmetries(cyclic(5)), symmetries(symmetric(3))
-    (20, 72)
-    """
-    n = group.order
-    if n > 8:
-        return None
-    rest = [x for x in range(n) if x != group.identity]
-    maps = np.array(list(itertools.permutations(rest)), dtype=np.int64)
-    maps = np.insert(maps, group.identity, group.identity, axis=1)  # (map, n) that fix the identity
-    homomorphic = maps[:, group.table] == group.table[maps[:, :, None], maps[:, None]]
-    return int(homomorphic.all((1, 2)).sum()) * n * (1 if group.is_abelian else 2)
 
 
 def phases(

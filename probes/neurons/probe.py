@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -51,8 +50,8 @@ class Neurons(Probe):
 
     `mean_share` is the mean over neurons of the largest share; its null puts the elements in random
     order, for both operands alike, and decides nothing where so few elements have too many orders
-    that leave all shares as they are (`measures.symmetries`). Cost: one forward, n³ per neuron;
-    memory: all neurons' values on all pairs, so n is at most `most`.
+    that leave all shares as they are (`irreps.spectrum.element_orders`). Cost: one forward, n³ per
+    neuron; memory: all neurons' values on all pairs, so n is at most `most`.
     """
 
     name: ClassVar[str] = "neurons"
@@ -151,14 +150,6 @@ class Neurons(Probe):
         report.metric("mean_share", observed, null=one)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
-        n, same = group.order, measures.symmetries(group)
-        if clusters and same is not None and same / math.factorial(n) > self.significance:
-            report.abstain(
-                f"one representation holds {observed:.0%} of a neuron's variance on average; "
-                f"{same:,} of the {math.factorial(n):,} orders of {n} elements give the same, too "
-                f"many to tell clusters at p ≤ {self.significance:g}"
-            )
-            return
         report.finding(
             f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
             f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
