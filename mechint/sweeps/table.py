@@ -152,6 +152,26 @@ def _train_group(
                 "path": str(run.path),
                 "metrics": to_jsonable(run.final),
             } | ({"error": run.error} if run.error else {})
-    write_text(group.books(out) / ROWS, "".join(json.dumps(row) + "\n" for row in rows))
+    _write_rows(rows, group, out)
     measure_rows(rows, out)
     return rows
+
+
+def keep_failure(group: Group, out: Path, reason: str) -> list[Row]:
+    """The rows of a group whose process died, written as those of any failure, which ``--resume``
+    tries again; those of a group that had been trained, or that another process trains, stay.
+    """
+    try:
+        with locked(group.books(out)):
+            if is_finished(group, out):
+                return rows_of(group, out)
+            error = f"{reason}; --resume goes on from its last commit"
+            rows = [row | {"error": error} for row in group.rows("failed")]
+            _write_rows(rows, group, out)
+            return rows
+    except BusyError:
+        return live_rows(group, out)
+
+
+def _write_rows(rows: Sequence[Row], group: Group, out: Path) -> None:
+    write_text(group.books(out) / ROWS, "".join(json.dumps(row) + "\n" for row in rows))

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mechint.errors import RunError
+from mechint.errors import MechintError, RunError
 from mechint.locks import locked
 from mechint.sweeps import plan, read_plan, run_group, run_sweep, status
 from mechint.sweeps.executors import EXECUTORS, Job
+from mechint.sweeps.executors import local as local_executor
 from mechint.sweeps.plan import Group
 from mechint.sweeps.table import PLAN, ROWS, keep_plan, rows_of
-from tests.sweeps.conftest import SMALL, TASK, trained_files
+from tests.sweeps.conftest import SMALL, TASK, longer, trained_files
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +141,55 @@ def test_interrupted_workers_go_on_elsewhere(tmp_path: Path) -> None:
     list(run_sweep(groups, out))
     list(run_sweep(groups, tmp_path / "whole"))
     assert trained_files(out) == trained_files(tmp_path / "whole")
+
+
+def test_a_worker_that_is_killed_fails_its_group_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process dies at work, another takes its place; what it trained goes on when resumed."""
+    module = sys.modules[local_executor.__module__]
+    started = []
+
+    class Watched(module._Worker):
+        def __init__(self, *arguments) -> None:
+            super().__init__(*arguments)
+            started.append(self.process)
+
+    monkeypatch.setattr(module, "_Worker", Watched)
+
+    def kill(now) -> None:
+        if now.step > 0 and len(started) == 2:  # whoever reports first has one of these
+            for process in started:
+                process.kill()
+
+    groups = plan(TASK, (*longer(100), "evaluate_every=50"), {"seed": [0, 1, 2]}, group_size=1)
+    out = tmp_path / "cut"
+    rows = [row for group in run_sweep(groups, out, progress=kill, workers=2) for row in group]
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert len(rows) == 3 and len(failed) in (1, 2), "one may have ended its group by then"
+    assert len(started) > 2 and {row["status"] for row in rows} == {"failed", "finished"}
+    for row in failed:
+        assert "signal 9, perhaps because memory ran out; --resume goes on" in row["error"]
+    kept = [row for group in groups for row in rows_of(group, out)]
+    assert [row for row in kept if row["status"] == "failed"] == sorted(
+        failed, key=lambda row: row["id"]
+    )
+    again = [row for group in run_sweep(groups, out, workers=2) for row in group]
+    assert {row["status"] for row in again} == {"finished"}
+    list(run_sweep(groups, tmp_path / "whole"))
+    assert trained_files(out) == trained_files(tmp_path / "whole")
+
+
+def test_an_error_of_one_worker_stops_the_others(tmp_path: Path) -> None:
+    """They commit what they train, which would take hours to end."""
+    groups = plan(TASK, longer(10**8), {"seed": [0, 1]}, group_size=1)
+    out = tmp_path / "sweep"
+    keep_plan(groups, out)
+    (out / "groups").mkdir()
+    (out / "groups" / groups[0].id).touch()
+    with pytest.raises(MechintError, match="expected a directory"):
+        list(run_sweep(groups, out, workers=2))
+    assert status(groups[1:], out)[0]["status"] in ("interrupted", "waiting")
 
 
 def test_without_ray_its_executor_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

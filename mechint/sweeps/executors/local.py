@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 from mechint.errors import MechintError
 from mechint.sweeps.executors.base import Job
 from mechint.sweeps.plan import Group, Row
-from mechint.sweeps.table import run_group
+from mechint.sweeps.table import keep_failure, run_group
 
 
 def local(job: Job) -> Iterator[list[Row]]:
@@ -62,7 +63,9 @@ class _Shares:
 
 
 def _by_workers(job: Job) -> Iterator[list[Row]]:
-    """Groups in processes of their own, which take the next group when they are done."""
+    """Groups in processes of their own, which take the next group when they are done; one that dies
+    has failed at its group, and another process takes its place.
+    """
     from mechint.training.interrupt import interruptible
 
     waiting: queue.Queue[tuple[int, Group]] = queue.Queue()
@@ -72,20 +75,23 @@ def _by_workers(job: Job) -> Iterator[list[Row]]:
     share, stopping = _Shares(job), threading.Event()
     workers = [_Worker(job, share) for _ in range(min(job.workers, len(job.groups)))]
 
-    def serve(worker: _Worker) -> None:
-        """Let `worker` run groups while there are any, then put None."""
+    def serve(place: int) -> None:
+        """Let the worker at `place` run groups while there are any, then put None."""
         try:
             while not stopping.is_set():
                 try:
                     number, group = waiting.get_nowait()
                 except queue.Empty:
                     break
-                results.put(worker.run(number, group))
+                if workers[place].process.poll() is not None:  # the last group was too much for it
+                    workers[place].close()
+                    workers[place] = _Worker(job, share)
+                results.put(workers[place].run(number, group))
         except Exception as error:
             results.put(error)
         results.put(None)
 
-    threads = [threading.Thread(target=serve, args=(worker,), daemon=True) for worker in workers]
+    threads = [threading.Thread(target=serve, args=(i,), daemon=True) for i in range(len(workers))]
     with interruptible() as interrupted:
         for thread in threads:
             thread.start()
@@ -108,15 +114,20 @@ def _by_workers(job: Job) -> Iterator[list[Row]]:
                     yield rows
         finally:
             stopping.set()
-            for worker in workers:
-                worker.close()
-            for thread in threads:
-                thread.join()
-            for worker in workers:
-                assert worker.process.stdout is not None
-                worker.process.stdout.close()
-    if stopping.is_set() and interrupted.is_set():
+            _close(workers, threads)
+    if interrupted.is_set():
         raise KeyboardInterrupt
+
+
+def _close(workers: list[_Worker], threads: list[threading.Thread]) -> None:
+    """Let all workers commit what they train, side by side, and wait until they have ended."""
+    while any(thread.is_alive() for thread in threads):
+        for worker in workers:  # again and again, as above
+            worker.stop()
+        for thread in threads:
+            thread.join(timeout=0.1)
+    for worker in workers:
+        worker.close()
 
 
 class _Worker:
@@ -141,12 +152,12 @@ class _Worker:
         assert self.process.stdin is not None and self.process.stdout is not None
         report = self.share.of_group(number)
         task = {"group": dataclasses.asdict(group), "out": str(self.job.out)}
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and may have said why
             self.process.stdin.write(json.dumps(task) + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
-            return group.rows("interrupted")
         for line in self.process.stdout:
+            if not line.endswith("\n"):  # it was killed as it wrote
+                break
             message = json.loads(line)
             if "rows" in message:
                 return message["rows"]
@@ -154,12 +165,10 @@ class _Worker:
                 raise MechintError(message["error"])
             if report is not None:
                 report(Progress(**message))
+        ended = self.process.wait()
         if self.stopped:
             return group.rows("interrupted")
-        raise MechintError(
-            f"sweep: a worker ended with status {self.process.wait()}; the sweep goes on with "
-            "--resume"
-        )
+        return keep_failure(group, self.job.out, f"its worker {_ending(ended)}")
 
     def stop(self) -> None:
         """Let it save the states of what it trains, and train no further."""
@@ -168,8 +177,21 @@ class _Worker:
             self.process.terminate()
 
     def close(self) -> None:
-        """Wait until it has ended."""
-        assert self.process.stdin is not None
+        """Wait until it has ended, which it does when there is no more to read."""
+        assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
+
+
+def _ending(status: int) -> str:
+    """How a process ended that should not have, by its exit status.
+
+    >>> _ending(1), _ending(-15)
+    ('ended with status 1', 'was ended by signal 15')
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    hint = ", perhaps because memory ran out" if status == -signal.SIGKILL else ""
+    return f"was ended by signal {-status}{hint}"
