@@ -143,6 +143,9 @@ def sweep(
 
     options = parse_options(slurm)
     settings, asked = probe_settings(settings, probes)
+    if Path(what).is_dir():
+        of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
+        _refuse_new_plan(what, of_plan | {"group-size": group_size, "search": search["spaces"]})
     at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
     if is_search(what) and not resume and trials is None:
         return show_search(Path(what), as_json)
@@ -172,9 +175,19 @@ def sweep(
         _say(groups, out, executor, device, options)
         return 0
     if only is not None:
-        return finish(run_some(groups, only, out, device), out, 0, as_json)
+        return finish(run_some(groups, only, out, device, asked), out, 0, as_json)
     request = SweepRequest(executor, device, options, at_once, asked, loggers, as_json)
     return run_sweep_command(groups, out, request)
+
+
+def _refuse_new_plan(what: str, options: Mapping[str, Any]) -> None:
+    """ParameterError where an option would change the plan of the sweep or search in `what`."""
+    given = next((name for name, value in options.items() if value), None)
+    if given is not None:
+        raise ParameterError(
+            f"sweep {what}: --{given}: what a directory holds is planned already; expected a task "
+            "or a file, with another --out"
+        )
 
 
 def probe_settings(

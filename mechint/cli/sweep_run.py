@@ -103,9 +103,17 @@ def _places(groups: Sequence[Group], out: Path) -> list[Path]:
     return [path for group in groups for path in group.paths(out)]
 
 
-def run_some(groups: list[Group], only: str, out: Path, device: str) -> Rows:
+def run_some(
+    groups: list[Group],
+    only: str,
+    out: Path,
+    device: str,
+    probes: Mapping[str, Mapping[str, Any]],
+) -> Rows:
     """Run the groups ``I`` or ``A:B``, as a task of a batch system does."""
     from mechint.sweeps import run_group
+    from mechint.sweeps.measuring import keep_probes
+    from mechint.sweeps.table import keep_plan
     from mechint.training.interrupt import interruptible
 
     if not re.fullmatch(r"\d{1,9}(:\d{1,9})?", only):
@@ -115,6 +123,8 @@ def run_some(groups: list[Group], only: str, out: Path, device: str) -> Rows:
     if not chosen or chosen.start >= len(groups):
         there = f"groups from 0 to {len(groups) - 1}" if len(groups) > 1 else "0, the only group"
         raise ParameterError(f"--only {only}: expected {there}")
+    keep_plan(groups, out)
+    keep_probes(out, probes)
     rows: Rows = []
     with progress_bar(f"groups {only}") as report, interruptible() as interrupted:
         for group in groups[chosen.start : chosen.stop]:

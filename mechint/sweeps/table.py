@@ -30,13 +30,15 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
     """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
     text = to_json(groups)
     file = make_directory(out) / PLAN
+    # before the plan is looked for: who shares the sweep writes it first, maybe at this moment
+    others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
     if file.exists():
         if read_plan(out) != from_json(json.loads(text)):
             raise RunError(
                 f"{out}: holds another sweep; choose another --out, or give the directory "
                 "itself to see it"
             )
-    elif any(path.name != ".lock" and not path.name.endswith(".part") for path in out.iterdir()):
+    elif any(not path.name.endswith(".part") for path in others):
         raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
     else:
         write_text(file, text)

@@ -38,6 +38,48 @@ def test_the_command(mechint: Command, tmp_path: Path) -> None:
     assert "expected a group" in one_line(mechint("sweep", out, "--only", "x"))
 
 
+def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Path) -> None:
+    """Its plan and its probes are there, so that the rest goes on, and no other sweep may come."""
+    out = tmp_path / "sweep"
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--group-size", 1, "--out", out]
+    assert "expected groups from 0 to 1" in one_line(mechint(*swept, "--only", 2))
+    assert not out.exists()
+    some = mechint(*swept, "--probe", "norms", "--only", 0)
+    assert some.exit_code == 0 and some.stdout.startswith("seed=0  finished"), some.output
+    rows = out / "groups" / "0000" / "rows.jsonl"
+    first = rows.read_bytes()
+    other = ["sweep", TASK, *SETTINGS, "--over", "lr=1e-3,2e-3", "--out", out, "--only", 0]
+    assert "holds another sweep" in one_line(mechint(*other))
+    assert rows.read_bytes() == first
+    assert mechint(*swept).exit_code == 0
+    assert len((out / "sweep.csv").read_text().splitlines()) == 3, "both runs, measured"
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").touch()
+    assert "holds something else" in one_line(
+        mechint(*swept, "--out", tmp_path / "notes", "--only", 0)
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--over", "seed=0:99"],
+        ["--set", "lr=9"],
+        ["--preset", "fast"],
+        ["--group-size", 1],
+        ["--out", "elsewhere"],
+        ["--search", "lr=1e-4..1e-2"],
+    ],
+)
+def test_the_plan_of_a_directory_stands(
+    mechint: Command, tmp_path: Path, options: list[object]
+) -> None:
+    (tmp_path / "sweep.json").write_text("[]")
+    for more in ([], ["--resume"], ["--only", 0], ["--dry-run"]):
+        line = one_line(mechint("sweep", tmp_path, *options, *more))
+        assert f"{options[0]}: what a directory holds is planned already" in line
+
+
 def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     done = mechint("sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "norms", "--out", out)
@@ -79,6 +121,7 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
         (["--over", "seeds=0:2"], "unknown parameter 'seeds'; did you mean 'seed'"),
         (["--over", "seed=0:2", "--slurm", "time"], "expected KEY=VALUE"),
         (["--over", "seed=0:2", "--probe", "nrms"], "unknown probe 'nrms'"),
+        (["--over", "seed=0:2", "--device", "gpu"], "device 'gpu': expected one of cpu, cuda"),
         (["--over", "d_model=65536", "--set", "n_layers=1000"], "one model of modular-arithmetic"),
     ],
 )
