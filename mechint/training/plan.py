@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mechint.errors import ParameterError
 from mechint.task import FiniteTask
 from mechint.training.estimate import does_not_fit, model_bytes
 from mechint.training.optimizer import PER_MODEL_FIELDS
@@ -57,8 +58,10 @@ def partition(
         most: models that one ensemble may have, likewise.
 
     Raises:
-        MechintError: one model needs more than `memory`.
+        MechintError: one model needs more than `memory`. ParameterError: no such kind of device.
     """
+    if device not in TILE:
+        raise ParameterError(f"device {device!r}: expected one of {', '.join(TILE)}")
     groups: dict[str, list[int]] = {}
     for index, spec in enumerate(specs):
         groups.setdefault(shape_of(spec), []).append(index)
