@@ -26,7 +26,7 @@ FLOORS = [
     ["models"],
     ["activations", "transitions", "similarity", "prompts"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
-    ["probe", "finding"],
+    ["probe", "finding", "plugins"],
     ["training", "report", "run_table"],
     ["testing", "sweeps", "studies", "calibration", "demo", "gallery"],
     ["cli", "__main__"],

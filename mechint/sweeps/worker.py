@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mechint.errors import MechintError
+from mechint.plugins import load_given_plugins
 from mechint.sweeps.plan import from_json
 from mechint.sweeps.table import run_group
 
@@ -30,6 +31,11 @@ def work(source: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
             os._exit(1)
         send(dataclasses.asdict(now))
 
+    try:
+        load_given_plugins()
+    except MechintError as error:
+        send({"error": str(error)})
+        return
     for line in source:
         task = json.loads(line)
         (group,) = from_json([task["group"]])

@@ -24,6 +24,7 @@ from typing import IO, Any
 import torch
 
 from mechint.errors import MechintError
+from mechint.plugins import load_given_plugins
 from mechint.training.interrupt import SIGNALS, interruptible
 from mechint.training.part import train_part
 from mechint.training.plan import Part
@@ -173,6 +174,12 @@ def work(source: IO[bytes], send: Callable[[Message], None]) -> None:
             os._exit(1)
         send({"step": now.step, "steps": now.steps, "metrics": now.metrics, "models": now.models})
 
+    try:
+        load_given_plugins()  # a task of one's own is needed to read what is sent
+    except MechintError as error:
+        send({"error": str(error)})
+        source.read()  # or the parent would write to nobody
+        return
     for specs, ensemble, resume in _parts(source):
         runs = [Run(spec) for spec in specs]
         try:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import mechint as library
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, ParameterError
+from mechint.plugins import PLUGINS, given_plugins, load_plugin
 from mechint.registry import PROBES, TASKS
+from mechint.sweeps import plan
+from mechint.sweeps.executors import ray as ray_executor
+from mechint.sweeps.executors.slurm import script
+from mechint.sweeps.table import keep_plan
+from mechint.training import spec, train_many
 from tests.cli.conftest import Command, one_line
 
+SMALL = ("n=5", "steps=5", "d_model=8", "n_heads=2")
+SETTINGS = [part for text in SMALL for part in ("--set", text)]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -22,26 +31,29 @@ def shown(page: str) -> str:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Path]:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the guides' task and probe, forgotten afterwards."""
+    monkeypatch.setenv(PLUGINS, "[]")
     paths, modules = list(sys.path), set(sys.modules)
     (tmp_path / "own_parity.py").write_text(shown("write-a-task.md"), encoding="utf-8")
     (tmp_path / "own_norms.py").write_text(shown("write-a-probe.md"), encoding="utf-8")
     yield tmp_path
+    forget(modules)
+    sys.path[:] = paths
+
+
+def forget(modules: set[str]) -> None:
+    """Be as a process that knows none of them, with these modules."""
     for registry, name in ((TASKS, "parity"), (PROBES, "embedding-norms")):
         if name in registry:
             registry.remove(name)
     for name in {"own_parity", "own_norms", "own_broken", "own_plain"} - modules:
         sys.modules.pop(name, None)
-    sys.path[:] = paths
 
 
 def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
     task, run = f"{own / 'own_parity.py'}:Parity", own / "run"
-    small = [
-        part for text in ("n=5", "steps=5", "d_model=8", "n_heads=2") for part in ("--set", text)
-    ]
-    assert mechint("train", "parity", "--plugin", task, *small, "--out", run).exit_code == 0
+    assert mechint("train", "parity", "--plugin", task, *SETTINGS, "--out", run).exit_code == 0
     probe = f"{own / 'own_norms.py'}:EmbeddingNorms"
     result = mechint(
         *("analyze", run, "--plugin", task, "--plugin", probe, "--probe", "embedding-norms"),
@@ -80,3 +92,62 @@ def test_what_is_no_plugin(mechint: Command, own: Path, text: str, line: str) ->
     (own / "own-plain.py").write_text("A = 1\n")
     (own / "json.py").write_text("A = 1\n")
     assert line in one_line(mechint("tasks", "--plugin", f"{own}/{text}"))
+
+
+def test_the_workers_of_a_sweep_have_them(
+    mechint: Command, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task and a probe in another folder than the current one, by relative paths."""
+    (own / "here").mkdir()
+    monkeypatch.chdir(own / "here")
+    task, probe = "../own_parity.py:Parity", "../own_norms.py:EmbeddingNorms"
+    plugins = ["--plugin", task, "--plugin", probe]
+    swept = ["sweep", "parity", *SETTINGS, "--over", "seed=0:2", "--group-size", 1, "--workers", 2]
+    measured = ["--probe", "embedding-norms", "--set", "embedding-norms.models=99"]
+    done = mechint(*swept, *plugins, *measured, "--out", "S")
+    assert done.exit_code == 0, done.output
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["finished"] * 2
+    assert len(list(Path("S").glob("*/probes/table/embedding-norms-*.json"))) == 2
+    assert given_plugins() == [
+        f"{own}/own_parity.py:Parity",
+        f"{own}/own_norms.py:EmbeddingNorms",
+    ]
+    assert f"--resume --plugin {own}/own_parity.py:Parity --plugin " in script(1, own / "S")
+
+    (own / "here" / "own_parity.py").touch()  # first on a worker's path
+    line = mechint(*swept, *plugins, "--out", "T").stderr.splitlines()[-1]
+    assert "another module is called 'own_parity'; rename the file" in line
+
+
+def test_the_workers_of_a_training_have_them(own: Path) -> None:
+    load_plugin(f"{own / 'own_parity.py'}:Parity")
+    task = TASKS["parity"](n=5)
+    specs = [
+        spec(task, {"d_model": width, "n_heads": 2}, {"steps": 3}, out=own / f"{width}")
+        for width in (8, 16)
+    ]
+    assert [run.status for run in train_many(specs, workers=2)] == ["finished"] * 2
+
+
+def test_a_task_of_ray_has_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a node whose process was not given any."""
+    modules = set(sys.modules)
+    load_plugin(f"{own / 'own_parity.py'}:Parity")
+    (group,) = plan("parity", SMALL, {"seed": [0]})
+    keep_plan([group], own / "S")
+    given = given_plugins()
+    forget(modules)
+    monkeypatch.setenv(PLUGINS, "[]")
+    node = SimpleNamespace(get_node_id=lambda: "node")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get_runtime_context=lambda: node))
+    name, rows = ray_executor._work(group, own / "S", "cpu", given)
+    assert name == "node" and rows[0]["status"] == "finished"
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[3]"])
+def test_an_environment_that_holds_something_else(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(PLUGINS, text)
+    with pytest.raises(ParameterError, match="MECHINT_PLUGINS: expected a JSON list"):
+        given_plugins()

@@ -10,11 +10,12 @@ import importlib
 import logging
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from mechint.errors import MechintError, RunError
+from mechint.plugins import given_plugins, load_plugin
 from mechint.sweeps.executors.base import Job
 from mechint.sweeps.plan import Group, Row
 from mechint.sweeps.table import PLAN, live_rows, run_group
@@ -47,7 +48,8 @@ def on_ray(job: Job) -> Iterator[list[Row]]:
         _work
     )
     out = job.out.resolve()
-    waiting = {task.remote(group, out, job.device): group for _, group in job.groups}
+    plugins = given_plugins()
+    waiting = {task.remote(group, out, job.device, plugins): group for _, group in job.groups}
     with interruptible() as interrupted:
         told = False
         while waiting:
@@ -79,8 +81,8 @@ def _connect() -> Any:
     return ray
 
 
-def _work(group: Group, out: Path, device: str) -> tuple[str, list[Row]]:
-    """On a node: its name, and the rows of the group."""
+def _work(group: Group, out: Path, device: str, plugins: Sequence[str]) -> tuple[str, list[Row]]:
+    """On a node: its name, and the rows of the group; it sees the files of plug-ins, as `out`."""
     # by name: a checker without Ray would take this file for it
     ray: Any = importlib.import_module("ray")
     if not (out / PLAN).exists():
@@ -88,6 +90,8 @@ def _work(group: Group, out: Path, device: str) -> tuple[str, list[Row]]:
             f"executor ray: {platform.node()} does not see {out}; choose an --out on a file system "
             "that all nodes share"
         )
+    for text in plugins:
+        load_plugin(text)
     return ray.get_runtime_context().get_node_id(), run_group(group, out, device)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mechint.errors import ParameterError, RunError
 from mechint.files import write_text
+from mechint.plugins import given_plugins
 from mechint.sweeps.executors.base import Job
 from mechint.sweeps.plan import Row
 
@@ -73,6 +74,7 @@ def script(
             raise ParameterError(f"--slurm {name}={value!r}: expected an option of sbatch")
     lines = [f"#SBATCH --{name}={value}" for name, value in words.items()]
     command = [sys.executable, "-m", "mechint", "sweep", str(out.resolve()), "--resume"]
+    command += [word for text in given_plugins() for word in ("--plugin", text)]
     body = BODY.format(command=shlex.join([*command, "--device", device]), per_task=per_task)
     return "\n".join(["#!/bin/bash", *lines, "#SBATCH --requeue", *filter(None, [setup]), body])
 
