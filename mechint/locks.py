@@ -29,6 +29,27 @@ def clear_partial(directory: Path) -> None:
             left.unlink()
 
 
+def is_locked(directory: str | Path) -> bool:
+    """Whether a process holds the lock of `directory`; nothing is written, but a process that asks
+    for the lock at the same moment may be refused.
+    """
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(Path(directory) / ".lock", os.O_RDONLY)
+    except OSError:  # nobody made it, or it is not ours to read
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # the file system keeps no locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextlib.contextmanager
 def locked(directory: str | Path) -> Iterator[None]:
     """Be the one writer of `directory` (which is made) while the block runs.

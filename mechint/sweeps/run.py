@@ -29,10 +29,11 @@ def run_sweep(
         RunError: `out` belongs to another sweep, or the executor is not there.
     """
     keep_plan(groups, out)
-    finished = [group for group in groups if is_finished(group, out)]
-    waiting = [(i, group) for i, group in enumerate(groups) if not is_finished(group, out)]
-    for group in finished:
-        yield rows_of(group, out)
+    done = [is_finished(group, out) for group in groups]
+    for i, group in enumerate(groups):
+        if done[i]:
+            yield rows_of(group, out)
+    waiting = [(i, group) for i, group in enumerate(groups) if not done[i]]
     job = Job(waiting, out, device, progress, workers, options or {})
     if waiting:
         yield from EXECUTORS[executor](job)

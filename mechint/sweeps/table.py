@@ -11,6 +11,7 @@ and machines share the directory of a sweep.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from mechint.errors import MechintError, RunError
 from mechint.files import make_directory, parse_json, read_bytes, write_text
-from mechint.locks import BusyError, locked
+from mechint.locks import BusyError, is_locked, locked
 from mechint.sweeps.measuring import measure_rows
 from mechint.sweeps.plan import Group, Row, from_json, to_json
 
@@ -67,19 +68,27 @@ def rows_of(group: Group, out: Path) -> list[Row]:
 
 
 def is_finished(group: Group, out: Path) -> bool:
-    """Whether there is nothing left to do for a group."""
-    return not any(row["status"] in UNFINISHED for row in rows_of(group, out))
+    """Whether there is nothing left to do for a group: its rows say so, and its runs are there with
+    weights that can be read.
+    """
+    from mechint.training.run_directory import RunDirectory
+
+    if any(row["status"] in UNFINISHED for row in rows_of(group, out)):
+        return False
+    runs = map(RunDirectory, group.paths(out))
+    return all(run.has_committed and not run.lacks_weights() for run in runs)
 
 
 def live_rows(group: Group, out: Path) -> list[Row]:
-    """`rows_of`, with where the runs of an unfinished group stand now."""
+    """`rows_of`, with where the runs stand now, of a group that has some left to train."""
     from mechint.results import to_jsonable
     from mechint.training import Run
 
     rows = rows_of(group, out)
-    if not any(row["status"] in UNFINISHED for row in rows):
+    there = all((place / "state.pt").exists() for place in group.paths(out))
+    if there and not any(row["status"] in UNFINISHED for row in rows):
         return rows
-    busy = _is_busy(group.books(out))
+    busy = is_locked(group.books(out))
     for row, spec in zip(rows, group.specs(out), strict=True):
         try:
             run = Run(spec).load()
@@ -95,16 +104,6 @@ def live_rows(group: Group, out: Path) -> list[Row]:
     return rows
 
 
-def _is_busy(directory: Path) -> bool:
-    if not directory.is_dir():
-        return False
-    try:
-        with locked(directory):
-            return False
-    except BusyError:
-        return True
-
-
 def run_group(
     group: Group,
     out: Path,
@@ -115,15 +114,14 @@ def run_group(
     finished; a failure is a row, not an exception. A group that another process trains is left to
     it.
     """
-    if is_finished(group, out):
-        return rows_of(group, out)
-    try:
-        with locked(group.books(out)):
-            if is_finished(group, out):  # by another process, meanwhile
+    for _ in range(2):  # who only looks whether it is locked holds the lock for a moment
+        if is_finished(group, out):  # by another process, meanwhile
+            return rows_of(group, out)
+        with contextlib.suppress(BusyError), locked(group.books(out)):
+            if is_finished(group, out):
                 return rows_of(group, out)
             return _train_group(group, out, device, progress)
-    except BusyError:
-        return live_rows(group, out)
+    return live_rows(group, out)
 
 
 def _train_group(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mechint.errors import MechintError, RunError
-from mechint.locks import locked
+from mechint.locks import is_locked, locked
 from mechint.sweeps import plan, read_plan, run_group, run_sweep, status
 from mechint.sweeps.executors import EXECUTORS, Job
 from mechint.sweeps.executors import local as local_executor
@@ -85,6 +87,57 @@ def test_damaged_rows_are_made_again(tmp_path: Path) -> None:
     for content in (b"", b"\xff", b'{"id": 3}\n', b"[1]\n", b"{"):
         (group.books(out) / ROWS).write_bytes(content)
         assert run_group(group, out) == rows
+
+
+def test_what_is_gone_from_a_finished_sweep_is_made_again(tmp_path: Path) -> None:
+    """Rows that say "finished" are not believed where the runs are not there."""
+    groups, out = plan(TASK, SMALL, {"seed": [0, 1, 2]}, group_size=2), tmp_path / "sweep"
+    list(run_sweep(groups, out))
+    before = trained_files(out)
+    (out / "seed=0" / "ckpt.pt").unlink()
+    weights = out / "seed=1" / "ckpt.pt"
+    weights.write_bytes(weights.read_bytes()[:-40])
+    shutil.rmtree(out / "seed=2")  # an ensemble of its own
+    assert [row["status"] for row in status(groups, out)] == ["finished"] * 2 + ["waiting"]
+    rows = [row for group in run_sweep(groups, out) for row in group]
+    assert {row["status"] for row in rows} == {"finished"}
+    assert trained_files(out) == before
+
+
+def test_looking_at_a_sweep_writes_nothing(tmp_path: Path) -> None:
+    groups, out = plan(TASK, SMALL, {"seed": [0, 1]}, group_size=1), tmp_path / "sweep"
+    keep_plan(groups, out)
+    for group in groups:
+        group.books(out).mkdir(parents=True)
+    with locked(groups[0].books(out)):
+        assert is_locked(groups[0].books(out)) and not is_locked(groups[1].books(out))
+        before = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*"))
+        status(groups, out)
+        assert sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*")) == before
+    assert not is_locked(groups[0].books(out))
+
+
+def test_a_look_at_a_group_does_not_keep_it_from_being_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks holds the lock, shared, for a moment."""
+    (group,), out = plan(TASK, SMALL, {"seed": [0]}), tmp_path / "sweep"
+    keep_plan([group], out)
+    with locked(group.books(out)):
+        pass
+    looking = (group.books(out) / ".lock").open()
+    fcntl.flock(looking, fcntl.LOCK_SH)
+
+    def busy_once(directory: Path):
+        try:
+            with locked(directory):
+                pass
+        finally:
+            looking.close()
+        return locked(directory)
+
+    monkeypatch.setattr("mechint.sweeps.table.locked", busy_once)
+    assert [row["status"] for row in run_group(group, out)] == ["finished"]
 
 
 def test_two_sweeps_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
