@@ -79,14 +79,18 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> Iterable[tuple[int, dict[str,
     from concurrent.futures import ProcessPoolExecutor
 
     context, most = multiprocessing.get_context("spawn"), min(workers, len(left))
-    with ProcessPoolExecutor(most, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(most, mp_context=context, initializer=_prepare) as pool:
         yield from pool.map(_job, left)
 
 
-def _one_thread() -> None:
+def _prepare() -> None:
+    """A worker has one thread and the plug-ins of this process."""
     import torch
 
+    from mechint.plugins import load_given_plugins
+
     torch.set_num_threads(1)
+    load_given_plugins()
 
 
 def _job(job: Job) -> tuple[int, dict[str, Any]]:

@@ -129,6 +129,24 @@ def test_the_workers_of_a_training_have_them(own: Path) -> None:
     assert [run.status for run in train_many(specs, workers=2)] == ["finished"] * 2
 
 
+def test_the_workers_of_a_table_have_them(own: Path) -> None:
+    load_plugin(f"{own / 'own_parity.py'}:Parity")
+    load_plugin(f"{own / 'own_norms.py'}:EmbeddingNorms")
+    asked = [
+        spec(
+            TASKS["parity"](n=5),
+            {"d_model": 8, "n_heads": 2},
+            {"steps": 3},
+            seed=i,
+            out=own / f"{i}",
+        )
+        for i in range(2)
+    ]
+    train_many(asked)
+    table = library.runs([own / "0", own / "1"], workers=2).probe("embedding-norms", models=99)
+    assert [row["embedding-norms.status"] for row in table.rows()] == ["not found"] * 2
+
+
 def test_a_task_of_ray_has_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a node whose process was not given any."""
     modules = set(sys.modules)
