@@ -75,9 +75,8 @@ def logits_under(
     parts, (positions, _) = [], asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
-        chosen = [one.of_examples(rows, len(data)) for one in filled]
         with torch.no_grad():
-            arguments = (data.tokens[rows], hooks_of(chosen, positions[rows]))
+            arguments = (data.tokens[rows], hooks_of(filled, positions[rows], (rows, len(data))))
             hooked = _Hooked(subject.model)
             logits = call_with_weights(hooked, edited, arguments, names)
         parts.append(select_positions(logits, positions[rows]))

@@ -222,6 +222,14 @@ class Site:
         axis = (1 if self.pos is not None else 2) if self._per_head else view.dim() - 1
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
+    def axes(self, activation: Float[Tensor, " *activation"]) -> int:
+        """Of this part of the activation, as `select` gives it.
+
+        >>> Site.mlp(0).axes(torch.zeros(2, 3, 8)), Site.mlp(0, pos=1).axes(torch.zeros(2, 3, 8))
+        (3, 2)
+        """
+        return activation.dim() - (self.pos is not None)
+
     def insert(
         self,
         activation: Float[Tensor, " example *activation"],

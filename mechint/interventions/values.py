@@ -38,14 +38,18 @@ class Intervention(abc.ABC):
         new = self.replacement(part).to(activation.dtype)
         return self.site.insert(activation, new, answer_positions)
 
-    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int) -> Intervention:
-        """The intervention on some of `n` examples: values given per example are cut to them."""
+    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int, axes: int) -> Intervention:
+        """The intervention on some of `n` examples: values given per example are cut to them.
+
+        axes: of the site's part, examples included. A value with fewer has no examples, even where
+        its first axis is as long; it is broadcast.
+        """
         kept = {
             field.name: value[rows]
             for field in dataclasses.fields(self)
             if field.name in PER_EXAMPLE
             and isinstance(value := getattr(self, field.name), Tensor)
-            and value.dim() > 1
+            and value.dim() == axes
             and len(value) == n
         }
         return dataclasses.replace(self, **kept)
@@ -81,7 +85,7 @@ class Mean(Intervention):
         mean = part.mean(0) if self.value is None else self.value
         return mean.expand_as(part)
 
-    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int) -> Mean:
+    def of_examples(self, rows: slice | Int[Tensor, " row"], n: int, axes: int) -> Mean:
         return self
 
 
@@ -144,13 +148,21 @@ class ProjectOut(Intervention):
 
 
 def hooks_of(
-    interventions: Sequence[Intervention], answer_positions: Int[Tensor, " example"]
+    interventions: Sequence[Intervention],
+    answer_positions: Int[Tensor, " example"],
+    part: tuple[slice, int] | None = None,
 ) -> list[tuple[str, Callable[..., Any]]]:
-    """Forward hooks that apply the interventions, in their order, in one run_with_hooks."""
+    """Forward hooks that apply the interventions, in their order, in one run_with_hooks.
+
+    part: (rows, n) where the forward has only these rows of the `n` examples that the
+    interventions were made for.
+    """
     hooks: list[tuple[str, Callable[..., Any]]] = []
     for intervention in interventions:
 
         def edit(activation: Tensor, hook: Any, one: Intervention = intervention) -> Tensor:
+            if part is not None:
+                one = one.of_examples(*part, one.site.axes(activation))
             return one.apply(activation, answer_positions)
 
         hooks.append((intervention.site.hook, edit))

@@ -11,6 +11,7 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import (
+    Add,
     Mean,
     ProjectOut,
     Replace,
@@ -43,6 +44,22 @@ def edited(subject: Subject, name: str, change) -> dict[str, float]:
 def test_nothing_done_is_the_loss(subject: Subject) -> None:
     assert loss_under(subject) == pytest.approx(subject.loss(), abs=1e-12)
     assert torch.allclose(logits_under(subject), subject.logits())
+
+
+@pytest.mark.parametrize("make", [Replace, Add])
+@pytest.mark.parametrize("shape", [(8,), (3, 8), (1, 3, 8), (3, 3, 8)])
+def test_chunks_do_not_cut_a_value_that_all_examples_share(
+    subject: Subject, make: type[Replace] | type[Add], shape: tuple[int, ...]
+) -> None:
+    """Of three examples a value (pos, d) for three positions was cut as one value per example."""
+    subject = subject.with_data(subject.data[:3])
+    value = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    one = make(Site("hook_embed"), value)
+    whole = make(Site("hook_embed"), value.expand(3, 3, 8).clone())
+    expected = logits_under(subject, [whole])
+    for chunk in (3, 2, 1):
+        found = logits_under(subject.with_limits(chunk=chunk), [one])
+        assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_a_zeroed_head_is_a_zeroed_w_o(subject: Subject) -> None:
