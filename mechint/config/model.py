@@ -19,8 +19,8 @@ class ModelConfig(Settings):
 
     `n_loops` applies the same blocks several times (weights tied); pass r of block l has the hooks
     of block ``r * n_layers + l``. `attention_rate` mixes softmax attention with constant attention
-    (all ones) as ``rate * softmax + (1 - rate)`` (Zhong et al. 2023, Sec. 2). `d_vocab_out` counts
-    the classes of all output groups together.
+    (all ones, at later positions too) as ``rate * softmax + (1 - rate)`` (Zhong et al. 2023, Sec.
+    2). `d_vocab_out` counts the classes of all output groups together.
     """
 
     n_layers: int = setting(1, "blocks with weights of their own", low=1, high=1000)
@@ -127,6 +127,15 @@ class ModelConfig(Settings):
     def depth(self) -> int:
         """Blocks passed through, repeated ones counted."""
         return self.n_layers * self.n_loops
+
+    @property
+    def reads_back_only(self) -> bool:
+        """Whether no position reads a later one: not where a constant part of attention reads all.
+
+        >>> ModelConfig().reads_back_only, ModelConfig(attention_rate=0.5).reads_back_only
+        (True, False)
+        """
+        return self.attention_dir == "causal" and self.attention_rate == 1
 
     @property
     def scale(self) -> float:

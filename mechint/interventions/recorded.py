@@ -240,8 +240,8 @@ class RecordedForward:
             return False
         if self._only_answers(edit.site):
             return not bool((self.answer_positions == edit.pos).any())
-        causal = self.config.attention_dir == "causal"
-        return causal and edit.pos > int(self.answer_positions.max())
+        last = int(self.answer_positions.max())
+        return self.config.reads_back_only and edit.pos > last
 
     def _branch(self, site: ResidSite, edits: Sequence[_Edit]) -> Tensor:
         base, positions = self.residual(site), self.answer_positions

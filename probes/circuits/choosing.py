@@ -127,8 +127,7 @@ def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
     if by_position is None:
         variables = subject.task.variables.values()
         by_position = len(reads) == 1 and any(one.positions for one in variables)
-    causal = config.attention_dir == "causal"
-    positions = reads[-1] + 1 if causal else pairs.base.shape[1]
+    positions = reads[-1] + 1 if config.reads_back_only else pairs.base.shape[1]
     # position embeddings are the same in both runs, and so are all of their edges
     groups = positions if by_position else 1
     return Graph(config, groups, reads if by_position else (), ("pos",))

@@ -199,8 +199,7 @@ class Graph:
         name = str(Node(letter, sender.layer, sender.head))
         if letter == "q":
             return (name, group)
-        causal = self.config.attention_dir == "causal"
-        seen = group + 1 if causal else self.groups
+        seen = group + 1 if self.config.reads_back_only else self.groups
         return (name, int(generator.integers(seen)))
 
 

@@ -64,8 +64,8 @@ class Scorer:
 
     @property
     def positions(self) -> int:
-        """Positions that are computed: none behind the last answer, which it could not see."""
-        if self.graph.config.attention_dir != "causal":
+        """Positions that are computed: none behind the last answer where it cannot see them."""
+        if not self.graph.config.reads_back_only:
             return self.pairs.base.shape[1]
         return int(self.pairs.reads.max()) + 1
 

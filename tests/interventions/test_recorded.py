@@ -40,6 +40,7 @@ CONFIGS = st.builds(
     normalization_type=st.sampled_from([None, "LN", "LNPre"]),
     attn_only=st.booleans(),
     attention_dir=st.sampled_from(["causal", "bidirectional"]),
+    attention_rate=st.sampled_from([1.0, 0.5]),
     use_bias=st.booleans(),
     init_mode=st.just("d_model"),
 )
@@ -157,6 +158,18 @@ def test_output_groups_that_left_early_keep_their_answer() -> None:
         assert torch.allclose(branched, hooked(model, tokens, positions, one), atol=1e-10)
         late = one.site in sites[2:]
         assert torch.equal(branched[:, :2], recorded.logits[:, :2]) == late
+
+
+def test_constant_attention_reads_positions_after_the_answer() -> None:
+    """Zeroing one of them was taken to change nothing, in a causal model too."""
+    sizes = {"d_model": 8, "n_heads": 2, "d_vocab": 7, "d_vocab_out": 5, "n_ctx": 4}
+    config = ModelConfig(**sizes, attention_rate=0.5, init_mode="d_model")
+    model, tokens, _, _ = model_and_tokens(config, 0)
+    reads, later = torch.ones(5, dtype=torch.int64), Zero(Site.resid_pre(0, pos=3))
+    recorded = RecordedForward(model, tokens, reads)
+    found = recorded.under([later])[0]
+    assert torch.allclose(found, hooked(model, tokens, reads, later), atol=1e-10)
+    assert (found - recorded.logits).abs().max() > 0.01
 
 
 def test_resume_is_differentiable() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from probes.circuits import (
     random_circuits,
     sender_outputs,
 )
-from probes.circuits.choosing import paired
+from probes.circuits.choosing import graph_of, paired
 from probes.circuits.judging import rivals_of
 from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
@@ -209,6 +210,19 @@ def test_circuits_are_those_of_a_forward_node_by_node(kind: str, groups: int) ->
     assert torch.allclose(found[2], expected, atol=1e-10)
     patched.memory = 0  # one circuit at a time
     assert torch.allclose(patched.logits(torch.from_numpy(kept)), found, atol=1e-12)
+
+
+def test_all_edges_are_the_model_where_constant_attention_reads_past_the_answer() -> None:
+    """Positions behind the answer were left out of every forward of a causal model."""
+    subject = Subject(small(attention_rate=0.5), TASKS["modular-arithmetic"](p=5))
+    pairs = replace(unpaired(subject, subject.data[:9]), reads=torch.ones(9, dtype=torch.int64))
+    for by_position in (False, True):
+        graph = graph_of(subject, pairs, by_position)
+        assert graph.groups == (3 if by_position else 1)
+        one = Scorer(subject, graph, pairs, "mean")
+        ((_, patched),) = one.parts()
+        whole = patched.logits(torch.ones(1, len(graph.edges)))[0]
+        assert torch.allclose(whole, subject.model(pairs.base)[:, 1].detach(), atol=1e-10)
 
 
 # --- effects --------------------------------------------------------------------------------------
