@@ -20,12 +20,16 @@ from mechint.interventions import (
 )
 from mechint.pairs import Pairs
 from mechint.task import Task
+from probes.ablation.nulls import no_effect
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
 
 KINDS = ("resid_pre", "attention", "head", "mlp")
 """What may be patched."""
+
+DIGITS = 6
+"""Of a share; rounding makes the rest, and sums of the same numbers in another order tie."""
 
 
 def patched(
@@ -100,8 +104,8 @@ def attribution(
 
 @dataclass(frozen=True)
 class Effects:
-    """(component, pair) numbers of every patch; base and source (pair,) logit differences without a
-    patch.
+    """(component, pair) numbers of every patch, `null` those of a wrong source; base and source
+    (pair,) logit differences without a patch.
     """
 
     difference: np.ndarray
@@ -115,8 +119,18 @@ class Effects:
         self, difference: Float[np.ndarray, "component pair"]
     ) -> Float[np.ndarray, " component"]:
         """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
-        span = self.source.mean() - self.base.mean()
-        return (difference - self.base).mean(-1) / (span if abs(span) > 1e-12 else np.nan)
+        return (difference - self.base).mean(-1) / self.span
+
+    @property
+    def span(self) -> float:
+        """Mean difference of the source less that of the base; NaN where they are the same."""
+        span = float(self.source.mean() - self.base.mean())
+        return span if abs(span) > 1e-12 else np.nan
+
+    @property
+    def gains(self) -> Float[np.ndarray, "component pair"]:
+        """(component, pair) what the pair's own source recovers beyond a wrong one."""
+        return (self.difference - self.null) / self.span
 
 
 def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Effects:
@@ -160,18 +174,27 @@ def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
     return wrong
 
 
-def largest_by_wrong_sources(
-    effects: Effects, among: Sequence[int], n: int, seed: int
+def largest_by_chance(
+    effects: Effects, among: Sequence[int], top: int, n: int, seed: int
 ) -> Float[np.ndarray, " sample"]:
-    """(n,) the largest recovery over the components `among` under wrong sources, in `n` resamples
-    of the pairs.
+    """(sample,) the mean gain of the component `top` that lies as far out as the largest over the
+    components `among`, each on the scale of its own gains, if the right source did no more than a
+    wrong one: pair by pair the sign of the gain is drawn at random, the same for all components.
+
+    `n` draws; where there are no more patterns of signs than that, each but the observed one once.
     """
-    generator = np.random.default_rng(seed)
-    span = effects.source.mean() - effects.base.mean()
-    wrong = (effects.null - effects.base)[list(among)]  # (component, pair)
-    pairs = wrong.shape[1]
-    draws = (generator.multinomial(pairs, np.full(pairs, 1 / pairs), n) / pairs).T
-    return (wrong @ draws).max(0) / (span if abs(span) > 1e-12 else np.nan)
+    scale = np.sqrt((effects.gains**2).mean(-1))  # the same under all signs
+    varied = [index for index in among if scale[index] > 10**-DIGITS]
+    if not varied:
+        return np.full(n, 0 * effects.span)
+    gains = effects.gains[varied] / scale[varied, None]
+    pairs = gains.shape[1]
+    if pairs < 63 and 2**pairs - 1 <= n:
+        turned = np.arange(1, 2**pairs) >> np.arange(pairs)[:, None] & 1  # (pair, sample)
+        largest = (gains @ (1.0 - 2 * turned) / pairs).max(0)
+    else:
+        largest = no_effect(gains, n, seed)
+    return (largest * scale[top]).round(DIGITS)
 
 
 def spearman(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:

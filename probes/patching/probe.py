@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +15,7 @@ from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable
-from probes.patching.measures import KINDS, effects_of, largest_by_wrong_sources, spearman
+from probes.patching.measures import DIGITS, KINDS, effects_of, largest_by_chance, spearman
 from probes.patching.views import components_table, patching_figures
 from probes.positions import position_names
 
@@ -37,10 +38,12 @@ class Patching(Probe):
     residual stream before the first block is 1 by construction, so it is shown and not ranked).
     Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
     first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
-    (of another pair, with another answer) destroy information but carry none; the largest recovery
-    over all components in resamples of the pairs. Found: p ≤ 0.01, a component that recovers and
-    flips at least half, and a model that answers most pairs, drawn without selection, correctly;
-    information flows through an untrained model, too, but decides nothing there.
+    (of another pair, with another answer) destroy information but carry none; what the right source
+    recovers beyond it, with the sign of each pair's difference drawn at random, the largest over
+    all components, each on its own scale. Found: p ≤ 0.01 (six pairs cannot give it), a component
+    that recovers and flips at least half, and a model that answers most pairs, drawn without
+    selection, correctly; information flows through an untrained model, too, but decides nothing
+    there.
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the
     residual stream at one site run stacked, from there on, and as many again for the null. Memory:
@@ -65,7 +68,7 @@ class Patching(Probe):
     only_correct: bool = setting(
         True, "only pairs whose base and source the model answers correctly"
     )
-    null_samples: int = setting(999, "resamples of the pairs under the null", low=1)
+    null_samples: int = setting(999, "draws of the signs under the null", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,11 +114,14 @@ class Patching(Probe):
         flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         report = Report(self, subject)
+        share = "share of the logit difference"
+        report.metric("recovered", float(recovered[top]), unit=share)
         report.metric(
-            "recovered",
-            float(recovered[top]),
-            null=largest_by_wrong_sources(effects, inner, self.null_samples, seed),
-            how="largest recovery over the components when the source is one with another answer",
+            "above_wrong_source",
+            round(float(effects.gains[top].mean()), DIGITS),
+            null=largest_by_chance(effects, inner, top, self.null_samples, seed),
+            how="largest over the components when right and wrong source change places at random",
+            unit=share,
         )
         report.update(
             {
@@ -140,11 +146,12 @@ class Patching(Probe):
         return report.result()
 
     def _say(self, report: Report) -> None:
-        metrics, null = report.metrics, report.nulls["recovered"]
+        metrics = report.metrics
+        wrong = round(metrics["recovered"] - metrics["above_wrong_source"], 2) + 0.0  # no "-0%"
         numbers = (
             f"recovers {metrics['recovered']:.0%} of the logit difference and flips "
             f"{metrics['flips']:.0%} of {metrics['pairs']} answers; a wrong source recovers "
-            f"{null.mean:.0%}. Attribution patching ranks the {metrics['components']} components "
+            f"{wrong:.0%}. Attribution patching ranks the {metrics['components']} components "
             f"with a Spearman correlation of {metrics['attribution_spearman']:.2f}"
         )
         name, top = metrics["variable"], metrics["component"]
@@ -161,10 +168,11 @@ class Patching(Probe):
                 f"{top} carries most of the effect of {name}: patching it {numbers}",
                 otherwise=f"{untold if most else unlike} recovers most, {top}, {numbers}",
                 holds=most,
-                null="recovered",
+                null="above_wrong_source",
                 effect=metrics["recovered"],
                 least=0.0,
                 n=metrics["pairs"],
+                least_n=math.ceil(-math.log2(self.significance)),  # so many signs have that p
                 causal=True,
             )
         report.metric("found", status == "found")

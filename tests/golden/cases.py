@@ -31,7 +31,7 @@ MEANS_OF_BATCHES = "a mean over batches was held against cosines of single batch
 RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
 SEVERAL_SEARCHES = "the best of three searches in untrained models, not of one"
 NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p-value"
-WRONG_SOURCES = "a source of another pair is not a wrong one where both have one answer"
+WRONG_SOURCES = "what is tested is by how much the right source recovers more than a wrong one"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
 
 CHANGED: dict[str, str] = {
@@ -39,7 +39,7 @@ CHANGED: dict[str, str] = {
     "das on planted order / null of iia_above_untrained": SEVERAL_SEARCHES,
     "gradients on trained addition / metrics / gradients.below_shuffled": RENAMED_ANSWERS,
     "gradients on trained addition / null of gradients.below_shuffled": RENAMED_ANSWERS,
-    "patching on planted addition / null of recovered / mean": WRONG_SOURCES,
+    "patching on planted addition / null of recovered": WRONG_SOURCES,
     "progress on trained addition / null of trigonometric_share": NOTHING_DRAWN,
     "embedding on planted addition / null of svd.rank": RANKS,
     "embedding on untrained model / null of svd.rank": RANKS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,18 @@ from mechint.errors import UnknownNameError
 from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
+from mechint.results import Null
 from mechint.subject import Subject
 from probes.patching import (
     KINDS,
+    Effects,
     Patching,
     attribution,
     flipped,
     logit_difference,
     patched,
 )
+from probes.patching.measures import DIGITS, largest_by_chance
 
 
 def made(seed: int = 0, **changes: Any) -> Subject:
@@ -171,7 +176,57 @@ def test_planted_circuit_is_found() -> None:
     assert heads.drop((read, 0)).abs().max() < 1e-6
     assert result.metrics["flips"] == 1.0
     assert result.metrics["found"]
-    assert result.null["recovered"].p_value <= 0.01
+    assert result.null["above_wrong_source"].p_value <= 0.01
+
+
+def test_few_pairs_have_the_p_value_of_their_signs() -> None:
+    """Of two pairs p was 0.001, as if the recovery on them were known exactly."""
+    subject = planted.modular_addition(11, (2, 5), noise=0.05, rotation_seed=1).subject
+    for pairs in (2, 6, 8, 9):
+        result = Patching(pairs=pairs, variable="x").run(subject, seed=0)
+        null = result.null["above_wrong_source"]
+        assert null.p_value >= null.floor == 2.0**-pairs
+        assert result.status == ("found" if pairs >= 7 else "abstains")
+    assert "6 examples, where at least 7 are needed" in Patching(pairs=6).run(subject).finding
+
+
+@pytest.mark.parametrize(("pairs", "components"), [(4, 1), (8, 3), (40, 1), (40, 6)])
+def test_a_source_like_any_other_is_found_as_often_as_p_says(pairs: int, components: int) -> None:
+    """By the right and the wrong source drawn alike: 31% of two pairs were found at p ≤ 0.01."""
+    generator = np.random.default_rng(0)
+    base, source, none = np.zeros(pairs), np.ones(pairs), np.zeros((components, pairs))
+    p_values = []
+    for seed in range(600):
+        right, wrong = generator.standard_normal((2, components, pairs))
+        effects = Effects(right, none, none, wrong, base, source)
+        top = int(effects.recovered(right).argmax())
+        samples = largest_by_chance(effects, range(components), top, 299, seed)
+        gain = round(float(effects.gains[top].mean()), DIGITS)
+        p_values.append(Null.sampled("gain", gain, samples, "signs").p_value)
+    p = np.array(p_values)
+    assert (p <= 0.01).sum() <= 14 and (p <= 0.1).sum() <= 85  # of 6 and 60, three deviations more
+
+
+def test_the_largest_by_chance_is_that_of_sources_exchanged_pair_by_pair() -> None:
+    generator = np.random.default_rng(1)
+    right, wrong = generator.standard_normal((2, 3, 5))
+    wrong[1] = right[1]  # a component that carries nothing has no scale
+    base, source = generator.standard_normal(5), 3 + generator.standard_normal(5)
+    effects = Effects(right, right, right, wrong, base, source)
+
+    def gain(swaps: Sequence[bool], component: int) -> float:
+        there = np.where(swaps, wrong, right), np.where(swaps, right, wrong)
+        one, other = (effects.recovered(difference)[component] for difference in there)
+        return one - other
+
+    scale = np.sqrt((effects.gains**2).mean(-1))
+    expected = [
+        scale[2] * max(gain(swaps, 0) / scale[0], gain(swaps, 2) / scale[2])
+        for swaps in itertools.product([False, True], repeat=5)
+        if any(swaps)
+    ]
+    found = largest_by_chance(effects, range(3), 2, 99, 0)
+    assert np.sort(found) == pytest.approx(np.sort(expected), abs=1e-6)
 
 
 def test_silent_where_the_answer_does_not_follow() -> None:
