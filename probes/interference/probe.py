@@ -45,7 +45,8 @@ class Interference(Probe):
     batch teaches the task; cos < 0: it unlearns it; near 0: it leaves it alone. Between groups, a
     matrix of cosines; over the checkpoints of a run, a series. Instances of the reference are never
     in the batches of a task without background. Gradients are exact, those of examples and groups
-    vectorized (torch.func). Null: the same batches with labels permuted within each group.
+    vectorized (torch.func). Null: the same batches with labels permuted within each group, anew in
+    every sample.
 
     Cost: a forward, and a backward per group, for the reference and every batch; as much per null
     sample. Memory: gradients of parameters × groups (× examples in parts), within `subject.memory`.
@@ -155,31 +156,21 @@ class Interference(Probe):
     def _null(
         self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch], seed: int
     ) -> np.ndarray:
-        """(sample, 1 or 2) mean over the batches of the cosines with labels permuted.
-
-        Each batch is permuted its share of `null_samples` times, at least once; a sample takes one
-        of its permutations of every batch, so that it is a mean over as many batches as what is
-        observed.
+        """(sample, 1 or 2) mean over the batches of the cosines with labels permuted, those of
+        every batch anew in every sample.
         """
-        count = max(self.null_samples, len(batches))
         drawn = [
             self._permuted(
                 gradients,
                 direction,
                 batch,
-                [rng("labels", seed, k) for k in range(which, count, len(batches))],
+                [rng("labels", seed, which, k) for k in range(self.null_samples)],
             ).numpy()
             for which, batch in enumerate(batches)
         ]
-        choose = rng("label means", seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a group that no batch has
-            return np.stack(
-                [
-                    np.nanmean([one[choose.integers(len(one))] for one in drawn], 0)
-                    for _ in range(self.null_samples)
-                ]
-            )
+            return np.nanmean(drawn, 0)
 
     def _say(self, report: Report, groups: Sequence[str]) -> None:
         metrics, null = report.metrics, report.nulls["cosine.batch"]

@@ -178,21 +178,39 @@ def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> 
     )
 
 
-def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any) -> None:
-    """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter."""
+@pytest.mark.parametrize("batches", [1, 16, 128])
+def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any, batches: int) -> None:
+    """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter. The
+    permutations of a batch were so few, with many batches one, that all samples were alike.
+    """
 
     def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draws: Any) -> torch.Tensor:
         return torch.stack([torch.from_numpy(draw.normal(size=1)) for draw in draws])
 
     monkeypatch.setattr(Interference, "_permuted", permuted)
-    subject = made(TASKS["comparison"](n=16), n_layers=1)
-    null = (
-        Interference(batches=16, batch_size=8, null_samples=1600, examples=64)
-        .run(subject)
-        .null["cosine.batch"]
-    )
-    assert null.std == pytest.approx(0.25, rel=0.1)
-    assert null.samples == 1600
+    probe = Interference(batches=batches, null_samples=800)
+    empty: Any = None
+    null = probe._null(empty, empty, [empty] * batches, 0)
+    assert null.shape == (800, 1) and len(np.unique(null)) == 800
+    assert null.std() == pytest.approx(batches**-0.5, rel=0.1)
+    assert abs(null.mean()) < 4 * (800 * batches) ** -0.5
+
+
+def test_labels_like_permuted_ones_teach_as_often_as_p_says(monkeypatch: Any) -> None:
+    """By cosines drawn alike: 37% of means over 128 batches had p ≤ 0.01."""
+    generator = np.random.default_rng(0)
+
+    def permuted(self: Any, gradients: Any, direction: Any, batch: Any, draws: Any) -> torch.Tensor:
+        return torch.from_numpy(generator.standard_normal((len(draws), 1)))
+
+    monkeypatch.setattr(Interference, "_permuted", permuted)
+    monkeypatch.setattr("probes.interference.probe.rng", lambda *key: None)  # a million take long
+    probe, hits, empty = Interference(batches=32, null_samples=99), 0, None
+    for seed in range(400):
+        null = probe._null(empty, empty, [empty] * 32, seed)[:, 0]  # type: ignore[arg-type]
+        observed = generator.standard_normal(32).mean()
+        hits += Null.sampled("cosine.batch", observed, null, "permuted").p_value <= 0.0101
+    assert hits <= 11  # 4 expected
 
 
 def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
