@@ -109,12 +109,17 @@ def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
     return [choose_answer(subject.task, variable, asked)]
 
 
-def split(subject: Subject, every: Pairs, searched: int, held_out: int) -> tuple[Pairs, Pairs]:
-    """Pairs to search a circuit on, and pairs to judge it by: all of a finite task, else others."""
-    search = every[: min(searched, max(1, len(every) // 2))]
-    if isinstance(subject.task, FiniteTask) and len(every) <= ALL_INPUTS:
-        return search, every
-    return search, every[len(search) : len(search) + held_out]
+def split(
+    subject: Subject, every: Pairs, searched: int, held_out: int
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Pairs to search a circuit on, half of all at most; pairs to judge it by, all of a finite
+    task, else others; and up to `searched` others, on which it is held against random circuits: on
+    the pairs of its search it would have the start of them.
+    """
+    search = every[: min(searched, len(every) // 2)]
+    unseen = every[len(search) :]
+    whole = isinstance(subject.task, FiniteTask) and len(every) <= ALL_INPUTS
+    return search, every if whole else unseen[:held_out], unseen[:searched]
 
 
 def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:

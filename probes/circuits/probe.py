@@ -56,11 +56,13 @@ class Circuits(Probe):
     Each edge is ranked by path patching, 1 - F(all edges but e), exactly, or where there are more
     than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
     added by rank until F reaches `threshold`, then pruned. On all inputs of a finite task, or pairs
-    held out: faithfulness F(C); completeness 1 - F(M \\ C); minimality, the least F(C) - F(C \\ e);
-    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C. Nulls: other
-    circuits of as many edges, no two alike, made of random paths from the embedding to the logits
-    (sufficiency), and as many random edges outside C taken out of the model (necessity). Found:
-    p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs right.
+    held out, with `only_correct` those answered right: faithfulness F(C); completeness
+    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
+    incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
+    other circuits of as many edges, no two alike, made of random paths from the embedding to the
+    logits (sufficiency), and as many random edges outside C taken out of the model (necessity).
+    Found: p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs
+    right.
 
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
     `null_samples` for the nulls. Memory: a quarter of the subject's.
@@ -93,7 +95,12 @@ class Circuits(Probe):
         "and all examples are read at the same one",
     )
     threshold: float = setting(0.9, "faithfulness that the search asks for", low=0, high=1)
-    pairs: int = setting(128, "pairs that the circuit is searched on", low=2, high=2**20)
+    pairs: int = setting(
+        128,
+        "pairs that the circuit is searched on, and others that the nulls are drawn on",
+        low=2,
+        high=2**20,
+    )
     held_out: int = setting(
         1024, "other pairs that it is judged on, where not all inputs are", low=2, high=2**20
     )
@@ -143,16 +150,17 @@ class Circuits(Probe):
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         wanted = self.pairs + self.held_out
         every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct)
-        search, test = split(subject, every, self.pairs, self.held_out)
+        search, test, unseen = split(subject, every, self.pairs, self.held_out)
         graph = graph_of(subject, every, self.by_position)
-        on_search, on_test = (Scorer(subject, graph, one, ablation) for one in (search, test))
+        on_search, on_test, on_unseen = (
+            Scorer(subject, graph, one, ablation) for one in (search, test, unseen)
+        )
         method = self.method or ("path patching" if len(graph.edges) <= EXACT_EDGES else "eap-ig")
         estimate = edge_attribution(on_search, 1 if method == "eap" else 5)
         effects = path_patching(on_search) if method == "path patching" else estimate
         kept = find_circuit(on_search, effects, self.threshold)
         found = judge_circuit(on_test, kept)
-        sample = Scorer(subject, graph, test[: self.pairs], ablation)
-        rivals = rivals_of(sample, kept, self.null_samples, seed)
+        rivals = rivals_of(on_unseen, kept, self.null_samples, seed)
         size = int(kept.sum())
 
         report = Report(self, subject)
@@ -167,7 +175,7 @@ class Circuits(Probe):
             ("faithfulness", found.faithfulness),
             ("completeness", found.completeness),
             ("minimality", float(found.drops.min()) if size else 0.0),
-            ("incompleteness", incompleteness(sample, kept, seed)),
+            ("incompleteness", incompleteness(on_unseen, kept, seed)),
         ):
             report.metric(name, value, unit=unit)
         report.update(
@@ -219,11 +227,13 @@ class Circuits(Probe):
         mlps = [name for name in metrics["components"] if name.startswith("mlp")]
         parts = [f"head{'s' * (len(heads) > 1)} {', '.join(heads)}"] * bool(heads)
         names = " and ".join([*parts, *[", ".join(mlps)] * bool(mlps)]) or "no head or MLP"
-        where = "possible" if metrics["all_inputs"] else "held-out"
+        examples = f"{'possible' if metrics['all_inputs'] else 'held-out'} examples"
+        if self.only_correct and metrics["answered"] < 1:
+            examples += " that the model answers right"
         random = report.nulls["sufficiency"].mean
         numbers = (
             f"alone they keep {metrics['faithfulness']:.1%} of the score and answer "
-            f"{metrics['accuracy']:.1%} of {metrics['pairs_judged']} {where} examples; without "
+            f"{metrics['accuracy']:.1%} of {metrics['pairs_judged']} {examples}; without "
             f"them the model loses {metrics['completeness']:.1%}; the edge that counts least, "
             f"{metrics['minimality']:.1%}; random circuits of the size keep {random:.1%}"
         )

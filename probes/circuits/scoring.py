@@ -65,6 +65,8 @@ class Scorer:
     @property
     def positions(self) -> int:
         """Positions that are computed: none behind the last answer where it cannot see them."""
+        if self.graph.groups > 1:
+            return self.graph.groups
         if not self.graph.config.reads_back_only:
             return self.pairs.base.shape[1]
         return int(self.pairs.reads.max()) + 1
