@@ -133,9 +133,9 @@ def grokking_section(
 
 def _first(rows: Sequence[Mapping[str, Any]], column: str, level: float) -> float | None:
     """The step at which `column` passes `level`; None where it does not."""
-    from mechint.run_table import emergence_times
+    from mechint.run_table.dynamics import first_passages
 
-    (time,) = emergence_times(rows, column, level)
+    (time,) = first_passages(rows, column, level)
     return None if time.censored else time.step
 
 

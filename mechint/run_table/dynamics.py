@@ -15,6 +15,7 @@ import numpy as np
 from mechint import figures
 from mechint.errors import DataError, ParameterError
 from mechint.figures import Figure
+from mechint.run_table.evaluations import with_evaluations
 from mechint.run_table.numbers import Row, check_column, is_number
 from mechint.transitions import Transition, fit_transition
 
@@ -57,7 +58,8 @@ def emergence_times(
 ) -> list[EmergenceTime]:
     """Per run, the first step from which `column` is at or above `level`.
 
-    Between two rows the step is interpolated linearly.
+    Between two rows the step is interpolated linearly; a training metric is read at every
+    evaluation of the run, up to the last step of its rows.
 
     Args:
         rows: of a table over steps, with "path" and "step".
@@ -70,6 +72,13 @@ def emergence_times(
     >>> emergence_times(rows, "x", 0.6)[0].step
     6.0
     """
+    return first_passages(with_evaluations(rows), column, level, falling=falling)
+
+
+def first_passages(
+    rows: Sequence[Row], column: str, level: float, *, falling: bool = False
+) -> list[EmergenceTime]:
+    """`emergence_times` of the rows as they stand; nothing is read."""
     check_column(rows, column)
     found = []
     for path, steps, values in _by_run(rows, column):

@@ -67,13 +67,15 @@ class Entry:
         return load_checkpoint(self.weights).subject()
 
     def describe(self) -> dict[str, Any]:
-        """Path, name, status, step, settings and the metrics at that step, without the model."""
+        """Path, name, status, step, settings and the metrics at that step, without the model; a
+        kept checkpoint at whose step the run was not evaluated has no metrics.
+        """
         row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
         if not self.is_run:
             return row
         config = _json(self.path / CONFIG)
         metrics = [row for row in read_json_lines(self.path / METRICS) if "step" in row]
-        upto = [row for row in metrics if self.step is None or row["step"] <= self.step]
+        upto = [row for row in metrics if self.step is None or row["step"] == self.step]
         last = dict(upto[-1]) if upto else {}
         measured_at = last.pop("step", None)
         row["status"] = self._status(config, measured_at)
@@ -165,10 +167,9 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     parts = {"task": task.get("parameters") or {}, "model": config.get("model") or {}}
     for part, values in {**parts, "train": train}.items():
         for name, value in values.items():
-            if (part, name) != ("train", "seed"):
-                row[f"{part}.{name}"] = (
-                    json.dumps(value) if isinstance(value, list | dict) else value
-                )
+            column = f"{part}.{name}"
+            if column != "train.seed" and is_setting(column):  # train.loss is the metric
+                row[column] = json.dumps(value) if isinstance(value, list | dict) else value
     return row
 
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from mechint import figures
 from mechint.figures import Figure, Panel
-from mechint.files import read_json_lines
 from mechint.results import Table
-from mechint.run_table.dynamics import emergence_times
-from mechint.run_table.entries import METRICS
+from mechint.run_table.dynamics import first_passages
+from mechint.run_table.evaluations import evaluations_of
 from mechint.run_table.numbers import Row, in_words, is_number
 
 ACCURACY, LOSS = ("train.accuracy", "test.accuracy"), ("train.loss", "test.loss")
@@ -88,7 +86,7 @@ def transitions(rows: Sequence[Row], columns: Sequence[str]) -> list[dict[str, A
             ends.append((first, last))
             for share in (0.1, 0.5, 0.9):
                 level = first + share * (last - first)
-                (time,) = emergence_times(own, column, level, falling=last < first)
+                (time,) = first_passages(own, column, level, falling=last < first)
                 passed[share].append(time.step)
         if ends:
             middle = {share: statistics.median(steps) for share, steps in passed.items()}
@@ -122,21 +120,6 @@ def transition_table(rows: Sequence[Row], columns: Sequence[str]) -> Table | Non
         "when each number has come how far from its first to its last value, medians over the runs",
         dict.fromkeys(steps, "step"),
     )
-
-
-def evaluations_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Every evaluation of the runs of a table, with its "path", up to the last step of the table;
-    the rows themselves where no run keeps its evaluations.
-    """
-    paths = dict.fromkeys(str(row.get("path")) for row in rows)
-    last = max((row["step"] for row in rows if is_number(row.get("step"))), default=0)
-    found = [
-        {**one, "path": path}
-        for path in paths
-        for one in read_json_lines(Path(path) / METRICS)
-        if is_number(one.get("step")) and one["step"] <= last
-    ]
-    return found or [dict(row) for row in rows]
 
 
 def through_steps(rows: Sequence[Row], shown: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:

@@ -9,6 +9,7 @@ from mechint.report.page import Page, Section
 from mechint.results import Figure, Table
 from mechint.run_table.compare import Comparison
 from mechint.run_table.entries import is_setting
+from mechint.run_table.evaluations import evaluations_of
 from mechint.run_table.figures import by_model, figure_of
 from mechint.run_table.numbers import Row, all_numbers, in_words, is_number
 from mechint.run_table.over_steps import dynamics_figure, through_steps, transition_table
@@ -52,7 +53,7 @@ def page_of_table(
         title,
         sections,
         kicker="mechint table",
-        scores=_scores(rows),
+        scores=_scores(evaluations_of(rows) if over_steps(rows) else rows),
         facts={
             "checkpoints" if over_steps(rows) else "models": str(len(rows)),
             "what differs": _first(settings_of(rows)) or "nothing",

@@ -85,7 +85,8 @@ class Runs:
         return dataclasses.replace(self, measurements=(*self.measurements, *ordered))
 
     def over_steps(self) -> Runs:
-        """One row per kept checkpoint of every run, in place of one per run.
+        """One row per kept checkpoint of every run, in place of one per run; training metrics stand
+        in the rows at whose step the run was evaluated.
 
         Raises:
             CheckpointError: no run here keeps checkpoints.
@@ -142,14 +143,19 @@ class Runs:
 
     def figure(self, x: str, y: str | Sequence[str], color: str | None = None) -> Figure:
         """Columns `y` over column `x`; one curve per value of column `color`, means over the rest
-        with the range of the rows as a band.
+        with the range of the rows as a band. Over the steps of runs, training metrics are drawn at
+        every evaluation.
 
         Raises:
             ParameterError: no such column.
         """
+        from mechint.run_table.evaluations import with_evaluations
         from mechint.run_table.figures import figure_of
 
-        return figure_of(self.rows(), x, [y] if isinstance(y, str) else list(y), color)
+        rows = self.rows()
+        if x == "step" and any(entry.step is not None for entry in self.entries):
+            rows = with_evaluations(rows)
+        return figure_of(rows, x, [y] if isinstance(y, str) else list(y), color)
 
     # --- measuring --------------------------------------------------------------------------------
     def _measured(self, report: Report) -> list[dict[str, Any]]:

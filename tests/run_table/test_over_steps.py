@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mechint
 import tasks
 from mechint.report import render
+from mechint.run_table.dynamics import emergence_times
 from mechint.run_table.over_steps import spaced_logarithmically, transition_table, transitions
 from mechint.run_table.page import page_of_table
 from mechint.run_table.table import Entry
@@ -62,6 +65,56 @@ def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert render(page).count('<input type="range"') == 1 + len(section.figures)
     monkeypatch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
     assert table.rows() == rows, "columns and figures are kept"
+
+
+@pytest.fixture(scope="module")
+def thin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is evaluated at steps 0, 10, 20 … and keeps checkpoints at other ones."""
+    out = tmp_path_factory.mktemp("thin") / "run"
+    task = tasks.make("modular-arithmetic", p=7)
+    model = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
+    mechint.train(task, model, {"steps": 40, "evaluate_every": 10, "lr": 1e-2}, out=out)
+    return out
+
+
+def test_a_row_has_the_metrics_of_its_own_step_alone(thin: Path, tmp_path: Path) -> None:
+    table = mechint.runs(thin).over_steps()
+    rows = table.rows()
+    between = [row for row in rows if row["step"] % 10]
+    metrics = set(json.loads((thin / "metrics.jsonl").read_text().splitlines()[0])) - {"step"}
+    assert len(between) > 5 and not any(metrics & set(row) for row in between)
+    for row in rows:
+        if row["step"] % 10 == 0:
+            file = thin / "checkpoints" / f"step-{row['step']:08d}.pt"
+            subject, test = mechint.load(file), tasks.make("modular-arithmetic", p=7).split(0)
+            logits, targets = subject.logits()[test["test"]], subject.targets[test["test"]]
+            right = subject.accuracy(logits, targets)["answer"]
+            assert row["test.accuracy"] == pytest.approx(right)
+    cells = table.frame()["test.loss"]
+    assert cells.isna().tolist() == [bool(row["step"] % 10) for row in rows]
+    assert table.csv(tmp_path / "t.csv").read_text().count("\n") == 1 + len(rows)
+
+
+def test_training_metrics_are_timed_by_the_evaluations(thin: Path) -> None:
+    """The step of a crossing is that of a line through the evaluations, not through the rows."""
+    lines = (thin / "metrics.jsonl").read_text().splitlines()
+    kept = list(map(json.loads, lines))
+    steps, losses = [row["step"] for row in kept], [row["train.loss"] for row in kept]
+    level = (losses[1] + losses[2]) / 2
+    assert losses[0] > losses[1] > level > losses[2]
+    rows = [row | {"probe.x": float(row["step"])} for row in mechint.runs(thin).over_steps().rows()]
+    (time,) = emergence_times(rows, "train.loss", level, falling=True)
+    assert time.step == pytest.approx(15) and time.last == 40
+    (time,) = emergence_times(rows, "probe.x", 7.0)
+    assert time.step == pytest.approx(7), "a probe's column is that of the checkpoints"
+    early = [row for row in rows if row["step"] < 20]
+    (time,) = emergence_times(early, "train.loss", level, falling=True)
+    assert time.censored and time.last == 10, "nothing is read beyond the last row of the run"
+    shown = mechint.runs(thin).over_steps().figure(x="step", y="train.loss")
+    (trace,) = shown.spec["data"]
+    assert trace["x"] == steps and np.allclose(trace["y"], losses, rtol=1e-4)
+    page = page_of_table(rows, "run")
+    assert page.scores["test accuracy"] and "–" in render(page)
 
 
 def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path) -> None:
