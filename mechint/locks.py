@@ -30,23 +30,18 @@ def clear_partial(directory: Path) -> None:
 
 
 def is_locked(directory: str | Path) -> bool:
-    """Whether a process holds the lock of `directory`; nothing is written, but a process that asks
-    for the lock at the same moment may be refused.
+    """Whether a process holds the lock of `directory`; nothing is made or written there, but a
+    process that asks for the lock at the same moment may be refused.
     """
     if fcntl is None:
         return False
     try:
-        descriptor = os.open(Path(directory) / ".lock", os.O_RDONLY)
-    except OSError:  # nobody made it, or it is not ours to read
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with (Path(directory) / ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # the file system keeps no locks
+    except OSError:  # nobody ever wrote there, it is not ours to read, or no locks are kept there
         return False
-    finally:
-        os.close(descriptor)
     return False
 
 

@@ -14,6 +14,7 @@ import re
 import struct
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,6 +60,33 @@ def read_content(path: Path) -> Any:
     check_nesting(content, path, CheckpointError)
     check_tensors(path, content)
     return content
+
+
+def read_plain(path: Path) -> dict[str, Any]:
+    """Numbers, texts, lists and mappings of what a PyTorch file holds, its tensors left unread:
+    what a checkpoint says of itself in a few milliseconds, whatever its size. Truth values come
+    as None.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, holds no mapping, or would run pickled code.
+    """
+    regular_file(path, CheckpointError)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            if len(names) != 1 or archive.getinfo(names[0]).file_size > MAX_PICKLE:
+                raise CheckpointError(f"{path}: a zip file, but not PyTorch's")
+            with archive.open(names[0]) as stored:
+                value = scan_pickle(stored, str(path)).value  # type: ignore[arg-type]
+    except CheckpointError:
+        raise
+    # a damaged archive breaks zipfile in many ways
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
+        said = first_line(error, 160)
+        raise CheckpointError(f"{path}: the file is truncated or damaged: {said}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a mapping")
+    return value
 
 
 def check_tensors(path: Path, content: Any) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, RunError
 from mechint.figures import Figure
 from mechint.files import parse_json, read_bytes, read_json, read_json_lines, write_text
+from mechint.locks import is_locked
+from mechint.run_table.numbers import is_number
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -67,26 +69,52 @@ class Entry:
         return load_checkpoint(self.weights).subject()
 
     def describe(self) -> dict[str, Any]:
-        """Path, name, status, step, settings and the metrics at that step, without the model; a
-        kept checkpoint at whose step the run was not evaluated has no metrics.
+        """Path, name, status, step, settings and the metrics at that step, without the model.
+
+        The step is that of the weights. A kept checkpoint at whose step the run was not evaluated
+        has no metrics; a run that was cut short between two evaluations has those of the last one
+        before its weights, with its step as "metrics.step".
         """
         row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
         if not self.is_run:
             return row
         config = _json(self.path / CONFIG)
-        metrics = [row for row in read_json_lines(self.path / METRICS) if "step" in row]
-        upto = [row for row in metrics if self.step is None or row["step"] == self.step]
+        step = self._weights_step() if self.step is None else self.step
+        evaluations = [
+            one for one in read_json_lines(self.path / METRICS) if is_number(one.get("step"))
+        ]
+        upto = [one for one in evaluations if step is None or one["step"] <= step]
         last = dict(upto[-1]) if upto else {}
         measured_at = last.pop("step", None)
-        row["status"] = self._status(config, measured_at)
-        row["step"] = measured_at if self.step is None else self.step
+        if step is not None and measured_at not in (None, step):
+            last = {} if self.step is not None else last | {"metrics.step": measured_at}
+        row["status"] = self._status(config, bool(evaluations))
+        row["step"] = measured_at if step is None else step
         return row | _flat(config) | last
 
-    def _status(self, config: Mapping[str, Any], step: Any) -> str:
-        if not (self.path / LAST).is_file():
-            return "unfinished" if step is not None else "waiting"
-        wanted = (config.get("train") or {}).get("steps")
-        return "finished" if self.step is not None or step == wanted else "stopped"
+    def _weights_step(self) -> int | None:
+        """The step of the last weights, as their file says it; None where it does not."""
+        step = _plain(self.path / LAST).get("step")
+        return step if is_number(step) else None
+
+    def _status(self, config: Mapping[str, Any], begun: bool) -> str:
+        """The run's status (`mechint.training.run.STATUS`) as it was committed last; "running" of
+        one that no process trains any more is "interrupted".
+        """
+        from mechint.training.run import DONE
+
+        committed = _plain(self.path / "state.pt").get("status")
+        if committed in DONE:
+            return committed
+        if is_locked(self.path):
+            return "running"
+        if committed is not None or not (self.path / LAST).is_file():
+            return "interrupted" if committed is not None or begun else "waiting"
+        train = config.get("train") or {}  # the state is gone, the weights are there
+        if self._weights_step() == train.get("steps"):
+            return "finished"
+        stops = [train.get(name) for name in ("stop_accuracy", "stop_patience")]
+        return "interrupted" if stops == [None, None] else "stopped"
 
     # --- what is kept beside it -------------------------------------------------------------------
     def _file(self, key: Mapping[str, Any]) -> Path | None:
@@ -151,6 +179,16 @@ def _digest(path: Path, size: int, changed: int) -> str:
 def _digest_of(path: Path) -> str:
     stat = path.stat()
     return _digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _plain(file: Path) -> dict[str, Any]:
+    """What a saved file says in numbers and texts; {} where there is none, or it is damaged."""
+    from mechint.checkpoints.content import read_plain
+
+    try:
+        return read_plain(file)
+    except CheckpointError:
+        return {}
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""The row of a run that did not go through in one piece: the step is that of its weights, the
+metrics are of that step or say of which, and the status is the committed one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import mechint
+import tasks
+from mechint.checkpoints.content import read_plain
+from mechint.errors import CheckpointError
+from mechint.training import Progress, spec, train, train_many
+
+TASK = tasks.make("modular-arithmetic", p=7)
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
+LONG = {"steps": 60, "evaluate_every": 10, "lr": 1e-2}
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is written after it."""
+
+
+def at(step: int, act: Callable[[], Any]) -> Callable[[Progress], None]:
+    left = [act]
+
+    def progress(now: Progress) -> None:
+        if now.step == step and left:
+            left.pop()()
+
+    return progress
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def kill() -> None:
+    raise Killed
+
+
+def row_of(run: Path) -> dict[str, Any]:
+    (row,) = mechint.runs(run).rows()
+    return row
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run interrupted at step 20, whose weights are of that step."""
+    out = tmp_path_factory.mktemp("cut") / "run"
+    train(TASK, SMALL, LONG, out=out, progress=at(20, press))
+    return out
+
+
+def test_a_killed_run_has_the_metrics_of_its_weights(cut: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(cut, tmp_path / "run"))
+    assert (row_of(out)["step"], row_of(out)["status"]) == (20, "interrupted")
+    seen: list[dict[str, Any]] = []
+
+    def look() -> None:
+        seen.append(row_of(out))
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(TASK, SMALL, LONG, out=out, resume=True, progress=at(50, look))
+    assert (out / "metrics.jsonl").read_text().count("\n") == 6, "evaluated up to step 50"
+    subject, index = mechint.load(out), TASK.split(0)["train"]
+    loss = cross_entropy(subject.logits()[index], subject.targets[index].flatten()).item()
+    for row, status in ((seen[0], "running"), (row_of(out), "interrupted")):
+        assert (row["step"], row["status"]) == (20, status)
+        assert row["train.loss"] == pytest.approx(loss, rel=1e-3)
+        assert "metrics.step" not in row
+    train(TASK, SMALL, LONG, out=out, resume=True)
+    assert (row_of(out)["step"], row_of(out)["status"]) == (60, "finished")
+
+
+def test_weights_between_two_evaluations_say_when_their_run_was_evaluated(
+    cut: Path, tmp_path: Path
+) -> None:
+    out = Path(shutil.copytree(cut, tmp_path / "run"))
+    saved = torch.load(out / "ckpt.pt", weights_only=True)
+    torch.save({**saved, "step": 24}, out / "ckpt.pt")
+    row = row_of(out)
+    assert (row["step"], row["metrics.step"]) == (24, 20)
+
+
+def test_statuses_are_those_of_training(cut: Path, tmp_path: Path) -> None:
+    early = {**LONG, "stop_accuracy": 0.0, "stop_after": 10}
+    train(TASK, SMALL, early, out=tmp_path / "stopped")
+    hot = {**LONG, "optimizer": "sgd", "lr": 1e30}
+    specs = [spec(TASK, SMALL, LONG, out=tmp_path / "finished")]
+    train_many([*specs, spec(TASK, SMALL, hot, seed=1, out=tmp_path / "failed")])
+    with pytest.raises(Killed):
+        train(TASK, SMALL, LONG, out=tmp_path / "interrupted", progress=at(30, kill))
+    for name in ("stopped", "finished", "failed", "interrupted"):
+        assert row_of(tmp_path / name)["status"] == name
+    # without its state, a run tells by what it was asked for
+    for run, status in (("stopped", "stopped"), ("finished", "finished")):
+        (tmp_path / run / "state.pt").unlink()
+        assert row_of(tmp_path / run)["status"] == status
+    out = Path(shutil.copytree(cut, tmp_path / "cut"))
+    for damage in (b"", b"PK\x03\x04 half"):
+        (out / "state.pt").write_bytes(damage)
+        assert row_of(out)["status"] == "interrupted"
+
+
+def test_what_a_file_says_of_itself(cut: Path, tmp_path: Path) -> None:
+    said, whole = read_plain(cut / "ckpt.pt"), torch.load(cut / "ckpt.pt", weights_only=True)
+    for name in ("step", "metrics", "seed", "versions", "kind"):
+        assert said[name] == whole[name]
+    (tmp_path / "half.pt").write_bytes((cut / "ckpt.pt").read_bytes()[:500])
+    with pytest.raises(CheckpointError, match=r"half\.pt: the file is truncated or damaged"):
+        read_plain(tmp_path / "half.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(CheckpointError, match="holds a list, expected a mapping"):
+        read_plain(tmp_path / "list.pt")
