@@ -126,11 +126,14 @@ class Entry:
         return self.path / CACHE / f"{key['probe']}-{digest}.json"
 
     def cached(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The columns kept under `key`; None where there are none, or they cannot be read."""
+        """What is kept under `key`: "columns", and "code", the digest of the code that gave them;
+        None where there is nothing, or it cannot be read.
+        """
         try:
             file = self._file(key)
-            return read_json(file)["columns"] if file else None
-        except (MechintError, OSError, KeyError, TypeError):
+            kept = read_json(file) if file else None
+            return None if kept is None else {"code": kept.get("code"), "columns": kept["columns"]}
+        except (MechintError, OSError, KeyError, TypeError, AttributeError):
             return None
 
     def kept_keys(self) -> list[dict[str, Any]]:
@@ -146,18 +149,24 @@ class Entry:
         key: Mapping[str, Any],
         columns: Mapping[str, Any],
         figures: Mapping[str, Figure] | None = None,
+        *,
+        code: str,
     ) -> None:
-        """Keep `columns` beside the run, and `figures` where there are any to keep; a directory
-        that cannot be written keeps nothing.
+        """Keep `columns` beside the run, which the code of digest `code` gave, and `figures` where
+        there are any to keep; a directory that cannot be written keeps nothing.
         """
         with contextlib.suppress(OSError, RunError):
             file = self._file(key)
             if file is None:
                 return
-            if figures is not None:
+            drawn = file.parent / FIGURES / file.name
+            if figures is None:  # those of other code are not the figures of these columns
+                drawn.unlink(missing_ok=True)
+            else:
                 texts = {name: figure.to_dict() for name, figure in figures.items()}
-                write_text(file.parent / FIGURES / file.name, json.dumps(texts))
-            write_text(file, json.dumps({"key": dict(key), "columns": dict(columns)}))
+                write_text(drawn, json.dumps(texts))
+            kept = {"key": dict(key), "code": code, "columns": dict(columns)}
+            write_text(file, json.dumps(kept))
 
     def kept_figures(self, key: Mapping[str, Any]) -> dict[str, Figure] | None:
         """The figures kept under `key`; None where there are none, or they cannot be read."""

@@ -15,9 +15,12 @@ from mechint.probe import Probe
 from mechint.registry import PROBES
 from mechint.results import ProbeResult
 from mechint.run_table.entries import Entry
+from mechint.run_table.source import source_digest
 
 MAX_ITEMS = 12
 """Members of a metric that is a mapping, up to which each becomes a column of its own."""
+
+OUTDATED = "{name}: kept from another version of the probe; --probe {name} measures it again"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Measurement:
         """What the numbers depend on besides the model."""
         name, settings = self.probe.name, self.probe.to_dict()
         return {"probe": name, "settings": settings, "seed": self.seed, **self.arguments}
+
+    @property
+    def code(self) -> str | None:
+        """Digest of the code that measures; None where its source is not in files."""
+        return source_digest(type(self.probe))
 
 
 Job = tuple[int, Entry, Measurement]
@@ -100,13 +108,16 @@ def _job(job: Job) -> tuple[int, dict[str, Any]]:
 
 def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
     """The columns of one probe on one model as they lie beside the run; None where it is to be
-    measured.
+    measured, as what other code of the probe gave is.
     """
-    cached = entry.cached(measurement.key)
+    name, kept = measurement.probe.name, entry.cached(measurement.key)
+    current = kept is not None and kept["code"] is not None and kept["code"] == measurement.code
+    columns = kept["columns"] if kept is not None and current else None
     if measurement.kept_only:
-        return cached or {}
+        old = {f"{name}.status": "outdated", f"{name}.error": OUTDATED.format(name=name)}
+        return columns or ({} if kept is None else old)
     lacks_figures = measurement.figures and entry.kept_figures(measurement.key) is None
-    return None if lacks_figures else cached
+    return None if lacks_figures else columns
 
 
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
@@ -121,7 +132,9 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     except MechintError as error:
         return {f"{name}.error": " ".join(str(error).split())}
     columns = columns_of(name, result)
-    entry.keep(measurement.key, columns, result.figures if measurement.figures else None)
+    if measurement.code is not None:
+        figures = result.figures if measurement.figures else None
+        entry.keep(measurement.key, columns, figures, code=measurement.code)
     return columns
 
 

@@ -5,8 +5,9 @@
     table.over_steps().probe("progress").csv("steps.csv")
 
 A table is lazy: models are opened when `frame`, `csv` or `figure` asks for a column that is not
-cached. What a probe gave is kept beside the run under the probe's settings and the weights, so that
-an interrupted table goes on where it stopped. Memory: one model at a time and worker.
+cached. What a probe gave is kept beside the run under the probe's settings, its code and the
+weights, so that an interrupted table goes on where it stopped. Memory: one model at a time and
+worker.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Runs:
     def kept(self) -> Runs:
         """The table with the probes that its runs were measured by before; nothing is measured.
 
-        Where a probe was run with several settings, those that most runs share.
+        Where a probe was run with several settings, those that most runs share. What another
+        version of a probe gave is not shown: its status is "outdated".
         """
         counts: Counter[str] = Counter()
         for path in {entry.path: entry for entry in self.entries}.values():

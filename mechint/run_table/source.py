@@ -1,0 +1,72 @@
+"""Which code a probe's numbers come from, as a digest that changes with it.
+
+It covers the version of mechint, the module of the probe and, wherever they are imported from it,
+modules of the same package (``probes.fourier``, ``probes.removal``); of a module that stands alone,
+as a plug-in does, the modules beside it. Cost: each file is read and parsed once a process.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import mechint
+
+
+@cache
+def source_digest(kind: type) -> str | None:
+    """The digest of the code of a class; None where it has no source file, as in a notebook."""
+    name = kind.__module__
+    own = getattr(sys.modules.get(name), "__file__", None)
+    if own is None or not Path(own).is_file():
+        return None
+    file = Path(own)
+    is_package = file.name == "__init__.py"
+    root = file.parents[name.count(".") + is_package]
+    alone = "." not in name and not is_package
+    found, pending = {name: file}, [name]
+    while pending:
+        current = pending.pop()
+        for other in _imports(found[current], current):
+            place = root.joinpath(*other.split("."))
+            near = "." not in other if alone else other.split(".")[0] == name.split(".")[0]
+            files = [place.with_suffix(".py"), *([] if alone else [place / "__init__.py"])]
+            source = next((one for one in files if one.is_file()), None)
+            if near and source is not None and other not in found:
+                found[other] = source
+                pending.append(other)
+    digest = hashlib.sha256(mechint.__version__.encode())
+    for one in sorted(found):
+        digest.update(f"\0{one}\0".encode() + found[one].read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _imports(file: Path, name: str) -> Iterator[str]:
+    """Names of the modules that `file`, the source of module `name`, may import."""
+    package = name.split(".")[: None if file.name == "__init__.py" else -1]
+    for module, names in _import_statements(file):
+        level = len(module) - len(module.lstrip("."))
+        above = package[: len(package) - level + 1] if level else []
+        base = ".".join([*above, *filter(None, [module.lstrip(".")])])
+        yield from filter(None, [base, *(f"{base}.{one}".lstrip(".") for one in names)])
+
+
+@cache
+def _import_statements(file: Path) -> list[tuple[str, list[str]]]:
+    """(module, names taken from it) of every import in `file`; a relative one begins with dots."""
+    found: list[tuple[str, list[str]]] = []
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # of a module that nobody has been able to import
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, []) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            found.append(("." * node.level + (node.module or ""), names))
+    return found
