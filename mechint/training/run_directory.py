@@ -27,9 +27,12 @@ from typing import Any
 
 import torch
 
-from mechint.errors import RunError
+from mechint.config import Settings, TrainConfig
+from mechint.errors import MechintError, RunError
 from mechint.files import make_directory, regular_file, write_bytes, write_error, write_text
 from mechint.locks import clear_partial, locked
+from mechint.models import ARCHITECTURES, config_class
+from mechint.registry import TASKS
 from mechint.training.manifest import manifest
 from mechint.training.state import State, brief, read_state
 
@@ -63,7 +66,7 @@ class RunDirectory:
                 raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
             return False
         there, wanted = _read_config(file), json.loads(json.dumps(spec))
-        _fill_defaults(there, wanted)
+        _read_as_today(there, wanted)
         if there != wanted:
             raise RunError(
                 f"{self.path}: holds another run ({_difference(there, wanted)}); "
@@ -228,14 +231,33 @@ def _read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def _fill_defaults(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Give a configuration of an earlier version the fields that came later, at their defaults."""
-    from mechint.config import TrainConfig
+def _read_as_today(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Make a configuration of an earlier version what is written today: fields that came later at
+    their defaults, renamed ones under their present names. What cannot be read stays as it is.
+    """
+    parts = [(there, wanted, "model"), (there, wanted, "train")]
+    if there["task"].get("name") == wanted["task"]["name"]:
+        parts.append((there["task"], wanted["task"], "parameters"))
+    for old, new, part in parts:
+        if old[part] != new[part]:
+            with contextlib.suppress(MechintError, RecursionError):
+                kind = _settings_of(part, wanted)
+                old[part] = old[part] if kind is None else kind.from_dict(old[part]).to_dict()
 
-    defaults = TrainConfig().to_dict()
-    for name in wanted["train"]:
-        if name not in there["train"]:
-            there["train"][name] = defaults[name]
+
+def _settings_of(part: str, wanted: Mapping[str, Any]) -> type[Settings] | None:
+    """The class of a part of the run `wanted`; None or UnknownNameError where its name does not
+    tell, as that of a notebook's own task does not.
+    """
+    if part == "parameters":
+        return TASKS[wanted["task"]["name"]]
+    if part == "train":
+        return TrainConfig
+    names = set(wanted["model"])  # each architecture has fields of its own
+    for kind in map(config_class, ARCHITECTURES):
+        if {field["name"] for field in kind.describe()} == names:
+            return kind
+    return None
 
 
 def _parse_row(line: bytes) -> dict[str, Any] | None:
@@ -270,6 +292,7 @@ def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
         if part == "task" and a and a.get("name") == b["name"]:
             a, b = a["parameters"], b["parameters"]
         if a != b and isinstance(a, dict):
-            name = next(name for name in {**a, **b} if a.get(name) != b.get(name))
-            return f"{part}.{name} is {a.get(name)!r} there, {b.get(name)!r} here"
+            name = next(n for n in {**a, **b} if (n in a, a.get(n)) != (n in b, b.get(n)))
+            said = [repr(one[name]) if name in one else "not set" for one in (a, b)]
+            return f"{part}.{name} is {said[0]} there, {said[1]} here"
     return "other settings"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import tasks
 from mechint.errors import RunError
+from mechint.training import train
 from tests.training.conftest import files_of, tiny
 
 
@@ -125,6 +129,69 @@ def test_states_of_an_earlier_version_go_on(finished: Path, tmp_path: Path) -> N
     (run,) = tiny(out, resume=True)
     assert run.status == "finished"
     assert (out / "metrics.jsonl").read_bytes() == (finished / "metrics.jsonl").read_bytes()
+
+
+def edited(run: Path, change: Callable[[dict], object]) -> None:
+    """Write config.json as another version would have."""
+    config = json.loads((run / "config.json").read_text())
+    change(config)
+    (run / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config["model"].pop("read_layers"),
+        lambda config: config["model"].pop("n_loops"),
+        lambda config: config["task"]["parameters"].pop("table"),
+        lambda config: config["task"]["parameters"].pop("label_seed"),
+        lambda config: config["train"].pop("grokfast_start"),
+    ],
+)
+def test_a_configuration_from_before_a_field_is_the_same_run(
+    finished: Path, tmp_path: Path, change: Callable
+) -> None:
+    """Every one of these fields has its default in the run."""
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    edited(out, change)
+    (run,) = tiny(out, resume=True)
+    assert run.status == "finished"
+
+
+def test_a_configuration_with_a_former_name_is_the_same_run(tmp_path: Path) -> None:
+    task = tasks.make("regression-mixture", n=4, n_tasks=2, rank=1)
+    brief = {"steps": 2, "batch_size": None}
+    train(task, {"width": 2}, brief, out=tmp_path)
+    renamed = next(f for f in dataclasses.fields(task) if f.metadata.get("was"))
+
+    def former(config: dict) -> None:
+        given = config["task"]["parameters"]
+        given[renamed.metadata["was"]] = given.pop(renamed.name)
+
+    edited(tmp_path, former)
+    (run,) = train(task, {"width": 2}, brief, out=tmp_path, resume=True)
+    assert run.status == "finished"
+    edited(tmp_path, lambda config: config["task"]["parameters"].update(n=5))
+    with pytest.raises(RunError, match=r"holds another run \(task\.n is 5 there, 4 here\)"):
+        train(task, {"width": 2}, brief, out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda config: config["model"].pop("d_mlp"), "model.d_mlp is 32 there, 8 here"),
+        (lambda config: config["model"].update(later=None), "model.later is None there, not set"),
+        (lambda config: config["train"].update(lr="fast"), "train.lr is 'fast' there, 0.001 here"),
+        (lambda config: config["task"].update(name="none"), "task.name is 'none' there"),
+    ],
+)
+def test_another_run_is_told_by_its_first_difference(
+    finished: Path, tmp_path: Path, change: Callable, text: str
+) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    edited(out, change)
+    with pytest.raises(RunError, match=re.escape(f"{out}: holds another run ({text}")):
+        tiny(out, resume=True)
 
 
 def test_a_state_that_is_no_file(finished: Path, tmp_path: Path) -> None:
