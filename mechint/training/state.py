@@ -11,7 +11,11 @@ from mechint.errors import RunError
 
 State = dict[str, Any]
 """step, commit (the step of the ensemble when it was written), status, error, ensemble (its
-identifier), threads, metrics_bytes, values, optimizer, generator, stale_evaluations."""
+identifier), threads, device (its kind), metrics_bytes, values, optimizer, generator,
+stale_evaluations."""
+
+CUDA_GENERATOR = 16
+"""Bytes of the state of a random generator on a GPU; one on the CPU has thousands."""
 
 
 def read_state(file: Path) -> State:
@@ -32,6 +36,7 @@ def read_state(file: Path) -> State:
         "error": state.get("error", ""),
         "ensemble": state.get("ensemble", ""),
         "threads": state.get("threads"),
+        "device": state.get("device", _device_of(state.get("generator"))),
         "metrics_bytes": state.get("metrics_bytes"),
         "values": state.get("values"),
         "optimizer": state.get("optimizer", state.get("optimiser")),
@@ -46,6 +51,7 @@ def read_state(file: Path) -> State:
         "error": str,
         "ensemble": str,
         "threads": (int, type(None)),
+        "device": str,
         "metrics_bytes": (int, type(None)),
         "values": torch.Tensor,
         "optimizer": dict,
@@ -56,6 +62,12 @@ def read_state(file: Path) -> State:
         if not isinstance(made[name], kind):
             raise RunError(f"{file}: damaged: {name} is missing or of a wrong type; {remedy}")
     return made
+
+
+def _device_of(generator: Any) -> str:
+    """The kind of device of a generator's state, for files that do not say it."""
+    on_gpu = isinstance(generator, torch.Tensor) and generator.numel() == CUDA_GENERATOR
+    return "cuda" if on_gpu else "cpu"
 
 
 def brief(error: BaseException) -> str:

@@ -97,6 +97,11 @@ class Ensemble:
 
     # --- state ------------------------------------------------------------------------------------
     def _load(self, model: int, state: State) -> None:
+        if state["device"] != self.device.type:  # another generator, and other sums
+            raise RunError(
+                f"{self.runs[model].path}: trained on {state['device']}; resume with --device "
+                f"{state['device']}, or choose another --out"
+            )
         values, optimizer = self.parameters.values, self.optimizer.state
         fits = state["values"].shape == values[model].shape and all(
             name in optimizer and value.shape == optimizer[name][model].shape
@@ -121,6 +126,7 @@ class Ensemble:
             "error": run.error,
             "ensemble": self.identifier,
             "threads": torch.get_num_threads(),
+            "device": self.device.type,
             "values": self.parameters.values[model].detach().cpu().clone(),
             "optimizer": {
                 name: value[model].cpu().clone() for name, value in self.optimizer.state.items()

@@ -46,6 +46,10 @@ REFUSED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "state not a state": ("state.pt", lambda data: b"\xff\xfe\x00 hello"),
     "state a list": ("state.pt", lambda data: saved([1, 2])),
     "state without a step": ("state.pt", lambda data: saved({"status": "running"})),
+    "state with a device of a wrong type": (
+        "state.pt",
+        lambda data: saved({**load(data), "device": 3}),
+    ),
     "state of a wrong type": ("state.pt", lambda data: saved({**load(data), "step": "three"})),
     "metrics truncated": ("metrics.jsonl", half),
     "metrics empty": ("metrics.jsonl", lambda data: b""),
@@ -230,6 +234,24 @@ def test_tensors_of_another_shape(finished: Path, tmp_path: Path) -> None:
     torch.save({**state, "status": "running", "values": torch.zeros(3)}, out / "state.pt")
     with pytest.raises(RunError, match=r"state\.pt: damaged: its tensors do not fit the run"):
         tiny(out, resume=True)
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["says its device", "of an earlier version"])
+def test_a_run_stays_on_its_kind_of_device(finished: Path, tmp_path: Path, says: bool) -> None:
+    """A state as a GPU writes it: its generator has 16 bytes, a seed and an offset."""
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    state = load((out / "state.pt").read_bytes())
+    assert state.pop("device") == "cpu"
+    on_gpu = {"status": "running", "generator": torch.zeros(16, dtype=torch.uint8)}
+    torch.save(state | on_gpu | ({"device": "cuda"} if says else {}), out / "state.pt")
+    with pytest.raises(RunError) as error:
+        tiny(out, resume=True)
+    assert str(error.value) == (
+        f"{out}: trained on cuda; resume with --device cuda, or choose another --out"
+    )
+    torch.save(state | {"status": "running"}, out / "state.pt")
+    (run,) = tiny(out, resume=True)
+    assert run.status == "finished", "a state of the CPU that does not say so goes on"
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
