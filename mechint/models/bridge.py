@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from mechint.models.stacks import HEAD_WEIGHTS
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""
+
+LAYER = re.compile(r"(.*?)\.\d+\.")
+"""One layer at the head of a weight's name, and the stack that it belongs to."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -37,21 +41,49 @@ def boot(path: Path) -> Any:
     """The causal language model in directory `path` as a TransformerBridge, on the CPU in float32.
 
     Raises:
-        CheckpointError: the directory lacks weights, needs code of its own, or TransformerLens has
-            no bridge for it.
+        CheckpointError: the directory lacks weights, has layers that its configuration leaves out,
+            needs code of its own, or TransformerLens has no bridge for it.
     """
     with _quiet():
         from transformers import AutoModelForCausalLM
 
         try:
             local = {"local_files_only": True, "trust_remote_code": False}
-            model = AutoModelForCausalLM.from_pretrained(path, **EAGER, dtype="float32", **local)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                path, **EAGER, dtype="float32", **local, output_loading_info=True
+            )
+            model, report = loaded
+            _check_loaded(path, model, report)
             written = has_tokenizer(path)
             return _bridge_to(model, str(path), None if written else _numbers(model.config))
+        except CheckpointError:
+            raise
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
             raise CheckpointError(
                 f"{path}: this Hugging Face model cannot be opened: {first_line(error, 200)}"
             ) from error
+
+
+def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
+    """CheckpointError where transformers drew weights at random because the files lack them, or
+    left out a layer that they have; its own warning of either is silenced here.
+
+    report: the loading information of ``from_pretrained``.
+    """
+    missing = sorted(report["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise CheckpointError(f"{path}: its weights lack {missing[0]}{more}")
+    base = f"{model.base_model_prefix}."  # which the file of a model without a head leaves out
+    names = [name for own in model.state_dict() for name in (own, own.removeprefix(base))]
+    own = [match for name in names if (match := LAYER.match(name))]
+    stacks, layers = {match[1] for match in own}, {match[0] for match in own}
+    for name in sorted(report["unexpected_keys"]):
+        layer = LAYER.match(name)
+        if layer and layer[1] in stacks and layer[0] not in layers:
+            raise CheckpointError(
+                f"{path}: its weights hold {name}, a layer that its configuration leaves out"
+            )
 
 
 def has_tokenizer(path: Path) -> bool:

@@ -4,6 +4,7 @@ with no network.
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
@@ -86,6 +87,64 @@ def test_damaged_weights_are_one_line(tmp_path, offline):
     with pytest.raises(CheckpointError, match="this Hugging Face model cannot be opened") as caught:
         load_checkpoint(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def resaved(folder, change, **settings):
+    """A tiny Llama in `folder` with its weights by name changed, and its configuration."""
+    from safetensors.torch import load_file, save_file
+
+    llama().save_pretrained(folder)
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    save_file(change(load_file(weights)), weights, metadata={"format": "pt"})
+    config.write_text(json.dumps(json.loads(config.read_text()) | settings))
+    return folder
+
+
+def refusal(folder):
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    return str(caught.value).removeprefix(f"{folder}: ")
+
+
+def without(part):
+    return lambda known: {name: value for name, value in known.items() if part not in name}
+
+
+def prefixed(known):
+    return {f"module.{name}": value for name, value in known.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "said"),
+    [
+        (without("layers.1.mlp"), {}, "its weights lack model.layers.1.mlp.down_proj.weight"),
+        (without("lm_head"), {}, "its weights lack lm_head.weight"),
+        (prefixed, {}, "its weights lack lm_head.weight and 20 more"),
+        (dict, {"num_hidden_layers": 3}, "its weights lack model.layers.2.input_layernorm.weight"),
+        (dict, {"num_hidden_layers": 1}, "its weights hold model.layers.1.input_layernorm.weight"),
+    ],
+    ids=["no MLP", "no unembedding", "another prefix", "too few layers", "too many layers"],
+)
+def test_weights_that_are_not_the_model_are_refused(tmp_path, change, settings, said, offline):
+    """Transformers would draw what is missing at random and leave out what is too much."""
+    assert refusal(resaved(tmp_path, change, **settings)).startswith(said)
+
+
+def test_the_unembedding_may_be_the_embedding(tmp_path, offline):
+    """A file without the head is whole where the configuration ties the two."""
+    folder = resaved(tmp_path, without("lm_head"), tie_word_embeddings=True)
+    model = load_checkpoint(folder).model
+    torch.testing.assert_close(model.W_U, model.W_E.T)
+
+
+def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):
+    """Its names have no prefix."""
+    source = gpt2().transformer
+    source.save_pretrained(tmp_path)
+    assert torch.equal(load_checkpoint(tmp_path).model.W_E, source.wte.weight)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"n_layer": 1}))
+    assert refusal(tmp_path).startswith("its weights hold h.1.attn.c_attn.weight, a layer")
 
 
 def neox():
