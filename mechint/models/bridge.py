@@ -41,8 +41,9 @@ def boot(path: Path) -> Any:
     """The causal language model in directory `path` as a TransformerBridge, on the CPU in float32.
 
     Raises:
-        CheckpointError: the directory lacks weights, has layers that its configuration leaves out,
-            needs code of its own, or TransformerLens has no bridge for it.
+        CheckpointError: the directory lacks weights, has layers that its configuration leaves out
+            or weights that are not finite, needs code of its own, or TransformerLens has no bridge
+            for it.
     """
     with _quiet():
         from transformers import AutoModelForCausalLM
@@ -54,6 +55,7 @@ def boot(path: Path) -> Any:
             )
             model, report = loaded
             _check_loaded(path, model, report)
+            _check_finite(path, model)
             written = has_tokenizer(path)
             return _bridge_to(model, str(path), None if written else _numbers(model.config))
         except CheckpointError:
@@ -84,6 +86,13 @@ def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 f"{path}: its weights hold {name}, a layer that its configuration leaves out"
             )
+
+
+def _check_finite(path: Path, model: Any) -> None:
+    """CheckpointError where a weight is not finite; the extremes say so without a copy of it."""
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(extreme.isfinite() for extreme in weight.detach().aminmax()):
+            raise CheckpointError(f"{path}: {name} holds values that are not finite")
 
 
 def has_tokenizer(path: Path) -> bool:

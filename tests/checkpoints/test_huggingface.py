@@ -130,6 +130,16 @@ def test_weights_that_are_not_the_model_are_refused(tmp_path, change, settings, 
     assert refusal(resaved(tmp_path, change, **settings)).startswith(said)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["model.layers.1.self_attn.k_proj.weight", "model.norm.weight"])
+def test_one_value_that_is_not_finite(tmp_path, name, value, offline):
+    def damaged(known):
+        known[name].view(-1)[5] = value
+        return known
+
+    assert refusal(resaved(tmp_path, damaged)) == f"{name} holds values that are not finite"
+
+
 def test_the_unembedding_may_be_the_embedding(tmp_path, offline):
     """A file without the head is whole where the configuration ties the two."""
     folder = resaved(tmp_path, without("lm_head"), tie_word_embeddings=True)
