@@ -42,8 +42,8 @@ def boot(path: Path) -> Any:
 
     Raises:
         CheckpointError: the directory lacks weights, has layers that its configuration leaves out
-            or weights that are not finite, needs code of its own, or TransformerLens has no bridge
-            for it.
+            or weights that are not finite, reads later tokens, needs code of its own, or
+            TransformerLens has no bridge for it.
     """
     with _quiet():
         from transformers import AutoModelForCausalLM
@@ -56,6 +56,11 @@ def boot(path: Path) -> Any:
             model, report = loaded
             _check_loaded(path, model, report)
             _check_finite(path, model)
+            if _reads_ahead(model):
+                raise CheckpointError(
+                    f"{path}: {type(model).__name__} is not a causal language model: it reads "
+                    "later tokens"
+                )
             written = has_tokenizer(path)
             return _bridge_to(model, str(path), None if written else _numbers(model.config))
         except CheckpointError:
@@ -93,6 +98,15 @@ def _check_finite(path: Path, model: Any) -> None:
     for name, weight in model.named_parameters():
         if weight.numel() and not all(extreme.isfinite() for extreme in weight.detach().aminmax()):
             raise CheckpointError(f"{path}: {name} holds values that are not finite")
+
+
+def _reads_ahead(model: Any) -> bool:
+    """Whether the last of three tokens changes the logits at the first two. Asked of the model
+    itself, since a bridge describes a BERT as bidirectional where its mask is causal too.
+    """
+    with torch.no_grad():
+        first, other = (model(torch.tensor([[0, 0, last]])).logits[:, :-1] for last in (0, 1))
+    return float((first - other).abs().max()) > 1e-4 * float(first.abs().max())
 
 
 def has_tokenizer(path: Path) -> bool:

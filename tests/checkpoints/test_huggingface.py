@@ -157,6 +157,24 @@ def test_layers_that_a_model_without_a_head_leaves_out(tmp_path, offline):
     assert refusal(tmp_path).startswith("its weights hold h.1.attn.c_attn.weight, a layer")
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_masked_language_model_is_not_a_causal_one(tmp_path, causal, offline):
+    """The same BERT opens with a causal mask, where a position's logits are those of its prefix."""
+    from transformers import BertConfig, BertLMHeadModel
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    BertLMHeadModel(BertConfig(**sizes, num_attention_heads=2, is_decoder=causal)).save_pretrained(
+        tmp_path
+    )
+    if causal:
+        model, tokens = load_checkpoint(tmp_path).model, torch.tensor([[3, 4, 5, 6]])
+        with torch.no_grad():
+            torch.testing.assert_close(model(tokens)[:, :2], model(tokens[:, :2]))
+    else:
+        said = "BertLMHeadModel is not a causal language model: it reads later tokens"
+        assert refusal(tmp_path) == said
+
+
 def neox():
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
