@@ -28,7 +28,10 @@ class Readout:
         if getattr(final, "b", None) is not None:
             self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
         if getattr(final, "w", None) is not None:
-            weight = final.w.detach().double().unsqueeze(1) * weight  # type: ignore[union-attr]
+            scale = final.w.detach().double()  # type: ignore[union-attr]
+            if getattr(config, "rmsnorm_uses_offset", False):  # Gemma's norm multiplies by 1 + w
+                scale = 1 + scale
+            weight = scale.unsqueeze(1) * weight
         if getattr(model.unembed, "b_U", None) is not None:
             self.bias = self.bias + model.unembed.b_U.detach().double()
         self.matrix = weight - weight.mean(0) if self.centered else weight  # (d_model, d_vocab_out)

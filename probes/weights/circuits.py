@@ -185,7 +185,7 @@ def _scale(model: Any, x: Tensor) -> Tensor:
 
 
 def _norm(model: Any, name: str) -> tuple[Tensor | None, bool]:
-    """Weight of the norm `name`, if there is one, and whether it takes the mean out."""
+    """What the norm `name` multiplies by, if anything, and whether it takes the mean out."""
     kind = _kind(model)
     if kind is None:
         return None, False
@@ -193,7 +193,9 @@ def _norm(model: Any, name: str) -> tuple[Tensor | None, bool]:
         weight = getattr(model.get_submodule(name), "w", None)
     except AttributeError:  # a block whose norms come after its sublayers
         weight = None
-    return None if weight is None else _plain(weight), not kind.startswith("RMS")
+    if weight is not None:  # Gemma's norm multiplies by 1 + w
+        weight = _plain(weight) + float(getattr(model.cfg, "rmsnorm_uses_offset", False))
+    return weight, not kind.startswith("RMS")
 
 
 def _kind(model: Any) -> str | None:

@@ -193,7 +193,15 @@ def olmo():
     )
 
 
-MAKERS = {"gpt2": gpt2, "llama": llama, "gpt_neox": neox, "olmo": olmo}
+def gemma():
+    from transformers import GemmaConfig, GemmaForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    return GemmaForCausalLM(GemmaConfig(**sizes, **heads, max_position_embeddings=16))
+
+
+MAKERS = {"gpt2": gpt2, "llama": llama, "gpt_neox": neox, "olmo": olmo, "gemma": gemma}
 
 
 @pytest.fixture(params=MAKERS)
@@ -225,7 +233,9 @@ def test_analyze_ends_with_success(directory, offline, capfd):
 
 
 def test_the_lens_of_the_last_layer_is_the_model(directory, offline):
-    """The final norm is a layer norm in some of these models and an RMS norm in others."""
+    """The final norm is a layer norm in some of these models and an RMS norm in others; Gemma's
+    multiplies by 1 + w.
+    """
     from mechint.activations import residual_hooks
     from probes.lens import Readout
 

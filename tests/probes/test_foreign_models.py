@@ -21,6 +21,7 @@ from probes.ablation import Ablation
 from probes.das import DAS, SwapSite, random_subspace, swap
 from probes.interference import Gradients
 from probes.patching import Patching
+from probes.weights import circuits
 
 VOCABULARY = 6
 
@@ -170,6 +171,24 @@ def test_weights_of_blocks_whose_norms_come_last_are_refused(tmp_path: Path) -> 
     subject = opened("olmo2", tmp_path, intermediate_size=32)
     reason = PROBES["weights"]().unmet(subject)
     assert reason is not None and "W_Q and W_O alone" in reason
+
+
+def test_weights_behind_the_norms_of_gemma_are_the_ones_it_reads(tmp_path: Path) -> None:
+    """Its norms multiply by 1 + w: queries and logits are the model's own for any w."""
+    few = {"intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 8}
+    subject = opened("gemma", tmp_path, **few)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, weight in subject.model.original_model.named_parameters():
+            if "norm" in name:
+                weight += 0.5 * torch.randn(weight.shape, generator=generator)
+    assert PROBES["weights"]().unmet(subject) is None
+    x = subject.activation("blocks.1.hook_resid_post", at="answer").double()
+    scale = (x.square().mean(-1, keepdim=True) + subject.model.cfg.eps).sqrt()
+    folded = circuits.unembedding(subject)
+    assert folded is not None
+    mine = x / scale @ folded
+    torch.testing.assert_close(mine, subject.logits().double(), atol=1e-5, rtol=1e-5)
 
 
 def test_what_a_mixture_of_experts_writes_is_not_its_neurons(tmp_path: Path) -> None:
