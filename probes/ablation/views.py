@@ -42,6 +42,7 @@ def say(report: Report, least: float) -> None:
         effect=metrics["share_of_advantage"],
         least=least,
         n=metrics["examples"],
+        least_n=math.ceil(-math.log2(report.probe.significance)),  # signs of n give no p below 2⁻ⁿ
         causal=True,
     )
     if "neurons_loss_increase" in nulls and metrics["found"]:

@@ -220,6 +220,7 @@ class Attribution(Probe):
             f"score loses is not told from chance: {numbers}",
             effect=metrics["largest_loss"],
             n=metrics["examples"],
+            least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
             causal=True,
         )
 

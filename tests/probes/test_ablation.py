@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mechint import planted
+from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import UnknownNameError
 from mechint.interventions import Mean, Site, loss_under, select_positions
@@ -151,6 +152,24 @@ def test_planted_heads_are_needed_and_the_decoy_is_not() -> None:
     for layer, head in plant.truth["heads"].values():
         assert effects.loc[f"head {layer}.{head}", "accuracy_change"] < -0.2
     assert result.metrics["found"]
+
+
+@pytest.mark.parametrize("name", ["ablation", "attribution"])
+def test_too_few_examples_to_tell_are_not_a_negative(name: str) -> None:
+    """Over every choice of signs the same loss in each of n examples has p = 2^-n: above 0.01 up
+    to six examples, below it from seven on.
+    """
+    every = {n: np.array(list(itertools.product((-1, 1), repeat=n))).mean(1) for n in (6, 7)}
+    assert [float((every[n] >= 1).mean()) > 0.01 for n in (6, 7)] == [True, False]
+    subject = planted.induction_head(8, 4, seed=1).subject
+    quick = {"neurons": 0, "null_samples": 99} if name == "ablation" else {}
+    six = probe.run(name, subject, examples=6, **quick)
+    assert (six.status, "6 examples, where at least 7 are needed" in six.finding) == (
+        "abstains",
+        True,
+    )
+    assert "at least 7" not in probe.run(name, subject, examples=7, **quick).finding
+    assert probe.run(name, subject, examples=16, **quick).status == "found"
 
 
 def test_outputs_stand_apart() -> None:
