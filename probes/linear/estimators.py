@@ -1,4 +1,6 @@
-"""Linear estimators in closed form, float64, and the choice of their penalty by validation."""
+"""Linear estimators in closed form, float64, the choice of their penalty by validation, and which
+values none of them can learn.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
+
+from mechint.subject import Subject
+from mechint.task import Variable
 
 PENALTIES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Penalties tried, relative to the mean variance of the coordinates. None is 0: what rounding alone
@@ -109,3 +114,14 @@ def choose_penalty(
     ]
     best = max(scores)
     return max(p for p, score in zip(penalties, scores, strict=True) if score >= best - 1e-12)
+
+
+def each_once(subject: Subject, variables: Sequence[Variable]) -> str | None:
+    """That no class can be learned, in words, where every variable has another value in each of
+    the subject's examples; None elsewhere.
+    """
+    values = [one.value_of(subject.data.tokens) for one in variables]
+    if any(len(each.unique()) < len(each) for each in values):
+        return None
+    names = " or ".join(repr(one.name) for one in variables)
+    return f"every value of {names} is there once, so none can be learned from other examples"

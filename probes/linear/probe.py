@@ -32,7 +32,7 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Variable, rng
-from probes.linear.estimators import Discriminant, Ridge, choose_penalty
+from probes.linear.estimators import Discriminant, Ridge, choose_penalty, each_once
 from probes.linear.reporting import Scored, say
 from probes.linear.views import score_figures
 
@@ -84,7 +84,7 @@ class Linear(Probe):
         lacking = unmet_need(Need.RESIDUAL, subject)
         if self.hook is None and lacking:
             return f"{lacking}; name a hook"
-        return None
+        return each_once(subject, self._variables(subject)) if self.kind == "class" else None
 
     @property
     def significance(self) -> float:

@@ -236,3 +236,14 @@ def test_an_operand_that_stands_there_is_no_finding() -> None:
     assert result.status == "not found"
     assert "linearly decodable with half the selectivity" in result.finding
     assert "selectivity" in result.finding
+
+
+def test_values_that_are_there_once_cannot_be_learned_from_others() -> None:
+    """With y = 0 every x is there in one input; with y = 0 or 1 in two."""
+    subject = planted.modular_addition(p=11, frequencies=(2, 3), seed=0).subject
+    y = subject.data.tokens[:, 1]
+    once, twice = (subject.with_data(subject.data[y <= last]) for last in (0, 1))
+    reason = Linear(variable="x").applicable(once)
+    assert reason == "every value of 'x' is there once, so none can be learned from other examples"
+    assert Linear(variable="x").applicable(twice) is None
+    assert Linear(variable="x", kind="number").applicable(once) is None

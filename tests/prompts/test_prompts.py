@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import mechint
 import probes
 from mechint.cli import main
-from mechint.errors import CheckpointError, DataError
+from mechint.errors import CheckpointError, DataError, NotApplicableError
 from mechint.prompts import Prompts
 from mechint.task import IGNORE
 
@@ -161,6 +161,11 @@ def test_patching_finds_where_the_country_is_read(gpt2: Path, pairs: Path) -> No
     # a country's position and the last one carry it between them, the words before carry nothing
     assert all(found[1, pos] == pytest.approx(0.0, abs=1e-4) for pos in (0, 1, 2))
     assert found[1, 3] + found[1, 4] > 0.5
+
+
+def test_which_prompt_it_is_cannot_be_learned_from_other_prompts(gpt2: Path, pairs: Path) -> None:
+    with pytest.raises(NotApplicableError, match="every value of 'prompt' is there once"):
+        probes.run("linear", mechint.load(gpt2, data=pairs))
 
 
 def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
