@@ -40,9 +40,10 @@ def describe(opened: Checkpoint) -> dict[str, Any]:
 
 
 def brief(result: ProbeResult) -> dict[str, Any]:
-    """What a machine reads about a result: its numbers, without arrays and figures."""
+    """What a machine reads about a result: verdict and numbers, without arrays and figures."""
     whole = result.to_dict(arrays=False, figures=False)
-    return {name: whole[name] for name in ("metrics", "finding", "null", "tables")}
+    names = ("status", "finding", "findings", "metrics", "null", "tables")
+    return {name: whole[name] for name in names}
 
 
 def title_of(opened: Checkpoint) -> str:

@@ -31,8 +31,12 @@ def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, plan
     assert checkpoint["chance"]["answer"]["accuracy"] == pytest.approx(1 / 23)
     assert checkpoint["chance"]["answer"]["loss"] == pytest.approx(math.log(23))
     assert list(found["results"]) == ["fourier"]
-    assert list(found["results"]["fourier"]) == ["metrics", "finding", "null", "tables"]
-    assert found["results"]["fourier"]["metrics"]["logits.key_frequencies"] == [3, 7, 10]
+    fourier = found["results"]["fourier"]
+    assert list(fourier) == ["status", "finding", "findings", "metrics", "null", "tables"]
+    assert fourier["status"] == "found" and fourier["findings"]
+    assert fourier["finding"] == " ".join(one["sentence"] for one in fourier["findings"])
+    assert {one["status"] for one in fourier["findings"]} <= {"found", "not found", "abstains"}
+    assert fourier["metrics"]["logits.key_frequencies"] == [3, 7, 10]
 
 
 def test_the_terminal_shows_finding_numbers_and_null(mechint: Command, planted: Path) -> None:
