@@ -116,7 +116,7 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
             else:
                 tested.add_row(
                     metric,
-                    text(value),
+                    text(null.observed),  # what z and p are of, as in the report
                     f"{text(null.mean)} ± {text(null.std)}",
                     text(null.z),
                     null.p_text.removeprefix("p ").removeprefix("= "),

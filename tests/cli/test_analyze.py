@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_the_terminal_shows_finding_numbers_and_null(mechint: Command, planted: 
     assert result.exit_code == 0
     for wanted in ("fourier", "3, 7 and 10", "logits.key_frequencies", "±"):
         assert wanted in result.stdout, wanted
+
+
+def test_z_is_that_of_what_stands_in_the_row(mechint: Command, planted: Path) -> None:
+    """The rank of an embedding is a whole number, and its null is of one between whole numbers."""
+    number = r"(-?[\d.]+(?:e-?\d+)?)"
+    pattern = rf"^(\S+) +{number} +{number} ± {number} +{number} "
+    shown = mechint("analyze", planted, "--probe", "embedding").stdout
+    rows = {name: map(float, row) for name, *row in re.findall(pattern, shown, re.MULTILINE)}
+    assert "svd.rank_50" in rows
+    for name, (observed, mean, spread, z) in rows.items():
+        assert (observed - mean) / spread == pytest.approx(z, rel=0.02, abs=0.02), name
 
 
 def test_a_report_is_written_and_the_same_again(
