@@ -92,13 +92,13 @@ def fit(path: Path, found: ParsedCheckpoint, task: Task | None) -> ParsedCheckpo
         return found
     wrong = misfits(config, task)
     if wrong:
-        fitting = propose(config)
-        hint = (
-            f"; {' or '.join(fitting)} would fit"
-            if fitting
-            else "; give the parameters it was trained with (--set)"
+        hint = _named(path, found, task)
+        if hint is None and (fitting := propose(config)):
+            hint = f"{' or '.join(fitting)} would fit"
+        raise CheckpointError(
+            f"{path}: does not fit {task.name}: {'; '.join(wrong)}; "
+            f"{hint or 'give the parameters it was trained with (--set)'}"
         )
-        raise CheckpointError(f"{path}: does not fit {task.name}: {'; '.join(wrong)}{hint}")
     sizes = tuple(output.n_classes for output in task.outputs)
     if not _has_surplus(config, task):
         return (
@@ -133,10 +133,26 @@ def _fit_pair_network(
     ):
         raise CheckpointError(
             f"{path}: does not fit {task.name}: {config.d_vocab} values and {config.d_vocab_out} "
-            f"answers in the file, {values} and {task.d_vocab_out} in the task; give the "
-            "parameters it was trained with (--set)"
+            f"answers in the file, {values} and {task.d_vocab_out} in the task; "
+            f"{_named(path, found, task) or 'give the parameters it was trained with (--set)'}"
         )
     return dataclasses.replace(found, config=dataclasses.replace(config, n_ctx=task.n_ctx))
+
+
+def _named(path: Path, found: ParsedCheckpoint, task: Task) -> str | None:
+    """That the file names a task which fits, in words, where it is another one than `task`."""
+    try:
+        own = choose_task(path, found, None, {})
+        if own is None or own == task:
+            return None
+        fit(path, found, own)
+    except CheckpointError:
+        return None
+    p = getattr(own, "p", None)
+    return (
+        f"the file names {own.name}{'' if p is None else f' with p={p}'}; leave out --task and "
+        "--set"
+    )
 
 
 def propose(config: ModelConfig) -> list[str]:

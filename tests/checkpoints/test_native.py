@@ -180,6 +180,20 @@ def test_what_the_caller_says_about_the_task(tmp_path):
         load_checkpoint(tmp_path / "bare.pt", task="modular-arithmetic", parameters={"p": 1.5})
 
 
+def test_a_file_that_names_its_task_says_so_where_another_does_not_fit(tmp_path):
+    """What is said to do opens the file; a task of its own that does not fit is not offered."""
+    file = write(tmp_path / "ckpt.pt")
+    for task, parameters in (("modular-arithmetic", {"p": 7}), ("groups", {}), (None, {"p": 7})):
+        with pytest.raises(CheckpointError) as caught:
+            load_checkpoint(file, task=task, parameters=parameters)
+        said = "the file names modular-arithmetic with p=5; leave out --task and --set"
+        assert str(caught.value).endswith(said)
+    assert load_checkpoint(file).task == TASK
+    wrong = write(tmp_path / "wrong.pt", task=dataclasses.replace(TASK, p=7))
+    with pytest.raises(CheckpointError, match=r"--set p=5 .*would fit"):
+        load_checkpoint(wrong)
+
+
 def test_a_head_over_all_tokens_keeps_the_classes_of_the_task(tmp_path):
     config = dataclasses.replace(CONFIG, d_vocab_out=6, output_sizes=None)
     model = build(config, seed=2)
