@@ -97,9 +97,9 @@ def draw(
             return Pairs.cat(kept)[order.to(subject.device)]
         if tally["drawn"] >= 2 * n and not tally["fitting"]:
             break  # what two rounds do not show at all is not there
-    name = subject.task.answer_names[index]
+    name, tally["kept"] = subject.task.answer_names[index], sum(map(len, kept))
     raise DataError(
-        f"{subject.describe()}: {sum(map(len, kept))} of {n} pairs for the variable "
+        f"{subject.describe()}: {tally['kept']} of {n} pairs for the variable "
         f"{variable.name} at the answer {name}: {_missing(tally, relation, only_correct)}"
     )
 
@@ -197,7 +197,10 @@ def _missing(tally: Counter[str], relation: Relation, only_correct: bool) -> str
     alike = "too many of them alike"
     if relation == Relation.INDEPENDENT:
         alike += ", or with one answer on both sides"
-    return f"{counts}, {alike}; ask for fewer pairs"
+    return (
+        f"{counts}, {alike}; ask for at most {tally['kept']} in all (pairs plus held_out, where "
+        "there is one)"
+    )
 
 
 def _choose(
