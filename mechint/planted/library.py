@@ -116,6 +116,28 @@ def untrained(plant: Callable[[float, int], Planted]) -> Controls:
     return {"untrained": lambda seed: plant(0.0, seed).subject.untrained(seed)}
 
 
+def in_one_subspace(plant: Callable[[float, int], Planted]) -> Controls:
+    """Initial weights of heads that read and write in one random quarter of the residual stream:
+    they overlap, and none has learned to read another.
+    """
+
+    def build(seed: int) -> Subject:
+        subject = plant(0.0, seed).subject.untrained(seed)
+        width = subject.model_description.d_model or 0
+        draw = np.random.default_rng(seed).standard_normal((width, width // 4))
+        basis = torch.from_numpy(np.linalg.qr(draw)[0]).float()
+        onto = basis @ basis.T
+        with torch.no_grad():
+            for name, weight in subject.model.weights().items():
+                if name.endswith(("attn.W_Q", "attn.W_K", "attn.W_V")):
+                    weight.copy_(onto @ weight)
+                elif name.endswith("attn.W_O"):
+                    weight.copy_(weight @ onto)
+        return subject
+
+    return {"random heads in one subspace": build}
+
+
 def lookup(task: str, **parameters: Any) -> Controls:
     """All answers of the task memorized, each by a neuron of its own."""
     return {

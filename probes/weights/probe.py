@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 RENAMED = "classes renamed at random, the largest share of all heads"
-ROTATED = "what is written turned at random, spectra kept; the largest z of all pairs"
+TURNED = "what is read turned at random within what all heads share; the largest z of all pairs"
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,11 @@ class Weights(Probe):
       eigenvalue share Σλ / Σ|λ| of the OV circuit, between tokens and the classes of the same name;
       its null renames the classes.
     - Composition: ‖A B‖ / (‖A‖ ‖B‖) of every head's QK (Q-, K-composition) or OV circuit (V) with
-      what every earlier head writes; null: rotations that keep both spectra. `matching` is the
-      eigenvalue share of the QK circuit of the pair with the largest K-composition, its keys read
-      through the earlier head: 1 where queries ask for their own token (an induction head).
+      what every earlier head writes: overlap of two subspaces, no path that was cut; null: heads
+      turned within what all heads read and write, so that a subspace shared by all is no overlap
+      of two. `matching` is the eigenvalue share of the QK circuit of the pair with the largest
+      K-composition, its keys read through the earlier head: 1 where queries ask for their own
+      token (an induction head).
     - Directions: rise of the loss with each of the `directions` largest singular directions of the
       OV and QK circuits at its mean, against changes of the same size along random directions of
       the residual stream. Blocks passed through repeatedly are edited in their first pass.
@@ -97,7 +99,7 @@ class Weights(Probe):
             return Trial(
                 f"{name} ({kind}-composition)",
                 plant,
-                library.untrained(plant) | dict(other),
+                library.untrained(plant) | library.in_one_subspace(plant) | dict(other),
                 lambda result, one: float(
                     result.metrics[f"composition.{kind}.pair"] not in _planted_pairs(one)
                 ),
@@ -188,15 +190,17 @@ class Weights(Probe):
         report.metric(f"composition.{kind}.score", score)
         report.metric(f"composition.{kind}.pair", f"{first}→{second}")
         report.metric(
-            f"composition.{kind}", z, null=composed.null, how=ROTATED, unit="standard deviations"
+            f"composition.{kind}", z, null=composed.null, how=TURNED, unit="standard deviations"
         )
-        expected = heads.q.shape[1] ** -0.5
+        expected = float(composed.expected[kind][a, b])
         report.finding(
-            f"{kind}-composition: the {part} of {second} read what {first} writes, score "
-            f"{score:.2f} where rotated weights have {expected:.2f}.",
+            f"{kind}-composition: what the {part} of {second} read overlaps with what {first} "
+            f"writes more than within the subspace that all heads share, score {score:.2f} where "
+            f"turned heads have {expected:.2f}.",
             otherwise=(
-                f"No {kind}-composition: the largest score, {score:.2f} ({first}→{second}), is "
-                "within that of rotated weights."
+                f"No {kind}-composition: the score that stands out most, {score:.2f} "
+                f"({first}→{second}), is within those of heads turned in the subspace that all "
+                "share."
             ),
             null=f"composition.{kind}",
             effect=z,

@@ -73,14 +73,14 @@ def _composition(heads: Heads, composed: Composition) -> figures.Figure:
     z = np.concatenate([composed.z[kind][np.ix_(writers, readers)] for kind in KINDS], 1)
     return figures.heatmap(
         z,
-        title="Who reads what another head writes",
+        title="What heads read overlaps with what others write",
         x=[f"{heads.names[index]} {kind}" for kind in KINDS for index in readers],
         y=[heads.names[index] for index in writers],
         x_title="reader and how it reads",
         y_title="writer",
-        z_title="composition score (standard deviations from rotated weights)",
+        z_title="composition score (standard deviations from turned heads)",
         diverging=True,
-        caption="Bright cells are pairs that share a subspace of the residual stream.",
+        caption="Bright cells are pairs that overlap beyond the subspace that all heads share.",
     )
 
 

@@ -161,19 +161,24 @@ def test_equal_and_disjoint_subspaces_have_scores_in_closed_form() -> None:
     assert found.p_values("Q")[0, 1] <= 0.05 and found.p_values("K")[0, 1] == 1
 
 
-def test_mean_and_variance_over_rotations_are_those_of_the_closed_form() -> None:
-    heads = random_heads()
-    writes, reads = composition.column_factor(heads.ov), composition.reading_factors(heads)["Q"]
-    draw = np.random.default_rng(0)
-    drawn = torch.stack(
-        [
-            composition.squared_scores(writes, composition.random_rotation(10, draw) @ reads)
-            for _ in range(4000)
-        ]
+def test_turned_heads_keep_what_all_heads_share() -> None:
+    """Every turn moves the factors and leaves their summed covariance: span and spectrum."""
+    heads = in_subspace(random_heads(d_model=12, d_head=3), 5)
+    factors = torch.cat(
+        [composition.column_factor(heads.ov), *composition.reading_factors(heads).values()]
     )
-    spread = composition.expected_spread(writes, reads)
-    assert torch.allclose(drawn.mean(0), torch.full((4, 4), 0.1).double(), atol=2e-3)
-    assert torch.allclose(drawn.std(0), spread, rtol=0.08)
+    shared = torch.einsum("hdk,hek->de", factors, factors)
+    turn = composition.random_turn(shared, np.random.default_rng(0))
+    turned = turn @ factors
+    assert torch.linalg.matrix_rank(shared) == 5 and not torch.allclose(turned, factors, atol=0.1)
+    assert torch.allclose(torch.einsum("hdk,hek->de", turned, turned), shared, atol=1e-9)
+
+
+def test_z_is_of_the_other_draws() -> None:
+    values = np.random.default_rng(0).random((6, 2, 3))
+    for i, found in enumerate(composition.standardized(values)):
+        others = np.delete(values, i, 0)
+        assert found == pytest.approx((values[i] - others.mean(0)) / others.std(0, ddof=1))
 
 
 def test_parts_of_a_product_are_the_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,16 +189,57 @@ def test_parts_of_a_product_are_the_product(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.allclose(composition.squared_scores(writes, reads), whole)
 
 
-def test_random_heads_do_not_compose_more_often_than_the_level_says() -> None:
+def in_subspace(heads: Heads, rank: int, seed: int = 0) -> Heads:
+    """The heads with all that they read and write projected onto one random subspace."""
+    generator = torch.Generator().manual_seed(seed)
+    width = heads.q.shape[1]
+    basis = torch.linalg.qr(torch.randn(width, rank, generator=generator).double())[0]
+    onto = basis @ basis.T
+    return Heads(onto @ heads.q, onto @ heads.k, onto @ heads.v, heads.o @ onto, heads.places)
+
+
+@pytest.mark.parametrize(("d_model", "rank"), [(8, 8), (24, 6)])
+def test_random_heads_do_not_compose_more_often_than_the_level_says(
+    d_model: int, rank: int
+) -> None:
     found = 0
     for seed in range(60):
         generator = torch.Generator().manual_seed(seed)
-        q, k, v = torch.randn(3, 4, 8, 2, generator=generator).double()
-        o = torch.randn(4, 2, 8, generator=generator).double()
-        made = composition.compose(Heads(q, k, v, o, ((0, 0), (0, 1), (1, 0), (1, 1))), 19, seed)
+        q, k, v = torch.randn(3, 4, d_model, 2, generator=generator).double()
+        o = torch.randn(4, 2, d_model, generator=generator).double()
+        heads = Heads(q, k, v, o, ((0, 0), (0, 1), (1, 0), (1, 1)))
+        made = composition.compose(in_subspace(heads, rank, seed), 19, seed)
         assert made is not None
         found += min(float(np.nanmin(made.p_values(kind))) for kind in "QKV") <= 0.05
     assert found <= 8  # of 60 at 5%: more than 8 in 0.5% of the cases
+
+
+def test_one_reader_among_heads_of_a_shared_subspace_is_found() -> None:
+    """Eight heads in 16 of 48 directions, one of which reads in 2 of them what another writes."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = torch.randn(3, 8, 48, 8, generator=generator).double()
+    o = torch.randn(8, 8, 48, generator=generator).double()
+    places = tuple((layer, head) for layer in range(2) for head in range(4))
+    random = in_subspace(Heads(q, k, v, o, places), 16)
+    silent = composition.compose(random, 199, 0)
+    assert silent is not None
+    assert min(float(np.nanmin(silent.p_values(kind))) for kind in "QKV") > 0.01
+    planted_q, planted_o = random.q.clone(), random.o.clone()
+    planted_o[1, 2:] = 0
+    planted_q[6, :, :2], planted_q[6, :, 2:] = random.o[1, :2].T, 0
+    made = Heads(planted_q, random.k, random.v, planted_o, places)
+    found = composition.compose(made, 199, 0)
+    assert found is not None
+    at_level = {kind: np.argwhere(found.p_values(kind) <= 0.01).tolist() for kind in "QKV"}
+    assert at_level == {"Q": [[1, 6]], "K": [], "V": []}
+    assert found.expected["Q"][1, 6] == pytest.approx(16**-0.5, abs=0.08)
+
+
+def test_heads_of_an_untrained_model_in_one_subspace_are_silent() -> None:
+    (build,) = library.in_one_subspace(library.induction).values()
+    result = probe.run("weights", build(0), **QUICK)
+    assert result.metrics["composition.pairs"] == []
+    assert "read overlaps with" not in result.finding
 
 
 def test_repeated_blocks_can_read_themselves() -> None:
