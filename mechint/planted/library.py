@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from mechint.planted.assembly import Planted, make_task
+from mechint.planted.assembly import SHARP, Planted, make_task
 from mechint.planted.bottleneck import bottleneck as plant_bottleneck
 from mechint.planted.composition import composition
 from mechint.planted.groups import group_product
@@ -136,6 +136,23 @@ def in_one_subspace(plant: Callable[[float, int], Planted]) -> Controls:
         return subject
 
     return {"random heads in one subspace": build}
+
+
+def fixed_distance(seed: int) -> Subject:
+    """The same answers as `induction`, by a head that looks back by the length of the piece,
+    whatever stands there.
+    """
+    plant = induction(0.0, seed)
+    weights = plant.subject.model.weights()
+    layer, head = plant.truth["heads"]["induction"]
+    places = weights["pos_embed.W_pos"].detach()  # (n_ctx, d_model), orthonormal rows
+    n_ctx = len(places)
+    with torch.no_grad():
+        for name, rows in (("W_Q", places.roll(1 - n_ctx // 2, 0)), ("W_K", SHARP * places)):
+            weight = weights[f"blocks.{layer}.attn.{name}"][head]  # (d_model, d_head)
+            weight.zero_()
+            weight[:, :n_ctx] = rows.T
+    return plant.subject
 
 
 def lookup(task: str, **parameters: Any) -> Controls:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from mechint.config import setting
-from mechint.errors import counted
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from probes.attention.kinds import Rule, add_kind, add_target
 from probes.attention.operands import operand_means, operand_positions, preference, swing
 from probes.attention.patterns import Patterns, collect, kept_rows
-from probes.attention.scores import SCORES, agreement, arrangements, score, targets
+from probes.attention.scores import SCORES
 from probes.attention.views import heads_table, pattern_figures
 from probes.fourier.spectra import Array, upper_quantile
 
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration, Planted, Trial
 
 OPERAND_ALPHA = 0.01
-FEWEST_QUERIES = 16
-"""Queries that must have a key of a kind before heads are scored by it."""
-WORDS = {
-    "previous_token": "at the previous token",
-    "same_token": "at an earlier equal token",
-    "induction": "at what followed an earlier equal token",
-}
 
 
 @dataclass(frozen=True)
@@ -51,14 +44,21 @@ class Attention(Probe):
       queries that have such a key and `examples` random examples; null: the largest of any head
       with every query's keys in random order. Where these keys have fewer orders than 1/`alpha`, or
       hardly a query has such a key, the probe abstains;
+    - `same_token.by_content`, `induction.by_content`: the same less attention on the keys of an
+      example drawn at random, for a head that always looks at the same places finds such keys
+      wherever they always stand; null: the largest of any head with the keys dealt anew among the
+      examples. Where the keys stand alike in all examples, random tokens are repeated at distances
+      that vary; where none can be made, the probe abstains;
     - `target.mass`, `target.argmax`: mean attention on a stated key for every query, and the share
       of queries whose largest weight lies there (composition: (i, j) → (i, π_i(j))); null: the
-      largest mass of any head with the targets dealt anew.
+      largest mass of any head with the targets dealt anew among queries that may look there. The
+      probe abstains where these are fewer ways than 1/`alpha`.
 
-    A head is of a kind when its score exceeds the null at family-wise level `alpha` (over all
-    heads) and the null's mean by `least`: soft heads, too. The preference is decided at 0.01. Cost:
-    one forward over the data (several where one example's patterns do not fit the memory), and
-    `untrained` forwards over 256 examples. Memory: a chunk of patterns, and `examples` examples.
+    A head is of a kind when its scores exceed both nulls at family-wise level `alpha` (over all
+    heads) and their means by `least`: soft heads, too. The preference is decided at 0.01. Cost:
+    one forward over the data (several where one example's patterns do not fit the memory), one over
+    32 examples of repeated tokens where they are made, and `untrained` forwards over 256 examples.
+    Memory: a chunk of patterns, and `examples` examples.
     """
 
     name: ClassVar[str] = "attention"
@@ -111,7 +111,11 @@ class Attention(Probe):
 
         addition = library.another("modular addition", library.addition)
         calibrated = (
-            cls._trial("induction head", library.induction, addition),
+            cls._trial(
+                "induction head",
+                library.induction,
+                addition | {"head at a fixed distance": library.fixed_distance},
+            ),
             cls._trial("soft induction head", library.soft_induction, {}),
         )
         return Calibration(calibrated, {"samples": 499})
@@ -158,70 +162,23 @@ class Attention(Probe):
         rows = kept_rows(subject, self.examples, seed)
         patterns = collect(subject, operands, rows)
         report = Report(self, subject)
+        rule = Rule(self.alpha, self.least, self.samples, seed)
         report.metric("heads", patterns.names)
         for kind in SCORES:
-            self._kind(report, patterns, kind, seed)
+            add_kind(report, subject, patterns, kind, rule)
         if operands:
             self._operands(report, subject, patterns, operands, seed)
         target = self.target
         if target is None and subject.task is not None:
             target = subject.task.attention_target()
         if target is not None:
-            self._target(report, patterns, list(target), seed)
+            add_target(report, patterns, list(target), rule)
         report.table("heads", heads_table(patterns, report.metrics))
         report.array("pattern", patterns.mean.astype(np.float32))
         drawn = pattern_figures(subject, patterns, operands, self.example, rows)
         for name, figure in drawn.items():
             report.figure(name, figure)
         return report.result()
-
-    def _kind(self, report: Report, patterns: Patterns, kind: str, seed: int) -> None:
-        values, null = score(patterns, kind, seed, self.samples)
-        how = "the largest of any head with every query's keys in random order"
-        heads = self._named(report, kind, patterns.names, values, null, how)
-        hit = targets(patterns.tokens, patterns.lengths, kind)
-        orders = arrangements(hit, patterns.causal, patterns.lengths)
-        queries = int(hit.any(-1).sum())
-        report.metric(f"{kind}.queries", queries)
-        if queries < FEWEST_QUERIES:
-            few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
-            report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
-        elif orders * self.alpha < 1:
-            most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
-            report.abstain(
-                f"for the score of looking {WORDS[kind]} the keys have only {orders:.0f} orders, "
-                f"too few for a null at p ≤ {self.alpha:g}; the largest score is {most}"
-            )
-        else:
-            named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())
-            report.finding(
-                f"{kind.replace('_', ' ').capitalize()} heads: {named}",
-                otherwise=f"No head looks {WORDS[kind]} by {self.least:g} more than at keys in "
-                f"random order: at most {values.max():.2f}, there {null.mean():.2f}",
-                null=f"{kind}.largest",
-                effect=float(values.max() - null.mean()),
-                least=self.least,
-                n=queries,
-                at_chance=True,
-            )
-
-    def _named(
-        self,
-        report: Report,
-        kind: str,
-        names: list[str],
-        values: Array,
-        null: Array,
-        how: str,
-    ) -> dict[str, float]:
-        """Records scores, the largest with its null, and the heads of the kind; returns these."""
-        threshold = max(upper_quantile(null, self.alpha), null.mean() + self.least)
-        scores = dict(zip(names, values.tolist(), strict=True))
-        heads = {name: value for name, value in scores.items() if value > threshold}
-        report.metric(f"{kind}.score", scores)
-        report.metric(f"{kind}.largest", float(values.max()), null=null, how=how)
-        report.metric(f"{kind}.heads", list(heads))
-        return heads
 
     def _operands(
         self,
@@ -275,26 +232,4 @@ class Attention(Probe):
         models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
         return np.array(
             [np.abs(preference(operand_means(model, part, operands))).max() for model in models]
-        )
-
-    def _target(self, report: Report, patterns: Patterns, target: list[int], seed: int) -> None:
-        values, best, null = agreement(patterns, target, seed, self.samples)
-        how = "the largest mass of any head with the targets dealt anew among the queries"
-        heads = self._named(report, "target", patterns.names, values, null, how)
-        report.metrics["target.mass"] = report.metrics.pop("target.score")
-        report.metric("target.argmax", dict(zip(patterns.names, best.tolist(), strict=True)))
-        named = ", ".join(
-            f"{name} ({value:.2f} of its attention, its largest weight for "
-            f"{report.metrics['target.argmax'][name]:.0%} of queries)"
-            for name, value in heads.items()
-        )
-        report.finding(
-            f"The stated target is followed by {named}",
-            otherwise=(
-                f"No head follows the stated target: at most {values.max():.2f} of its attention"
-            ),
-            null="target.largest",
-            effect=float(values.max() - null.mean()),
-            least=self.least,
-            at_chance=True,
         )

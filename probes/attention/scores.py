@@ -5,6 +5,7 @@ random order.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -110,20 +111,69 @@ def score(
     return mass(patterns.sample, hit), np.concatenate(null)
 
 
+def dealings(
+    queries: Int[np.ndarray, " query"], keys: Int[np.ndarray, " query"], causal: bool
+) -> float:
+    """In how many ways the keys can be dealt to the queries, none to a query before it (causal);
+    equal keys are one (inf beyond a million).
+
+    >>> dealings(np.array([3, 4, 5]), np.array([2, 1, 0]), True)
+    6.0
+    >>> dealings(np.array([1, 2, 3]), np.array([0, 1, 2]), True)
+    4.0
+    >>> dealings(np.array([1, 2, 3]), np.array([0, 0, 0]), True)
+    1.0
+    """
+    log = -sum(math.lgamma(one + 1) for one in np.unique(keys, return_counts=True)[1])
+    for place, query in enumerate(np.sort(queries)):
+        allowed = int((keys <= query).sum()) if causal else len(keys)
+        log += math.log(allowed - place)
+    return float(round(math.exp(log))) if log < math.log(1e6) else float("inf")
+
+
+def deal(
+    queries: Int[np.ndarray, " query"],
+    keys: Int[np.ndarray, " query"],
+    causal: bool,
+    generator: np.random.Generator,
+) -> Int[np.ndarray, " query"]:
+    """(query,) the keys dealt anew, all of `dealings` alike."""
+    if not causal or keys.max() <= queries.min():
+        return generator.permutation(keys)
+    dealt, left = np.empty_like(keys), np.sort(keys)
+    for place in np.argsort(queries):  # the first queries have the fewest keys to choose from
+        chosen = generator.integers(0, np.searchsorted(left, queries[place], "right"))
+        dealt[place] = left[chosen]
+        left = np.delete(left, chosen)
+    return dealt
+
+
+def stated(
+    patterns: Patterns, target: list[int]
+) -> tuple[Int[np.ndarray, " query"], Int[np.ndarray, " query"], bool]:
+    """The queries with a target, their keys, and whether keys are dealt to later queries alone; a
+    target of -1 is none.
+    """
+    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
+    keys = np.array([key for key in target if key >= 0], int)
+    # a key that was stated ahead of its query is looked at by no causal head, wherever it is dealt
+    return queries, keys, patterns.causal and bool((keys <= queries).all())
+
+
 def agreement(
     patterns: Patterns, target: list[int], seed: int, samples: int
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
     """Mean attention (heads,) on key ``target[query]``, share (heads,) of queries whose largest
     weight is there, and the null.
 
-    Queries with target -1 are left out. Null (samples,): the largest mass of any head with the
-    targets dealt out anew among the queries.
+    Null (samples,): the largest mass of any head with the targets dealt out anew among the queries
+    that may look there.
     """
-    queries = np.array([q for q, key in enumerate(target) if key >= 0])
-    keys = np.array([key for key in target if key >= 0])
+    queries, keys, causal = stated(patterns, target)
     generator = rng("target null", seed)
     null = [
-        patterns.mean[:, queries, generator.permutation(keys)].mean(1).max() for _ in range(samples)
+        patterns.mean[:, queries, deal(queries, keys, causal, generator)].mean(1).max()
+        for _ in range(samples)
     ]
     return (
         patterns.mean[:, queries, keys].mean(1),

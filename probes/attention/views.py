@@ -30,7 +30,9 @@ def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
     for kind in (
         "previous_token.score",
         "same_token.score",
+        "same_token.by_content",
         "induction.score",
+        "induction.by_content",
         "operand.preference",
         "target.mass",
         "target.argmax",

@@ -4,6 +4,9 @@ composition's target.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +15,14 @@ from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import TASKS
+from mechint.planted import library
+from mechint.probe import Report
+from mechint.registry import PROBES, TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.attention import Patterns
+from probes.attention import Patterns, content
 from probes.attention import scores as patterns
+from probes.attention.kinds import Rule, add_kind, add_target
 from probes.attention.patterns import kept_rows
 
 
@@ -102,14 +108,130 @@ def test_composition_attends_from_each_place_to_its_hidden_image() -> None:
 
 
 def test_a_stated_target_is_held_against_the_heads() -> None:
-    plant = planted.induction_head(n=8, length=4)
-    target = tuple(max(q - 1, -1) for q in range(8))
+    plant = planted.induction_head(n=8, length=8)
+    target = tuple(max(q - 1, -1) for q in range(16))
     metrics = probe.run(
         "attention", Subject(plant.subject.model, plant.subject.task, n_examples=16), target=target
     ).metrics
     assert metrics["target.heads"] == metrics["previous_token.heads"]
-    with pytest.raises(NotApplicableError, match="one for each of 8 positions"):
+    with pytest.raises(NotApplicableError, match="one for each of 16 positions"):
         probe.run("attention", plant.subject, target=(0, 1))
+
+
+def positional(tokens: np.ndarray, back: int) -> np.ndarray:
+    """(example, 1, query, key) a head that looks back by `back`, whatever stands there."""
+    ctx = tokens.shape[1]
+    pattern = np.eye(ctx)[np.maximum(np.arange(ctx) - back, 0)]
+    return np.broadcast_to(pattern, (len(tokens), 1, ctx, ctx)).astype(np.float32)
+
+
+def by_content(tokens: np.ndarray, kind: str) -> np.ndarray:
+    """(example, 1, query, key) all attention on the keys of a kind, else on the first."""
+    hit = patterns.targets(tokens, np.full(len(tokens), tokens.shape[1]), kind).astype(float)
+    hit[..., 0] += hit.sum(-1) == 0
+    return (hit / hit.sum(-1, keepdims=True)).astype(np.float32)[:, None]
+
+
+@pytest.mark.parametrize("kind", ["same_token", "induction"])
+def test_place_gains_nothing_on_the_keys_of_other_examples(kind: str) -> None:
+    tokens = content.repeats(np.arange(40).reshape(2, 20), np.array([20, 20]), 3)
+    assert tokens is not None and all(
+        any((row[:-back] == row[back:]).all() for back in range(5, 16)) for row in tokens
+    )
+    lengths, hit = np.full(32, 20), patterns.targets(tokens, np.full(32, 20), kind)
+    weights = np.concatenate([positional(tokens, 9), by_content(tokens, kind)], 1)
+    examples = content.Examples(weights, hit, lengths)
+    values, null = content.gain(examples, 0, 99)
+    assert examples.tell(0.002, 0.1) and null.max() < 0.3
+    assert abs(values[0]) < 0.15 and values[1] > 0.5
+    # brute force: every example's attention on every example's keys
+    pairs = [[float((weights[i, 1] * hit[j]).sum()) for j in range(32)] for i in range(32)]
+    asked = hit.any(-1).sum(1).mean()
+    expected = (np.trace(pairs) - np.mean(pairs) * 32) / asked / 32
+    assert values[1] == pytest.approx(expected, rel=1e-4)
+    same = content.Examples(weights, np.repeat(hit[:1], 32, 0), lengths)
+    assert not same.tell(0.002, 0.1)
+    assert not content.Examples(weights[:4], hit[:4], lengths[:4]).tell(0.002, 0.1)  # 24 dealings
+
+
+def test_nothing_beyond_a_length_is_asked_of_other_examples() -> None:
+    tokens = np.random.default_rng(0).integers(0, 3, (6, 7))
+    lengths = np.array([3, 7, 4, 5, 7, 6])
+    weights = np.random.default_rng(1).random((6, 1, 7, 7)).astype(np.float32)
+    hit = patterns.targets(tokens, lengths, "same_token")
+    examples = content.Examples(weights, hit, lengths)
+    for i, j in ((0, 1), (2, 4)):
+        inside = hit[j][: lengths[i]]
+        assert examples.asked()[i, j] == inside.any(-1).sum()
+        assert examples.on_others(weights[:, 0])[i, j] == pytest.approx(
+            (weights[i, 0, : lengths[i]] * inside).sum(), rel=1e-5
+        )
+
+
+def test_repeats_keep_a_first_token_and_need_enough_others() -> None:
+    begun = np.concatenate([np.full((4, 1), 99), np.arange(48).reshape(4, 12)], 1)
+    made = content.repeats(begun, np.full(4, 13), 0)
+    assert made is not None and (made[:, 0] == 99).all() and not (made[:, 1:] == 99).any()
+    assert content.repeats(begun % 3, np.full(4, 13), 0) is None
+
+
+def test_a_head_at_a_fixed_distance_is_no_induction_head() -> None:
+    subject = library.fixed_distance(0)
+    assert subject.accuracy()["next"] == 1.0
+    result = probe.run("attention", subject)
+    assert result.metrics["induction.largest"] > 0.9 and result.metrics["induction.heads"] == []
+    assert "Induction heads" not in result.finding
+    assert "wherever that stands" in result.finding
+
+
+def test_separators_at_fixed_places_make_no_head_look_at_equal_tokens() -> None:
+    """Three queries look back at the first separator, whatever stands there."""
+    tokens = np.random.default_rng(0).integers(0, 50, (32, 20))
+    tokens[:, [4, 9, 14, 19]] = 60
+    pattern = np.eye(20)
+    pattern[[9, 14, 19]] = np.eye(20)[4]
+    weights = np.tile(pattern[None, None], (32, 1, 1, 1))
+    task = TASKS["repeated-tokens"].from_dict({"n": 61})
+    shape = {"n_layers": 1, "n_heads": 1, "d_vocab": 61, "d_vocab_out": 61, "n_ctx": 20}
+    subject = Subject(HookedTransformer(ModelConfig(**shape)), task)
+    report = Report(PROBES["attention"](), subject)
+    add_kind(report, subject, collected(weights, tokens), "same_token", Rule(0.002, 0.1, 999, 0))
+    assert report.metrics["same_token.heads"] == []
+    assert report.findings[0].status in ("not found", "abstains")
+
+
+@pytest.mark.parametrize(
+    ("target", "ways"),
+    [([-1, -1, -1, 2, 1, 0], 6), ([-1, -1, -1, 0, 0, 0], 1), ([-1, -1, 1, -1, -1, -1], 1)],
+)
+def test_a_target_with_few_arrangements_is_not_denied(target: list[int], ways: int) -> None:
+    """A head that follows it wholly: few orders, one key for all queries, one query."""
+    weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
+    for query, key in enumerate(target):
+        if key >= 0:
+            weights[query] = np.eye(6)[key]
+    found = collected(np.tile(weights[None, None], (32, 1, 1, 1)), np.zeros((32, 6), int))
+    report = Report(PROBES["attention"](), library.addition(0.0, 0).subject)
+    add_target(report, found, target, Rule(0.002, 0.1, 999, 0))
+    assert report.findings[0].status == "abstains"
+    assert f"in only {ways} way" in report.findings[0].sentence
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_dealings_are_counted_and_drawn_alike(causal: bool) -> None:
+    queries, keys = np.array([4, 1, 2, 3]), np.array([0, 1, 1, 3])
+    every = {
+        order
+        for order in itertools.permutations(keys.tolist())
+        if not causal or (np.array(order) <= queries).all()
+    }
+    assert patterns.dealings(queries, keys, causal) == len(every)
+    generator = np.random.default_rng(0)
+    drawn = Counter(
+        tuple(patterns.deal(queries, keys, causal, generator).tolist()) for _ in range(2000)
+    )
+    assert set(drawn) == every
+    assert min(drawn.values()) > 0.7 * 2000 / len(every)
 
 
 def test_untrained_heads_are_called_nothing() -> None:

@@ -1,0 +1,178 @@
+"""What is said of the kinds of heads, and of a stated target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mechint.errors import counted
+from mechint.probe import Report
+from mechint.subject import Subject
+from probes.attention.content import gain, tellable
+from probes.attention.patterns import Patterns
+from probes.attention.scores import agreement, arrangements, dealings, score, stated, targets
+from probes.fourier.spectra import Array, upper_quantile
+
+FEWEST_QUERIES = 16
+"""Queries that must have a key of a kind before heads are scored by it."""
+WORDS = {
+    "previous_token": "at the previous token",
+    "same_token": "at an earlier equal token",
+    "induction": "at what followed an earlier equal token",
+}
+BY_CONTENT = ("same_token", "induction")
+"""Kinds that are defined by what stands at a key, not by where it stands."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The family-wise level and the least effect that a sentence asks for, and how its null is
+    drawn.
+    """
+
+    alpha: float
+    least: float
+    samples: int
+    seed: int
+
+    def above(self, values: Array, null: Array) -> Array:
+        """Which of `values` exceed the null (samples,) at the level, and its mean by the least."""
+        return values > max(upper_quantile(null, self.alpha), float(null.mean()) + self.least)
+
+
+def add_kind(report: Report, subject: Subject, patterns: Patterns, kind: str, rule: Rule) -> None:
+    """Record the scores of one of `SCORES`, and say which heads are of that kind."""
+    values, null = score(patterns, kind, rule.seed, rule.samples)
+    how = "the largest of any head with every query's keys in random order"
+    heads = _named(report, kind, patterns.names, values, null, how, rule)
+    hit = targets(patterns.tokens, patterns.lengths, kind)
+    orders = arrangements(hit, patterns.causal, patterns.lengths)
+    queries = int(hit.any(-1).sum())
+    report.metric(f"{kind}.queries", queries)
+    if queries < FEWEST_QUERIES:
+        few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
+        report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
+    elif orders * rule.alpha < 1:
+        most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
+        report.abstain(
+            f"for the score of looking {WORDS[kind]} the keys have only {orders:.0f} orders, "
+            f"too few for a null at p ≤ {rule.alpha:g}; the largest score is {most}"
+        )
+    elif heads and kind in BY_CONTENT:
+        _by_content(report, subject, patterns, kind, heads, queries, rule)
+    else:
+        report.finding(
+            _kind_sentence(kind, heads),
+            otherwise=f"No head looks {WORDS[kind]} by {rule.least:g} more than at keys in "
+            f"random order: at most {values.max():.2f}, there {null.mean():.2f}",
+            null=f"{kind}.largest",
+            effect=float(values.max() - null.mean()),
+            least=rule.least,
+            n=queries,
+            at_chance=True,
+        )
+
+
+def _by_content(
+    report: Report,
+    subject: Subject,
+    patterns: Patterns,
+    kind: str,
+    looking: dict[str, float],
+    queries: int,
+    rule: Rule,
+) -> None:
+    """Of the heads that look at such keys, those that do so wherever the keys stand."""
+    named = ", ".join(f"{name} ({value:.2f})" for name, value in looking.items())
+    report.metrics[f"{kind}.heads"] = []
+    examples = tellable(subject, patterns, kind, rule.seed, alpha=rule.alpha, least=rule.least)
+    if examples is None:
+        report.abstain(
+            f"attention {WORDS[kind]} is there ({named}), but content and position cannot be told "
+            "apart: in nearly all examples such keys stand at the same places, or the examples are "
+            "too few, and no sequences with other distances can be made of their tokens"
+        )
+        return
+    values, null = gain(examples, rule.seed, rule.samples)
+    by_head = dict(zip(patterns.names, values.tolist(), strict=True))
+    above = dict(zip(patterns.names, rule.above(values, null).tolist(), strict=True))
+    heads = {name: value for name, value in looking.items() if above[name]}
+    most = max(by_head[name] for name in looking)
+    where = "tokens repeated at random distances" if examples.repeated else "the examples"
+    report.metric(f"{kind}.by_content", by_head)
+    report.metric(
+        f"{kind}.by_content_largest",
+        most,
+        null=null,
+        how=f"which keys count dealt anew among {where}, the largest of any head",
+    )
+    report.metric(f"{kind}.heads", list(heads))
+    report.finding(
+        _kind_sentence(kind, heads),
+        otherwise=(
+            f"No head looks {WORDS[kind]} wherever that stands: {named}, but over {where} at most "
+            f"{round(most, 2) + 0.0:.2f} more than at the keys of other examples"
+        ),
+        holds=bool(heads),
+        null=(f"{kind}.largest", f"{kind}.by_content_largest"),
+        effect=most - float(null.mean()),
+        least=rule.least,
+        n=queries,
+        at_chance=True,
+    )
+
+
+def _kind_sentence(kind: str, heads: dict[str, float]) -> str:
+    named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())
+    return f"{kind.replace('_', ' ').capitalize()} heads: {named}"
+
+
+def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule) -> None:
+    """Record how far heads follow a stated target, and what can be said of it."""
+    values, best, null = agreement(patterns, target, rule.seed, rule.samples)
+    how = "the largest mass of any head with the targets dealt anew among the queries"
+    heads = _named(report, "target", patterns.names, values, null, how, rule)
+    report.metrics["target.mass"] = report.metrics.pop("target.score")
+    report.metric("target.argmax", dict(zip(patterns.names, best.tolist(), strict=True)))
+    ways = dealings(*stated(patterns, target))
+    if ways * rule.alpha < 1:
+        most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
+        report.abstain(
+            f"the keys of the stated target can be dealt to its queries in only "
+            f"{counted(int(ways), 'way')}, too few for a null at p ≤ {rule.alpha:g}; the largest "
+            f"mass is {most}"
+        )
+        return
+    named = ", ".join(
+        f"{name} ({value:.2f} of its attention, its largest weight for "
+        f"{report.metrics['target.argmax'][name]:.0%} of queries)"
+        for name, value in heads.items()
+    )
+    report.finding(
+        f"The stated target is followed by {named}",
+        otherwise=(
+            f"No head follows the stated target: at most {values.max():.2f} of its attention"
+        ),
+        null="target.largest",
+        effect=float(values.max() - null.mean()),
+        least=rule.least,
+        at_chance=True,
+    )
+
+
+def _named(
+    report: Report,
+    kind: str,
+    names: list[str],
+    values: Array,
+    null: Array,
+    how: str,
+    rule: Rule,
+) -> dict[str, float]:
+    """Records scores, the largest with its null, and the heads of the kind; returns these."""
+    scores = dict(zip(names, values.tolist(), strict=True))
+    above = rule.above(values, null)
+    heads = {name: scores[name] for name, one in zip(names, above, strict=True) if one}
+    report.metric(f"{kind}.score", scores)
+    report.metric(f"{kind}.largest", float(values.max()), null=null, how=how)
+    report.metric(f"{kind}.heads", list(heads))
+    return heads
