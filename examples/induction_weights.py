@@ -3,7 +3,8 @@
 The previous-token head writes where the induction head's keys read; through it the QK circuit
 matches each token with itself, and the OV circuit copies it. A model that finds an answer by
 pointer doubling composes through queries and values instead, an untrained one through nothing.
-With SIZE=full the induction head is a trained one.
+With SIZE=full the induction heads are trained ones, on copies whose distance varies: side by side,
+a head that looks back by a fixed distance answers as well.
 """
 
 # %% Three models
@@ -17,8 +18,8 @@ from mechint import planted
 SIZE = os.environ.get("SIZE", "smoke")  # smoke: planted models; full: a trained one, minutes
 
 if SIZE == "full":
-    task = tasks.make("repeated-tokens", n=20, length=10)
-    (run,) = mechint.train(task, dict(task.model_defaults), {"steps": 1500, "lr": 3e-3}, seeds=[0])
+    task = tasks.make("repeated-tokens", n=20, length=8, context=32)
+    (run,) = mechint.train(task, dict(task.model_defaults), {"steps": 2500, "lr": 3e-3}, seeds=[0])
     subject = run.subject()
 else:
     subject = planted.induction_head(12, 6, noise=0.03, rotation_seed=1).subject

@@ -22,7 +22,8 @@ from tasks.sequences import SequenceTask
 class RepeatedTokens(SequenceTask):
     """A random piece that occurs twice or more often: continue it from the second time on.
 
-    The copies stand side by side, or, in a longer context, at random places among random tokens.
+    The copies stand side by side, or, in a longer context, at random places among random tokens:
+    side by side, a head that looks back by a fixed distance is enough.
     Answers: every token of a further copy but its first, read from the token before it. Variables:
     "token_k", the token at place k of the piece.
 
