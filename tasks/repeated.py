@@ -42,7 +42,12 @@ class RepeatedTokens(SequenceTask):
         "normalization_type": None,
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "fast": {"train.steps": 1500, "train.lr": 3e-3},
+        "fast": {
+            "task.length": 8,
+            "task.context": 32,
+            "train.steps": 3000,
+            "train.lr": 3e-3,
+        },
         "paper": {
             "task.n": 128,
             "task.length": 16,
@@ -52,7 +57,7 @@ class RepeatedTokens(SequenceTask):
             "train.steps": 20_000,
         },
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 1500"}
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 96.3% at step 3000"}
 
     n: int = setting(20, "tokens", low=2, high=65_536)
     length: int = setting(10, "tokens of the piece", low=2, high=1024)
