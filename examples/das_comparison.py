@@ -29,7 +29,7 @@ result = probes.run(
     subject,
     variable="rank of a",
     hook="hook_embed",
-    steps=60,
+    steps=120,
     batch_size=128,
     pairs=256,
     held_out=128,

@@ -30,7 +30,6 @@ SETTINGS = {
     "gradients": {"permutations": 2},
     "interference": {"batches": 2, "null_samples": 4},
     "lens": {"permutations": 9},
-    "linear": {},
     "weights": {"examples": 8},
 }
 """Probes of a language model, the fewest samples, and fewer examples kept whole than there are."""
