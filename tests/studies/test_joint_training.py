@@ -348,14 +348,7 @@ def test_two_curves_beyond_the_range_are_not_compared(
 def test_models_without_steps_must_be_as_large_as_those_that_learn_with_them() -> None:
     made = [
         one
-        for arm, at in {
-            "ADD": 60,
-            "ADD, no steps": None,
-            "MAX": 24,
-            "MAX, no steps": 70,
-            "MED": 30,
-            "MED, no steps": 80,
-        }.items()
+        for arm, at in PLANTED["k"][1].items()
         for one in nested_runs(arm, at)
         if (arm, one[0].labels["width"]) not in [("ADD, no steps", 64), ("ADD, no steps", 128)]
     ]
