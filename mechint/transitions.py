@@ -44,8 +44,7 @@ class Transition:
 
     def interval(self, level: float = 0.5) -> tuple[float, float]:
         """95% bootstrap interval of `at`."""
-        found = [self._within(self._solve(level, *sample)) for sample in self.samples]
-        low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+        low, high = np.quantile(self.bounds(level)[:, 1], [0.025, 0.975], method="nearest")
         return float(low), float(high)
 
     def crosses(self, level: float = 0.5) -> bool:
@@ -55,8 +54,7 @@ class Transition:
 
     def draws(self, level: float = 0.5) -> Float[np.ndarray, " draw"]:
         """(draw,) `at` over the bootstrap, the largest model where the level lies beyond it."""
-        found = [self._within(self._solve(level, *sample)) for sample in self.samples]
-        return np.minimum(found, self.parameters.max())
+        return self.bounds(level)[:, 0].clip(self.parameters.min())
 
     def bounds(self, level: float = 0.5) -> Float[np.ndarray, "draw 2"]:
         """(draw, 2) the least and the most parameters at which each curve of the bootstrap may pass

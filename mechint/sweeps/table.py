@@ -83,9 +83,10 @@ def live_rows(group: Group, out: Path) -> list[Row]:
     """`rows_of`, with where the runs stand now, of a group that has some left to train."""
     from mechint.results import to_jsonable
     from mechint.training import Run
+    from mechint.training.run_directory import RunDirectory
 
     rows = rows_of(group, out)
-    there = all((place / "state.pt").exists() for place in group.paths(out))
+    there = all(RunDirectory(place).has_committed for place in group.paths(out))
     if there and not any(row["status"] in UNFINISHED for row in rows):
         return rows
     busy = is_locked(group.books(out))

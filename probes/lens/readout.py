@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mechint.activations import residual_hooks
 from mechint.subject import Subject
+from probes.weights.circuits import fold, norm_of
 
 
 class Readout:
@@ -21,20 +22,15 @@ class Readout:
         model, config = subject.model, subject.model.cfg
         weight = model.W_U.detach().double()
         self.bias = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)
-        kind = config.normalization_type
-        self.normed, self.eps = kind is not None, config.eps
-        self.centered = self.normed and not kind.startswith("RMS")
+        self.normed, self.eps = config.normalization_type is not None, config.eps
+        scale, self.centered = norm_of(model, "ln_final")
         final = getattr(model, "ln_final", None)
         if getattr(final, "b", None) is not None:
             self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
-        if getattr(final, "w", None) is not None:
-            scale = final.w.detach().double()  # type: ignore[union-attr]
-            if getattr(config, "rmsnorm_uses_offset", False):  # Gemma's norm multiplies by 1 + w
-                scale = 1 + scale
-            weight = scale.unsqueeze(1) * weight
         if getattr(model.unembed, "b_U", None) is not None:
             self.bias = self.bias + model.unembed.b_U.detach().double()
-        self.matrix = weight - weight.mean(0) if self.centered else weight  # (d_model, d_vocab_out)
+        scale = None if scale is None else scale.to(weight.device)
+        self.matrix = fold(scale, self.centered, weight)  # (d_model, d_vocab_out)
 
     def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
         """What the final norm divides x (example, d_model) by: (example, 1)."""

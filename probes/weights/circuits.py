@@ -40,7 +40,7 @@ class Heads:
         model = subject.model
         weights = [_plain(getattr(model, name)) for name in HEAD_WEIGHTS]
         n_layers, n_heads = weights[3].shape[:2]
-        norms = [_norm(model, f"blocks.{layer}.ln1") for layer in range(n_layers)]
+        norms = [norm_of(model, f"blocks.{layer}.ln1") for layer in range(n_layers)]
         q, k, v = (
             torch.stack([fold(*norm, each) for norm, each in zip(norms, weight, strict=True)])
             for weight in (per_head(weight, n_heads) for weight in weights[:3])
@@ -95,7 +95,7 @@ def unembedding(subject: Subject) -> Float[Tensor, "d_model d_vocab_out"] | None
     weight = getattr(subject.model, "W_U", None)
     if weight is None:
         return None
-    return fold(*_norm(subject.model, "ln_final"), _plain(weight))
+    return fold(*norm_of(subject.model, "ln_final"), _plain(weight))
 
 
 def same_tokens(subject: Subject) -> tuple[list[int], list[int]] | None:
@@ -184,7 +184,7 @@ def _scale(model: Any, x: Tensor) -> Tensor:
     return (centered.square().mean(-1, keepdim=True) + model.cfg.eps).sqrt()
 
 
-def _norm(model: Any, name: str) -> tuple[Tensor | None, bool]:
+def norm_of(model: Any, name: str) -> tuple[Tensor | None, bool]:
     """What the norm `name` multiplies by, if anything, and whether it takes the mean out."""
     kind = _kind(model)
     if kind is None:
