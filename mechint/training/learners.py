@@ -84,10 +84,23 @@ class TokenLearner:
         """The layout of a batch of which there are many alike, in few shapes where each is compiled
         for. Not with dropout, which draws for every row: it drops the same on every processor.
         """
+        self._check_padding(batch)
         compiled = self.device.type == "cpu" and products.onednn_is_faster()
         few = compiled and not self.configs[0].dropout
         multiples = FEW_SHAPES if few else EXACT
         return compact(batch.to(self.device), self.configs[0], multiples)
+
+    def _check_padding(self, batch: Batch) -> None:
+        """Training would hide padding that the same model, run by anyone, reads: ParameterError."""
+        config = self.configs[0]
+        if batch.lengths is None or config.reads_back_only:
+            return
+        later = "attention_rate" if config.attention_rate < 1 else "attention_dir"
+        config.reject(
+            later,
+            f"{getattr(ModelConfig(), later)!r}: examples of {self.tasks[0].name} differ in length,"
+            " and attention to later positions would reach the padding behind them",
+        )
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook

@@ -243,6 +243,13 @@ def test_a_model_cannot_contradict_its_task() -> None:
         spec(TASK, {"d_vocab": 5})
 
 
+@pytest.mark.parametrize("later", [{"attention_dir": "bidirectional"}, {"attention_rate": 0.5}])
+def test_padding_is_not_hidden_from_a_model_that_would_read_it(later: dict[str, object]) -> None:
+    task = tasks.make("listops", operands=2, depth=1)
+    with pytest.raises(ParameterError, match=f"{next(iter(later))}=.*listops differ in length"):
+        train(task, {"d_model": 8, **later}, BRIEF)
+
+
 def test_training_leaves_global_randomness_alone() -> None:
     before = torch.get_rng_state()
     train(TASK, {**SMALL, "dropout": 0.5}, BRIEF)
