@@ -191,9 +191,11 @@ class RecordedForward:
 
     def _change(self, intervention: Intervention, resid: ResidSite) -> Tensor:
         """What the intervention adds to its part of the activation."""
-        if isinstance(intervention, Add):
-            return intervention.delta
         site = intervention.site
+        if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
+            rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
+            part = intervention.delta.shape[-2 if site.per_head else -1 :]
+            return intervention.delta.expand(*rows, *part)
         recorded = self.activations.get(site.hook)
         if recorded is None:
             assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"

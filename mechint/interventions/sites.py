@@ -194,7 +194,8 @@ class Site:
 
     # --- its part of an activation ----------------------------------------------------------------
     @property
-    def _per_head(self) -> bool:
+    def per_head(self) -> bool:
+        """Whether the activation has an axis of heads."""
         return self.hook.endswith(HEADS)
 
     def _canonical(self, activation: Tensor) -> Tensor:
@@ -219,7 +220,7 @@ class Site:
             view = view[:, self.pos]
         if not self.units:
             return view
-        axis = (1 if self.pos is not None else 2) if self._per_head else view.dim() - 1
+        axis = (1 if self.pos is not None else 2) if self.per_head else view.dim() - 1
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
     def axes(self, activation: Float[Tensor, " *activation"]) -> int:
@@ -246,7 +247,7 @@ class Site:
         elif self.pos is not None:
             index[1] = self.pos
         if self.units:
-            axis = 2 if self._per_head else view.dim() - 1
+            axis = 2 if self.per_head else view.dim() - 1
             index[axis] = torch.tensor(self.units, device=view.device)
             if self.pos == "answer":  # one row per example, its units side by side
                 index[0] = index[0][:, None]  # type: ignore[index]

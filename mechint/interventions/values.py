@@ -103,7 +103,9 @@ class Replace(Intervention):
 
 @dataclass(frozen=True)
 class Add(Intervention):
-    """Add `delta`, broadcastable to the site's part: steering, or a change made elsewhere."""
+    """Add `delta`, broadcastable to the site's part and as wide: steering, or a change made
+    elsewhere.
+    """
 
     delta: Float[Tensor, " ..."]
 

@@ -73,6 +73,7 @@ def every_intervention(model: HookedTransformer, generator: torch.Generator) -> 
             result += [Zero(heads), Mean(Site.attention(layer, pos)), Rotate(resid, rotation)]
             result += [ProjectOut(resid, basis), Replace(resid, random(5, *spread, 8))]
             result += [Add(Site.attention(layer, pos), random(5, *spread, 8))]
+            result += [Add(resid, random(8)), Add(heads, random(1, model.config.d_head))]
             if not model.config.attn_only:
                 result += [Zero(Site.neurons(layer, (1, 3), pos)), Zero(Site.mlp(layer, pos))]
                 last = Site.of("resid_post", layer, pos)
