@@ -73,7 +73,7 @@ def boot(path: Path) -> Any:
 
 def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
     """CheckpointError where transformers drew weights at random because the files lack them, or
-    left out a layer that they have; its own warning of either is silenced here.
+    left out a layer or a bias that they have; its own warning of either is silenced here.
 
     report: the loading information of ``from_pretrained``.
     """
@@ -85,7 +85,13 @@ def _check_loaded(path: Path, model: Any, report: Mapping[str, Any]) -> None:
     names = [name for own in model.state_dict() for name in (own, own.removeprefix(base))]
     own = [match for name in names if (match := LAYER.match(name))]
     stacks, layers = {match[1] for match in own}, {match[0] for match in own}
+    modules = {name.rpartition(".")[0] for name in names}
     for name in sorted(report["unexpected_keys"]):
+        module, _, kind = name.rpartition(".")
+        if kind in ("weight", "bias") and module in modules:
+            raise CheckpointError(
+                f"{path}: its weights hold {name}, a {kind} that its configuration leaves out"
+            )
         layer = LAYER.match(name)
         if layer and layer[1] in stacks and layer[0] not in layers:
             raise CheckpointError(

@@ -110,6 +110,10 @@ def without(part):
     return lambda known: {name: value for name, value in known.items() if part not in name}
 
 
+def with_bias(known):
+    return known | {"model.layers.0.self_attn.q_proj.bias": torch.ones(16)}
+
+
 def prefixed(known):
     return {f"module.{name}": value for name, value in known.items()}
 
@@ -122,8 +126,9 @@ def prefixed(known):
         (prefixed, {}, "its weights lack lm_head.weight and 20 more"),
         (dict, {"num_hidden_layers": 3}, "its weights lack model.layers.2.input_layernorm.weight"),
         (dict, {"num_hidden_layers": 1}, "its weights hold model.layers.1.input_layernorm.weight"),
+        (with_bias, {}, "its weights hold model.layers.0.self_attn.q_proj.bias, a bias"),
     ],
-    ids=["no MLP", "no unembedding", "another prefix", "too few layers", "too many layers"],
+    ids=["no MLP", "no unembedding", "another prefix", "too few layers", "too many layers", "bias"],
 )
 def test_weights_that_are_not_the_model_are_refused(tmp_path, change, settings, said, offline):
     """Transformers would draw what is missing at random and leave out what is too much."""
