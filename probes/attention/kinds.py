@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mechint.errors import counted
+from mechint.null import Null
 from mechint.probe import Report
 from mechint.subject import Subject
 from probes.attention.content import gain, tellable
@@ -43,20 +44,14 @@ def add_kind(report: Report, subject: Subject, patterns: Patterns, kind: str, ru
     """Record the scores of one of `SCORES`, and say which heads are of that kind."""
     values, null = score(patterns, kind, rule.seed, rule.samples)
     how = "the largest of any head with every query's keys in random order"
-    heads = _named(report, kind, patterns.names, values, null, how, rule)
     hit = targets(patterns.tokens, patterns.lengths, kind)
     orders = arrangements(hit, patterns.causal, patterns.lengths)
+    heads = _named(report, kind, patterns.names, values, null, how, orders, rule)
     queries = int(hit.any(-1).sum())
     report.metric(f"{kind}.queries", queries)
     if queries < FEWEST_QUERIES:
         few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
         report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
-    elif orders * rule.alpha < 1:
-        most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
-        report.abstain(
-            f"for the score of looking {WORDS[kind]} the keys have only {orders:.0f} orders, "
-            f"too few for a null at p ≤ {rule.alpha:g}; the largest score is {most}"
-        )
     elif heads and kind in BY_CONTENT:
         _by_content(report, subject, patterns, kind, heads, queries, rule)
     else:
@@ -130,18 +125,10 @@ def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule
     """Record how far heads follow a stated target, and what can be said of it."""
     values, best, null = agreement(patterns, target, rule.seed, rule.samples)
     how = "the largest mass of any head with the targets dealt anew among the queries"
-    heads = _named(report, "target", patterns.names, values, null, how, rule)
+    ways = dealings(*stated(patterns, target))
+    heads = _named(report, "target", patterns.names, values, null, how, ways, rule)
     report.metrics["target.mass"] = report.metrics.pop("target.score")
     report.metric("target.argmax", dict(zip(patterns.names, best.tolist(), strict=True)))
-    ways = dealings(*stated(patterns, target))
-    if ways * rule.alpha < 1:
-        most = f"{values.max():.2f} ({patterns.names[int(values.argmax())]})"
-        report.abstain(
-            f"the keys of the stated target can be dealt to its queries in only "
-            f"{counted(int(ways), 'way')}, too few for a null at p ≤ {rule.alpha:g}; the largest "
-            f"mass is {most}"
-        )
-        return
     named = ", ".join(
         f"{name} ({value:.2f} of its attention, its largest weight for "
         f"{report.metrics['target.argmax'][name]:.0%} of queries)"
@@ -166,13 +153,15 @@ def _named(
     values: Array,
     null: Array,
     how: str,
+    arrangements: float,
     rule: Rule,
 ) -> dict[str, float]:
     """Records scores, the largest with its null, and the heads of the kind; returns these."""
+    name, largest = f"{kind}.largest", float(values.max())
     scores = dict(zip(names, values.tolist(), strict=True))
     above = rule.above(values, null)
     heads = {name: scores[name] for name, one in zip(names, above, strict=True) if one}
     report.metric(f"{kind}.score", scores)
-    report.metric(f"{kind}.largest", float(values.max()), null=null, how=how)
+    report.metric(name, largest, null=Null.sampled(name, largest, null, how, arrangements))
     report.metric(f"{kind}.heads", list(heads))
     return heads
