@@ -69,7 +69,10 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         lambda subject: isinstance(subject.task, FiniteTask),
         "its task's inputs cannot be enumerated",
     ),
-    Need.GRID: (_has_grid, "its task has no input grid"),
+    Need.GRID: (
+        lambda subject: _has_grid(subject) and subject.on_grid,
+        "its task has no input grid",
+    ),
     Need.SYMMETRY: (
         lambda subject: subject.task is not None and subject.task.symmetry is not None,
         "its task has no symmetry group",
@@ -116,6 +119,8 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
     meets, reason = NEEDS[need]
     if need is Need.VARIABLES and subject.task is not None:
         reason = subject.task.without_variables
+    if need is Need.GRID and _has_grid(subject):
+        reason = "its data are not all of its task's inputs, in the order of the grid"
     return None if meets(subject) else reason
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -35,7 +36,7 @@ from mechint.activations import (
     Recorder,
     slices,
 )
-from mechint.errors import MechintError, ParameterError, counted
+from mechint.errors import DataError, MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
     Hooks,
@@ -78,7 +79,8 @@ class Subject:
             ascending.
         split_seed: seed of the train/test split the model was trained with.
         split: "train", "test" → indices into the examples of a finite task; the task's own split
-            of `split_seed` when not given, None where the model's split is not known.
+            of `split_seed` when not given, None where the model's split is not known. It is that
+            of data that are all of the task's examples, in order, alone.
         answer: which of an example's answers is meant, counted from 0, negative from the last one;
             or "all": one row per example and answer.
         memory: bytes of cached activations; chunk: examples per forward, at most.
@@ -221,13 +223,32 @@ class Subject:
         }
 
     @cached_property
-    def split(self) -> Mapping[str, Int[Tensor, " _index"]] | None:
-        """Split → indices into the task's examples, as the model was trained; None where that is
-        not known, or the task is not a finite one.
+    def on_grid(self) -> bool:
+        """Whether the data are all inputs of a finite task, in the order of its grid.
+
+        >>> from mechint.planted import modular_addition
+        >>> subject = modular_addition(11, (3,)).subject
+        >>> subject.on_grid, subject.with_data(subject.data[torch.arange(121).flip(0)]).on_grid
+        (True, False)
         """
+        task, tokens = self.task, self.data.tokens
+        # the length first: not every task's inputs fit in memory
+        if not isinstance(task, FiniteTask) or len(tokens) != math.prod(task.grid):
+            return False
+        inputs = task.examples().tokens
+        return inputs.shape == tokens.shape and bool((inputs.to(tokens.device) == tokens).all())
+
+    @cached_property
+    def split(self) -> Mapping[str, Int[Tensor, " _index"]] | None:
+        """Split → indices into the data, as the model was trained; None where that is not known,
+        or the data are not all examples of a finite task in order (`on_grid`).
+        """
+        if not self.on_grid:
+            return None
         if not isinstance(self._split, EllipsisType):
             return self._split
-        return self.task.split(self.split_seed) if isinstance(self.task, FiniteTask) else None
+        assert isinstance(self.task, FiniteTask)
+        return self.task.split(self.split_seed)
 
     def describe(self) -> str:
         """The subject in a few words, for messages."""
@@ -412,8 +433,16 @@ class Subject:
                 start += length
 
     def grid(self, activation: Shaped[Tensor, "example ..."]) -> Shaped[Tensor, " ..."]:
-        """(example, …) reshaped to the task's input grid, e.g. (p, p, …)."""
-        assert isinstance(self.task, FiniteTask)
+        """(example, …) reshaped to the task's input grid, e.g. (p, p, …).
+
+        Raises:
+            DataError: the data are not all inputs of a finite task, in order.
+        """
+        if not isinstance(self.task, FiniteTask) or not self.on_grid:
+            raise DataError(
+                f"{self.describe()}: its data are no grid; expected all inputs of a finite task, "
+                "in order, as without with_data"
+            )
         return activation.reshape(*self.task.grid, *activation.shape[1:])
 
     @property

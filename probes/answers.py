@@ -184,8 +184,9 @@ def residual_spectrum(
 
     A permutation σ of the operands' values groups the inputs by answer(σx, σy) in place of
     answer(x, y): whatever the activation computes stays, what it has to do with the answer goes;
-    energies are compared, not shares of what little is left. Shuffling the means themselves would
-    not do: the mean of a product of two random waves is already heavy-tailed. The null is drawn
+    energies are compared, not shares of what little is left. Where the data are not a grid of two
+    operands, the answers are shuffled among the inputs. Shuffling the means themselves would not
+    do: the mean of a product of two random waves is already heavy-tailed. The null is drawn
     only where a share exceeds the uniform level.
     """
     means = answer_sums(subject, cycle, hook).means
@@ -207,8 +208,8 @@ def _permuted_energies(
 ) -> Array:
     """(permutations,) largest energy at one frequency of the means by answer(σx, σy)."""
     where, on = answer_positions(cycle, subject.targets[:, cycle.index])
-    groups, generator = [], rng("residual null", seed)
-    grid = subject.task.grid if isinstance(subject.task, FiniteTask) else ()
+    groups, generator, task = [], rng("residual null", seed), subject.task
+    grid = task.grid if isinstance(task, FiniteTask) and subject.on_grid else ()
     for _ in range(permutations):
         if len(grid) == 2 and grid[0] == grid[1]:
             order = torch.from_numpy(generator.permutation(grid[0])).to(where.device)

@@ -23,7 +23,7 @@ from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.results import Figure, ProbeResult, Table
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, FiniteTask, rng
+from mechint.task import IGNORE, Batch, rng
 
 if TYPE_CHECKING:
     from mechint.planted import Planted
@@ -138,12 +138,9 @@ class Gradients(Probe):
 
     def _data(self, subject: Subject) -> Batch:
         split = subject.split
-        if self.split == "all" or split is None or not isinstance(subject.task, FiniteTask):
+        if self.split == "all" or split is None:
             return subject.data
-        train = split["train"].to(subject.device)
-        # the subject may look at other data than the task's examples
-        whole = len(subject.data) == len(subject.task.examples())
-        return subject.data[train] if whole else subject.data
+        return subject.data[split["train"].to(subject.device)]
 
     def gradients(self, subject: Subject, data: Batch) -> dict[str, Tensor]:
         """Weight → gradient of the loss on `data`."""

@@ -49,6 +49,11 @@ MAP: dict[str, tuple[str, ...]] = {
         "checkpoints/test_splits.py::test_published_rep_theory_models_have_their_losses_on_both_parts",
         "checkpoints/test_readers.py::test_published_progress_measures_model_has_its_published_losses",
     ),
+    "a grid and a split were read off examples in another order, or off some of them": (
+        "test_subject.py::test_data_are_a_grid_where_they_are_all_inputs_in_order",
+        "probes/test_other_examples.py::test_a_probe_of_the_grid_refuses_examples_in_another_order",
+        "probes/test_other_examples.py::test_no_split_is_named_on_examples_in_another_order",
+    ),
     "attention was scored on neighbors in the grid, by nulls of too few orders": (
         "probes/test_attention.py::test_scores_look_at_inputs_from_the_whole_grid",
         "probes/test_attention.py::test_three_tokens_have_too_few_orders",

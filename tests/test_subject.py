@@ -18,7 +18,7 @@ import tasks
 from mechint import planted
 from mechint.activations import LOGITS, BoundedCache, slices
 from mechint.config import ModelConfig
-from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
 from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
@@ -189,6 +189,26 @@ def test_a_subject_does_not_change() -> None:
     other = subject.with_model(copy.deepcopy(subject.model), path="a copy")
     assert other.provenance["checkpoint"] == {"path": "a copy"}
     assert subject.provenance["checkpoint"] == {}
+
+
+def test_data_are_a_grid_where_they_are_all_inputs_in_order() -> None:
+    subject = planted.modular_addition(11, (2, 3)).subject
+    tokens = subject.data.tokens
+    assert subject.on_grid and subject.with_answer("all").on_grid and subject.untrained().on_grid
+    for x, y in ((0, 0), (3, 7), (10, 2)):  # operand k is axis k
+        assert subject.grid(tokens)[x, y].tolist() == [x, y, 11]
+    order = torch.arange(121).flip(0)
+    back = subject.with_data(subject.data[order]).with_data(subject.data[order][order])
+    assert back.on_grid and back.split is not None
+    swapped, shorter = torch.arange(121), Batch(tokens[:, :2], subject.data.targets[:, :2])
+    swapped[:2] = torch.tensor([1, 0])
+    others = (subject.data[order], subject.data[swapped], subject.data[:40], subject.data[:0])
+    for data in (*others, subject.data[torch.arange(121) % 7], shorter):
+        other = subject.with_data(data)
+        assert not other.on_grid and other.split is None
+        with pytest.raises(DataError, match=r"its data are no grid; expected all inputs"):
+            other.grid(data.tokens)
+    assert not Subject(subject.model, None, data=subject.data).on_grid
 
 
 def test_a_subject_is_short_in_print() -> None:

@@ -57,11 +57,11 @@ def pattern_figures(
     example: int,
     rows: Int[np.ndarray, " row"],
 ) -> dict[str, Figure]:
-    """The attention view over the examples `rows`, and on a grid of two operands which of them the
-    answer's position prefers.
+    """The attention view over the examples `rows`, and on a grid of two operands, whose inputs are
+    all there in order, which of them the answer's position prefers.
     """
     shown = {"patterns": _view(subject, patterns, example, rows)}
-    if len(operands) == 2:
+    if len(operands) == 2 and subject.on_grid:
         shown["operands"] = _grid(subject, patterns)
     return shown
 

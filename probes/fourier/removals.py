@@ -139,7 +139,7 @@ def _without_in_neurons(
     subject: Subject, order: Sequence[int], waves: Array
 ) -> Callable[[int], float] | None:
     grid = getattr(subject.task, "grid", ())
-    if len(grid) != 2 or max(order) >= min(grid):
+    if not subject.on_grid or len(grid) != 2 or max(order) >= min(grid):
         return None
     edited = neuron_removal.NeuronRemoval.of(subject)
     return edited and (lambda k: edited.loss(waves[k - 1], np.array(order)))

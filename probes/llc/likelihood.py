@@ -10,17 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, FiniteTask, Task
+from mechint.task import IGNORE, Batch, Task
 
 
 def training_data(subject: Subject, split: str) -> Batch:
     """The examples whose loss it is: the training split of a finite task where that is known and
-    asked for, else the subject's data.
+    asked for, and the subject looks at all of the task's examples; else the subject's data.
     """
     parts = subject.split
-    if split == "all" or parts is None or not isinstance(subject.task, FiniteTask):
-        return subject.data
-    if len(subject.data) != len(subject.task.examples()):  # it looks at other data
+    if split == "all" or parts is None:
         return subject.data
     return subject.data[parts["train"].to(subject.device)]
 

@@ -1,0 +1,66 @@
+"""Probes on examples that `with_data` gave: in another order, some of them, or one class alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import probes
+from mechint import planted
+from mechint.errors import NotApplicableError
+from mechint.probe import Need
+from mechint.registry import PROBES
+from mechint.subject import Subject
+from probes.attention.operands import operand_positions
+from probes.gradients import Gradients
+from probes.llc.likelihood import training_data
+
+GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
+
+
+@pytest.fixture(scope="module")
+def addition() -> Subject:
+    return planted.modular_addition(11, (2, 3)).subject
+
+
+def shuffled(subject: Subject) -> Subject:
+    order = torch.randperm(len(subject.data), generator=torch.Generator().manual_seed(0))
+    return subject.with_data(subject.data[order])
+
+
+def test_some_probes_need_a_grid() -> None:
+    assert {"neurons", "irreps", "clock-pizza"} <= set(GRID)
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_a_probe_of_the_grid_refuses_examples_in_another_order(
+    addition: Subject, name: str
+) -> None:
+    assert PROBES[name]().applicable(addition) is None
+    repeated = addition.with_data(addition.data[torch.arange(121) % 7])
+    for other in (shuffled(addition), repeated, addition.with_data(addition.data[:40])):
+        with pytest.raises(NotApplicableError, match=r"not all of its task's inputs, in the order"):
+            probes.run(name, other)
+
+
+def test_no_split_is_named_on_examples_in_another_order(addition: Subject) -> None:
+    for other in (shuffled(addition), addition.with_data(addition.data[:40])):
+        metrics = probes.progress(other, samples=9).metrics
+        assert "loss.all" in metrics and "loss.train" not in metrics
+        assert Gradients(split="train")._data(other) is other.data
+        assert training_data(other, "train") is other.data
+    train = training_data(addition, "train")
+    assert addition.split is not None
+    assert torch.equal(train.tokens, addition.data.tokens[addition.split["train"]])
+
+
+def test_the_rest_of_a_probe_stays_where_the_grid_is_left_out(addition: Subject) -> None:
+    other, few = shuffled(addition), addition.with_data(addition.data[:40])
+    whole, found = (probes.fourier(one, permutations=499).metrics for one in (addition, other))
+    assert found["logits.key_frequencies"] == whole["logits.key_frequencies"]
+    assert "neurons.clusters" in whole and "neurons.clusters" not in found
+    for one in (other, few):
+        assert "logits.key_frequencies" in probes.fourier(one).metrics
+        result = probes.attention(one, untrained=0)
+        assert "operands" not in result.figures and operand_positions(one) == [0, 1]
+    assert "operands" in probes.attention(addition, untrained=0).figures
