@@ -72,7 +72,8 @@ class Subject:
         model: any `HookedModel`: a HookedTransformer, a student, a bridge, or a wrapped module.
         task: what it was trained on; None for a language model without a task of ours.
         data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
-            one when None.
+            one when None. Where some have the answer meant and others lack it, `Subject.data` are
+            those that have it: the others have no position to be measured at.
         provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
             JSON values.
         series: step → function that gives the weights at that step (checkpoints of one run),
@@ -93,6 +94,7 @@ class Subject:
     split_seed: int
     answer: Which
     memory: int
+    _given: Batch
     _most: int
     _split: Mapping[str, Tensor] | EllipsisType | None
     _provenance: Mapping[str, Any]
@@ -117,10 +119,12 @@ class Subject:
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
         if data is None:
             data = _examples(task, n_examples, split_seed)
+        data = data.to(next(model.parameters()).device)
         self.__dict__.update(
             model=model,
             task=task,
-            data=data.to(next(model.parameters()).device),
+            data=_that_have(answer, data),
+            _given=data,
             series=dict(series or {}),
             split_seed=split_seed,
             _split=split,
@@ -253,7 +257,11 @@ class Subject:
     def describe(self) -> str:
         """The subject in a few words, for messages."""
         name = self._provenance.get("path", type(self.model).__name__)
-        return f"{name} on {self.task.name}" if self.task else f"{name} without a task"
+        words = f"{name} on {self.task.name}" if self.task else f"{name} without a task"
+        if len(self.data) < len(self._given):
+            some = f"{len(self.data)} of {counted(len(self._given), 'example')}"
+            words += f", the {some} that have answer {self.answer}"
+        return words
 
     # --- answers ----------------------------------------------------------------------------------
     @cached_property
@@ -278,7 +286,7 @@ class Subject:
 
     @cached_property
     def targets(self) -> Int[Tensor, "row output"]:
-        """Classes of the answer meant, IGNORE where an example does not have it."""
+        """Classes of the answer meant, IGNORE for an output that is not asked for there."""
         if self.answer == "all":
             return self._rows(self.answers.targets, self.data)
         return self.answers.at(self.answer)[1]
@@ -471,14 +479,20 @@ class Subject:
         return answers.at(self.answer)[0].clamp(min=0)
 
     def _rows(self, values: Any, data: Batch, part: slice = slice(None)) -> Tensor:
-        """(example, answer, …) of all answers as rows, what is padding left out; one row per
-        example else. part: the examples of `data` that `values` belong to.
+        """(example, answer, …) of all answers as rows, what is padding left out; else one row per
+        example that has the answer. part: the examples of `data` that `values` belong to.
         """
-        if self.answer != "all":
+        if self.answer == "all":
+            positions = (self.answers if data is self.data else data.answers).positions
+        elif data is self.data:  # all of them have it
             return values
-        answers = self.answers if data is self.data else data.answers
+        else:
+            positions = data.answers.at(self.answer)[0]
+        there = positions[part] != IGNORE
+        if self.answer != "all" and bool(there.all()):
+            return values
         with plain_arithmetic(self.device):
-            return values[answers.positions[part] != IGNORE]
+            return values[there]
 
     @contextlib.contextmanager
     def _located(self) -> Generator[None]:
@@ -495,7 +509,7 @@ class Subject:
         kept: dict[str, Any] = {
             "model": self.model,
             "task": self.task,
-            "data": self.data,
+            "data": self._given,
             "provenance": self._provenance,
             "series": self.series,
             "split_seed": self.split_seed,
@@ -517,7 +531,8 @@ class Subject:
         return self._replace(data=data)
 
     def with_answer(self, answer: Which) -> Subject:
-        """The same subject asked about another of its answers, or about all of them.
+        """The same subject asked about another of its answers, or about all of them; its data are
+        the examples that have it.
 
         Raises:
             ParameterError: no example has that answer.
@@ -576,6 +591,20 @@ class Subject:
 
 def _places(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
     return {name: at[name] if isinstance(at, Mapping) else at for name in names}
+
+
+def _that_have(answer: Which, data: Batch) -> Batch:
+    """The examples that have the answer; all where none has an answer, or all answers are meant."""
+    if answer == "all":
+        return data
+    answers = data.answers
+    if not -len(answers) <= answer < len(answers):
+        return data
+    there = answers.at(answer)[0] != IGNORE
+    if bool(there.all()):
+        return data
+    with plain_arithmetic(there.device):
+        return data[there]
 
 
 def _examples(task: Task | None, n: int, seed: int) -> Batch:

@@ -37,6 +37,11 @@ MAP: dict[str, tuple[str, ...]] = {
         "test_counterfactuals.py::test_a_solved_listops_has_pairs_at_its_digit",
         "probes/test_answer.py::test_every_probe_can_be_asked_about_all_answers",
     ),
+    "an example that lacks the answer asked about was measured at its first position": (
+        "test_subject.py::test_an_example_without_the_answer_is_measured_nowhere",
+        "dictionaries/test_dictionaries.py::test_an_example_without_the_answer_is_not_exported",
+        "probes/test_other_examples.py::test_examples_without_the_answer_do_not_hide_it",
+    ),
     "a variable without a position was exchanged with the whole input": (
         "test_counterfactuals.py::test_variables_without_positions_differ_in_little_else",
         "test_counterfactuals.py::test_an_answer_that_cannot_depend_on_the_variable_is_refused",

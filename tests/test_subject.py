@@ -19,6 +19,7 @@ from mechint import planted
 from mechint.activations import LOGITS, BoundedCache, slices
 from mechint.config import ModelConfig
 from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
+from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
@@ -43,16 +44,45 @@ def ragged(**options: Any) -> Subject:
 def test_an_answer_is_taken_at_its_own_position_in_each_example() -> None:
     subject = ragged()
     whole = subject.activation(POST)
-    assert subject.answer_positions.tolist() == [2, 4, 0, 3]
-    assert subject.targets[:, 0].tolist() == [4, 2, IGNORE, 6]
+    assert subject.answer_positions.tolist() == [2, 4, 3]
+    assert subject.targets[:, 0].tolist() == [4, 2, 6]
     at_answer = subject.activation(POST, at="answer")
-    for row, position in zip(range(4), subject.answer_positions.tolist(), strict=True):
+    for row, position in zip(range(3), subject.answer_positions.tolist(), strict=True):
         torch.testing.assert_close(at_answer[row], whole[row, position])
     first = subject.with_answer(0)
-    assert first.answer_positions.tolist() == [2, 1, 0, 0]
-    assert first.targets[:, 0].tolist() == [4, 3, IGNORE, 1]
+    assert first.answer_positions.tolist() == [2, 1, 0]
+    assert first.targets[:, 0].tolist() == [4, 3, 1]
     with pytest.raises(ParameterError, match=r"answer=2: .* have 2 answers"):
         subject.with_answer(2)
+
+
+@pytest.mark.parametrize(("answer", "having"), [(-1, [0, 1, 3]), (1, [1, 3]), (-2, [1, 3])])
+def test_an_example_without_the_answer_is_measured_nowhere(answer: int, having: list[int]) -> None:
+    every = ragged().with_answer("all")
+    subject, whole = ragged(answer=answer), every.activation(POST)
+    assert torch.equal(subject.data.tokens, every.data.tokens[having])
+    places = [every.data.answers.at(answer)[0].tolist()[i] for i in having]
+    expected = torch.stack([whole[i, place] for i, place in zip(having, places, strict=True)])
+    assert subject.answer_positions.tolist() == places
+    assert subject.answer_examples.tolist() == list(range(len(having)))
+    torch.testing.assert_close(subject.activation(POST, at="answer"), expected)
+    given = subject.activation(POST, "answer", every.data)  # data of others, of which some have it
+    torch.testing.assert_close(given, expected)
+    small = subject.with_limits(memory=0, chunk=1)
+    parts = [found[POST] for _, found in small.stream([POST], at="answer")]
+    torch.testing.assert_close(torch.cat(parts), expected)
+    (mean,) = fill_means(subject, [Mean(Site(POST, "answer"))])
+    torch.testing.assert_close(mean.value, expected.mean(0))  # type: ignore[attr-defined]
+    assert f"the {len(having)} of 4 examples that have answer {answer}" in repr(subject)
+    # what was left out comes back with a question that it has an answer to
+    assert subject.with_answer("all").targets[:, 0].tolist() == [4, 3, 2, 1, 6]
+    assert subject.with_answer(0).targets[:, 0].tolist() == [4, 3, 1]
+
+
+def test_without_any_answer_all_examples_are_looked_at() -> None:
+    tokens = torch.randint(7, (4, 5), generator=torch.Generator().manual_seed(0))
+    none = ragged().with_data(Batch(tokens, torch.full((4, 5, 1), IGNORE)))
+    assert len(none.data) == 4 and len(none.activation(POST)) == 4
 
 
 def test_all_answers_are_one_row_each() -> None:
@@ -95,7 +125,7 @@ def test_hooks_change_the_logits_at_the_answer_alone_where_they_should() -> None
 
     changed = subject.logits(hooks=[("blocks.0.hook_resid_post", zero_at_four)])
     differs = ((changed - subject.logits()).abs() > 1e-5).any(-1)
-    assert differs.tolist() == [False, True, False, False]  # one answer stands at position 4
+    assert differs.tolist() == [False, True, False]  # one answer stands at position 4
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -184,7 +214,7 @@ def test_a_subject_does_not_change() -> None:
         with pytest.raises(AttributeError, match="does not change; with_data"):
             setattr(subject, name, None)
     half = subject.with_data(subject.data[:2])
-    assert len(half.data) == 2 and len(subject.data) == 4
+    assert len(half.data) == 2 and len(subject.data) == 3
     assert half.activation(POST).shape[0] == 2 and half.model is subject.model
     other = subject.with_model(copy.deepcopy(subject.model), path="a copy")
     assert other.provenance["checkpoint"] == {"path": "a copy"}
@@ -212,9 +242,8 @@ def test_data_are_a_grid_where_they_are_all_inputs_in_order() -> None:
 
 
 def test_a_subject_is_short_in_print() -> None:
-    assert (
-        repr(ragged()) == "Subject(HookedTransformer without a task; HookedTransformer, data 4×5)"
-    )
+    subject = ragged(answer="all")
+    assert repr(subject) == "Subject(HookedTransformer without a task; HookedTransformer, data 4×5)"
 
 
 def test_initial_weights_are_drawn_in_the_type_of_the_model() -> None:

@@ -82,7 +82,7 @@ def export_activations(
     """Write the activations at `hook` of all of the subject's data into directory `path`.
 
     Shards ``activations-00000.safetensors``, … hold "activations" (row, d_in) in the model's own
-    type, and "example", "position" and "token" (row,) of each row, in the order of the data;
+    type, and "example", "position" and "token" (row,) of each row, in the order of `subject.data`;
     ``activations.json``, written last, names them and says of which model, task and hook they are.
 
     Args:

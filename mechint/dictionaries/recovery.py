@@ -13,7 +13,7 @@ import torch
 
 from mechint.dictionaries.dictionary import Dictionary, Reconstruct
 from mechint.errors import ParameterError
-from mechint.interventions import Site, Zero, loss_under
+from mechint.interventions import Site, Zero, asked, loss_under
 from mechint.subject import Subject
 
 
@@ -56,27 +56,23 @@ def recovery(subject: Subject, dictionary: Dictionary, site: Site | None = None)
 
 def _fit(subject: Subject, dictionary: Dictionary, site: Site) -> tuple[float, float]:
     """Mean latents above zero, and the share of variance explained."""
-    active = rows = 0.0
+    active = count = 0.0
     error = total = torch.zeros((), dtype=torch.float64)
     sums = torch.zeros(dictionary.d_in, dtype=torch.float64)
+    every, _ = asked(subject, subject.data)
     for start in range(0, len(subject.data), subject.chunk):
-        data = subject.data[start : start + subject.chunk]
-        found = subject.activation(site.hook, data=data)
-        positions = subject.with_data(data).with_answer(_one(subject)).answer_positions
-        x = site.select(found, positions).reshape(-1, dictionary.d_in)
+        rows = slice(start, start + subject.chunk)
+        found = subject.activation(site.hook, data=subject.data[rows])
+        x = site.select(found, every[rows]).reshape(-1, dictionary.d_in)
         latents, rebuilt = dictionary.encode(x), dictionary.reconstruct(x)
         active += float((latents > 0).sum())
-        rows += len(x)
+        count += len(x)
         x, rebuilt = x.double().cpu(), rebuilt.double().cpu()
         error = error + (x - rebuilt).square().sum()
         total = total + x.square().sum()
         sums = sums + x.sum(0)
-    variance = float(total - sums.square().sum() / rows)
-    return active / rows, 1 - float(error) / variance if variance > 0 else float("nan")
-
-
-def _one(subject: Subject) -> int:
-    return -1 if subject.answer == "all" else subject.answer
+    variance = float(total - sums.square().sum() / count)
+    return active / count, 1 - float(error) / variance if variance > 0 else float("nan")
 
 
 def _mean(losses: dict[str, float]) -> float:

@@ -28,6 +28,7 @@ from mechint.dictionaries.files import save_dictionary
 from mechint.errors import CheckpointError, ParameterError, RunError, UnknownNameError
 from mechint.interventions import Site, logits_under, loss_under
 from mechint.subject import Subject
+from mechint.task import Batch
 
 D_IN, D_SAE = 5, 7
 HOOK = "blocks.1.hook_resid_post"
@@ -323,6 +324,20 @@ def test_exported_rows_are_the_subjects_activations(at: Any, tmp_path: Path) -> 
     assert (index["hook"], index["d_in"]) == (HOOK, whole.shape[-1])
     with pytest.raises(RunError, match="holds an export"):
         export_activations(subject, HOOK, tmp_path / "out")
+
+
+def test_an_example_without_the_answer_is_not_exported(tmp_path: Path) -> None:
+    tokens = torch.tensor([[1, 2, 11], [3, 4, 11], [5, 6, 11]])
+    targets = torch.tensor([[-1, 1, 3], [-1, -1, 7], [0, -1, 0]]).unsqueeze(-1)
+    subject = planted.modular_addition(11, (2, 3)).subject.with_data(Batch(tokens, targets))
+    hook, second = "blocks.0.hook_resid_post", subject.with_answer(1)
+    (shard,) = export_activations(second, hook, tmp_path, at="answer")
+    rows, expected = load_file(shard), subject.activation(hook, -1)[[0, 2]]
+    assert (rows["position"].tolist(), rows["token"].tolist()) == ([2, 2], [11, 11])
+    assert torch.equal(rows["activations"], expected)
+    assert torch.equal(second.data.tokens[rows["example"]], tokens[[0, 2]])
+    batches = list(activation_batches(second, hook, 8, at="answer"))
+    assert [len(batch) for batch in batches] == [2]
 
 
 def test_batches_go_through_all_rows_in_another_order_each_time() -> None:

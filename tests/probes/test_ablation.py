@@ -18,7 +18,7 @@ from mechint.interventions import Mean, Site, loss_under, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import IGNORE, rng
+from mechint.task import IGNORE, Batch, rng
 from probes.ablation import Ablation, answer_scores, neuron_importance
 
 FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
@@ -220,21 +220,21 @@ def test_others_examples_and_directions_are_those_of_all_chunks() -> None:
     assert np.isclose(first.null[null].mean, second.null[null].mean, atol=1e-9)
 
 
-def with_few_answers(keep: float) -> tuple[Subject, torch.Tensor]:
-    """Planted addition where a share of the examples has an answer, and which ones do."""
+def with_few_answers(keep: float) -> tuple[Subject, Batch, torch.Tensor]:
+    """Planted addition, its examples where a share of them has an answer, and which ones do."""
     subject = planted.modular_addition(11, (2, 5)).subject
     targets = subject.data.targets.clone()
     has = torch.rand(len(targets), generator=torch.Generator().manual_seed(0)) < keep
     targets[~has] = IGNORE
-    return subject.with_data(replace(subject.data, targets=targets)), has
+    return subject, replace(subject.data, targets=targets), has
 
 
 def test_examples_without_the_answer_are_left_out() -> None:
     """They have none to lose: as if they were not there, whatever their share."""
-    few, has = with_few_answers(0.2)
+    subject, data, has = with_few_answers(0.2)
     assert 8 < int(has.sum()) < 40
     probe = Ablation(components=("head",), neurons=0, null_samples=5)
-    with_others, alone = (probe.run(one) for one in (few, few.with_data(few.data[has])))
+    with_others, alone = (probe.run(subject.with_data(one)) for one in (data, data[has]))
     assert with_others.metrics["examples"] == int(has.sum())
     assert with_others.metrics["largest_loss_increase"] == pytest.approx(
         with_others.metrics["loss_change"]
@@ -246,17 +246,16 @@ def test_examples_without_the_answer_are_left_out() -> None:
 
 
 def test_a_chunk_may_have_no_answer() -> None:
-    few, has = with_few_answers(0.04)
+    subject, data, has = with_few_answers(0.04)
     assert not has[:8].any() and has.any()
     head = [Mean(Site.head(0, 0))]
     for interventions in ([], head):
         whole, chunked = (
-            loss_under(one, interventions)["answer"] for one in (few, few.with_limits(chunk=8))
+            loss_under(one, interventions, data=data)["answer"]
+            for one in (subject, subject.with_limits(chunk=8))
         )
         assert chunked == pytest.approx(whole, rel=1e-5, abs=1e-9)
-    data, scored = few.data, []
-    for one in (few, few.with_limits(chunk=8)):
-        scored.append(neuron_importance(one, data))
+    scored = [neuron_importance(one, data) for one in (subject, subject.with_limits(chunk=8))]
     assert torch.allclose(*scored)
 
 

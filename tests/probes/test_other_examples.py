@@ -11,6 +11,7 @@ from mechint.errors import NotApplicableError
 from mechint.probe import Need
 from mechint.registry import PROBES
 from mechint.subject import Subject
+from mechint.task import Batch
 from probes.attention.operands import operand_positions
 from probes.gradients import Gradients
 from probes.llc.likelihood import training_data
@@ -64,3 +65,17 @@ def test_the_rest_of_a_probe_stays_where_the_grid_is_left_out(addition: Subject)
         result = probes.attention(one, untrained=0)
         assert "operands" not in result.figures and operand_positions(one) == [0, 1]
     assert "operands" in probes.attention(addition, untrained=0).figures
+
+
+def test_examples_without_the_answer_do_not_hide_it(addition: Subject) -> None:
+    """Every second example is given a second answer, the same one."""
+    tokens, targets = addition.data.tokens, addition.data.targets.clone()
+    have = torch.arange(121) % 2 == 0
+    targets[have, 1, 0] = targets[have, 2, 0]
+    all_of_them, those = Batch(tokens, targets), Batch(tokens[have], targets[have])
+    results = [
+        probes.linear(addition.with_data(data), answer=1, permutations=199)
+        for data in (all_of_them, those)
+    ]
+    assert results[0].metrics == results[1].metrics
+    assert results[0].finding == results[1].finding and results[0].status == "found"
