@@ -54,7 +54,7 @@ from mechint.models.untouched import (
     untouched,
 )
 from mechint.notebook import as_html
-from mechint.task import IGNORE, Answers, Batch, FiniteTask, Task
+from mechint.task import IGNORE, Answers, Batch, Chance, FiniteTask, Task
 
 Which = int | Literal["all"]
 """Which answer of an example is meant: counted from 0, negative from its last one, or all."""
@@ -330,6 +330,23 @@ class Subject:
             output.name: float(correct[read[:, i], i].double().mean())
             for i, output in enumerate(self.task.outputs)
         }
+
+    @cached_property
+    def chance_accuracy(self) -> dict[str, float]:
+        """Output → accuracy of the best constant answer, 0–1: over the task, or over the answers
+        asked for in the data, where one class is commoner among them.
+
+        >>> from mechint.planted import modular_addition
+        >>> subject = modular_addition(5, (1,)).subject
+        >>> subject.chance_accuracy, subject.with_data(subject.data[:2]).chance_accuracy
+        ({'answer': 0.2}, {'answer': 0.5})
+        """
+        assert self.task is not None
+        levels = {name: level.accuracy for name, level in self.task.chance.items()}
+        for output, answers in zip(self.task.outputs, self.targets.unbind(1), strict=True):
+            if bool((answers != IGNORE).any()):
+                levels[output.name] = max(levels[output.name], Chance.of(answers).accuracy)
+        return levels
 
     def loss(
         self,

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binom
 
+import probes
 from mechint import planted
-from mechint.finding import CHANCE_LEVEL, Report, performance, samples_needed, with_evidence
+from mechint.finding import (
+    CHANCE_LEVEL,
+    Report,
+    performance,
+    samples_needed,
+    with_evidence,
+)
 from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
@@ -104,6 +113,25 @@ def test_performance_is_a_binomial_test_against_the_best_constant(right: Subject
         assert row.accuracy == pytest.approx(subject.accuracy()[row.output])
         assert row.p_value == pytest.approx(binom.sf(hits - 1, row.n, chance))
         assert row.beats_chance is beats is (row.p_value <= CHANCE_LEVEL)
+
+
+def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> None:
+    targets = right.targets[:, 0]
+    some = (targets == 5) & (right.data.tokens[:, 0] < 4)
+    of_two = right.with_data(right.data[(targets == 3) | some])
+    (row,) = performance(of_two)
+    assert (row.n, row.accuracy) == (15, 1.0) and row.chance == pytest.approx(11 / 15)
+    assert row.p_value == pytest.approx((11 / 15) ** 15) and not row.beats_chance
+    constant = right.with_model(copy.deepcopy(right.model))
+    with torch.no_grad():
+        constant.model.embed.W_E.zero_()
+    said = int(constant.logits()[0].argmax())
+    (whole,), own = performance(constant), constant.with_data(constant.data[targets == said])
+    assert whole.chance == pytest.approx(1 / 11) and not whole.beats_chance
+    (row,) = performance(own)  # all right, and so is the answer that it always gives
+    assert (row.accuracy, row.chance, row.p_value) == (1.0, 1.0, 1.0) and not row.beats_chance
+    result = probes.lens(own, permutations=199)
+    assert result.status == "abstains" and result.null["lens.final_accuracy"].p_value == 1.0
 
 
 def test_a_subject_without_classes_has_no_performance() -> None:

@@ -86,6 +86,9 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_attention.py::test_soft_heads_are_named",
         "checkpoints/test_repeats.py::test_the_published_model_has_its_published_heads",
     ),
+    "a constant answer was held against chance over the task on examples of its own class": (
+        "test_finding.py::test_on_some_examples_chance_is_their_commonest_answer",
+    ),
     "sentences did not look at chance, at the sign of an effect or at its size": (
         "probes/test_lens.py::test_it_says_nothing_of_a_model_at_chance",
         "probes/test_lens.py::test_final_biases_that_give_more_than_any_component_are_named",

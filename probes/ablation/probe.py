@@ -178,7 +178,7 @@ class Ablation(Probe):
 
     def _in_accuracy(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
         assert subject.task is not None
-        chance = np.mean([one.accuracy for one in subject.task.chance.values()])
+        chance = np.mean(list(subject.chance_accuracy.values()))
         accuracy = float(base[:, 0].nanmean())
         return Harm("largest_accuracy_loss", "0–1", -change[..., 0], accuracy - float(chance))
 
