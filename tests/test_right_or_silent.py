@@ -86,6 +86,10 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_attention.py::test_soft_heads_are_named",
         "checkpoints/test_repeats.py::test_the_published_model_has_its_published_heads",
     ),
+    "one of several components that do the same was named alone, picked by rounding": (
+        "probes/test_ties.py::test_patching_names_the_first_of_those_that_recover_the_same",
+        "probes/test_ties.py::test_ablation_orders_what_is_needed_by_place_where_harm_is_the_same",
+    ),
     "a constant answer was held against chance over the task on examples of its own class": (
         "test_finding.py::test_on_some_examples_chance_is_their_commonest_answer",
     ),

@@ -25,6 +25,7 @@ from probes.ablation.measures import (
 )
 from probes.ablation.nulls import Harm, no_effect, random_neurons, rotated
 from probes.ablation.views import effects_figures, effects_table, say
+from probes.ties import tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -45,7 +46,8 @@ class Ablation(Probe):
     per-example changes drawn at random). Beside it stands the median rise of all other components.
     A model that is often right and sure where it is wrong has a loss no better than chance: there
     harm is counted in accuracy, with the same rule (`harm_in`). Found: some component is needed, in
-    a model that answers better than chance.
+    a model that answers better than chance. Components that do the same harm, to 1e-4 of the
+    largest, are named together, in the order of the model.
 
     Neurons are ranked by mean |∂loss/∂a · a| and the first of them ablated one by one and together,
     against random sets of the same size in the same layer; directions are principal components of
@@ -193,15 +195,17 @@ class Ablation(Probe):
     ) -> dict[str, Any]:
         assert subject.task is not None
         total = effect[..., 1].nanmean(-1).numpy()
-        top = int(harm.total.argmax())
+        order = tied(harm.total)
+        top, *ties = order[0]
         enough = (harm.share >= self.least) & (p_values <= self.significance)
         knows = harm.advantage > 0 and any(one.beats_chance for one in performance(subject))
-        needed = [str(ablated[i]) for i in np.argsort(-harm.total) if enough[i] and knows]
+        needed = [str(ablated[i]) for group in order for i in group if enough[i] and knows]
         others = np.delete(total, top)
         metrics: dict[str, Any] = {
             "loss_change": float(total[top]),
             "accuracy_change": float(effect[top, :, 0].nanmean()),
             "component": str(ablated[top]),
+            "tied": [str(ablated[i]) for i in ties],
             "needed": needed,
             "harm_in": harm.unit,
             "share_of_advantage": float(harm.share[top]),
@@ -214,7 +218,7 @@ class Ablation(Probe):
         }
         if effect.shape[1] > 1:
             metrics["breaks_by_output"] = {
-                output.name: str(ablated[int(effect[:, i, 1].argmax())])
+                output.name: str(ablated[tied(effect[:, i, 1].numpy())[0][0]])
                 for i, output in enumerate(subject.task.outputs)
             }
         return metrics

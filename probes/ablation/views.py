@@ -15,13 +15,14 @@ from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Table
 from probes.ablation.measures import Ablated
+from probes.ties import as_much
 
 
 def say(report: Report, least: float) -> None:
     """The findings: which ablation does most harm, what else is needed, and which neurons."""
     metrics, nulls = report.metrics, report.nulls
     mode, top = metrics["mode"].capitalize(), metrics["component"]
-    in_nats = metrics["harm_in"] == "nats"
+    in_nats, ties = metrics["harm_in"] == "nats", as_much(metrics["tied"])
     needed = metrics["needed"]
     more = f" and {len(needed) - 8} more" if len(needed) > 8 else ""
     also = f"; needed: {', '.join(needed[:8])}{more}" if len(needed) > 1 else ""
@@ -32,10 +33,11 @@ def say(report: Report, least: float) -> None:
         "" if in_nats else " (counted in accuracy: the model's loss is no better than chance)"
     )
     report.finding(
-        f"{mode} ablation of {top} does most harm{measured}: {changes}{also}.",
+        f"{mode} ablation of {top} does most harm{measured}{ties}: {changes}{also}.",
         otherwise=(
-            f"No single ablation is seen to break the answer{measured}; most harm does {top}: "
-            f"{changes}, {metrics['share_of_advantage']:.1%} of what the model has over chance."
+            f"No single ablation is seen to break the answer{measured}; most harm does "
+            f"{top}{ties}: {changes}, {metrics['share_of_advantage']:.1%} of what the model has "
+            "over chance."
         ),
         holds=metrics["found"],
         null="largest_loss_increase" if in_nats else "largest_accuracy_loss",

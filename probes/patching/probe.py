@@ -18,6 +18,7 @@ from mechint.task import Variable
 from probes.patching.measures import DIGITS, KINDS, effects_of, largest_by_chance, spearman
 from probes.patching.views import components_table, patching_figures
 from probes.positions import position_names
+from probes.ties import as_much, tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -35,7 +36,8 @@ class Patching(Probe):
     tokens alone), and so in the answer. Each component's activation in the base run is replaced by
     its activation in the source run. Recovered = (LD_patched - LD_base) / (LD_source - LD_base), LD
     = logit of the source's answer - logit of the base's, means over pairs: 0 nothing, 1 all (the
-    residual stream before the first block is 1 by construction, so it is shown and not ranked).
+    residual stream before the first block is 1 by construction, so it is shown and not ranked). Of
+    components that recover the same, to 1e-4, the first is tested and the sentence names all.
     Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
     first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
     (of another pair, with another answer) destroy information but carry none; what the right source
@@ -111,7 +113,8 @@ class Patching(Probe):
             for index, component in enumerate(components)
             if component.resid != ResidSite.pre(0)
         ] or list(range(len(components)))
-        flips, top = effects.flips.mean(-1), max(inner, key=lambda index: float(recovered[index]))
+        top, *ties = (inner[i] for i in tied(recovered[inner])[0])
+        flips = effects.flips.mean(-1)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         report = Report(self, subject)
         share = "share of the logit difference"
@@ -127,6 +130,7 @@ class Patching(Probe):
             {
                 "flips": float(flips[top]),
                 "component": str(components[top]),
+                "tied": [str(components[index]) for index in ties],
                 "components": len(components),
                 "attribution_spearman": spearman(recovered, estimated),
                 "variable": variable.name,
@@ -149,10 +153,11 @@ class Patching(Probe):
         metrics = report.metrics
         wrong = round(metrics["recovered"] - metrics["above_wrong_source"], 2) + 0.0  # no "-0%"
         numbers = (
-            f"recovers {metrics['recovered']:.0%} of the logit difference and flips "
-            f"{metrics['flips']:.0%} of {metrics['pairs']} answers; a wrong source recovers "
-            f"{wrong:.0%}. Attribution patching ranks the {metrics['components']} components "
-            f"with a Spearman correlation of {metrics['attribution_spearman']:.2f}"
+            f"recovers {metrics['recovered']:.0%} of the logit difference"
+            f"{as_much(metrics['tied'])} and flips {metrics['flips']:.0%} of {metrics['pairs']} "
+            f"answers; a wrong source recovers {wrong:.0%}. Attribution patching ranks the "
+            f"{metrics['components']} components with a Spearman correlation of "
+            f"{metrics['attribution_spearman']:.2f}"
         )
         name, top = metrics["variable"], metrics["component"]
         if metrics["answered"] <= 0.5:

@@ -1,0 +1,75 @@
+"""Components that do the same are named together, whatever rounding says of them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import probes
+from mechint import planted
+from mechint.subject import Subject
+from probes.ties import TIE, tied
+
+
+@pytest.fixture(scope="module")
+def addition() -> Subject:
+    """Of x, head 0.0 and then the MLP carry all; without either of both heads, nothing is right."""
+    return planted.modular_addition(11, (2, 3)).subject
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.integers(0, 99))
+def test_groups_are_those_of_the_numbers_without_their_noise(whole: list[int], seed: int) -> None:
+    values = np.array(whole, float)
+    noise = np.random.default_rng(seed).uniform(-0.4, 0.4, len(whole)) * TIE * np.abs(values).max()
+    by_hand = [
+        [index for index, one in enumerate(whole) if one == value]
+        for value in sorted(set(whole), reverse=True)
+    ]
+    assert tied(values + noise) == by_hand
+
+
+def test_what_is_not_a_number_comes_last_and_alone() -> None:
+    assert tied(np.array([np.nan, 1.0, np.nan, 1.0, -np.inf])) == [[1, 3], [4], [0], [2]]
+    assert tied(np.zeros(0)) == []
+
+
+def test_patching_names_the_first_of_those_that_recover_the_same(addition: Subject) -> None:
+    precise = Subject(copy.deepcopy(addition.model).double(), addition.task)
+    results = [
+        probes.patching(one, variable="x", pairs=64)
+        for one in (addition, precise, addition.with_limits(chunk=7))
+    ]
+    for result in results:
+        table = result.tables["components"].columns
+        assert sum(share > 1 - 1e-5 for share in table["recovered"]) == 3  # x itself, at position 0
+        assert result.metrics["component"] == "head 0.0 @ 2"
+        assert result.metrics["tied"] == ["mlp 0 @ 2"]
+        assert result.finding.startswith("head 0.0 @ 2 carries most of the effect of x")
+        assert "100% of the logit difference (mlp 0 @ 2 as much) and flips" in result.finding
+        assert result.metrics["above_wrong_source"] == pytest.approx(
+            results[0].metrics["above_wrong_source"], abs=1e-5
+        )
+
+
+def test_ablation_orders_what_is_needed_by_place_where_harm_is_the_same(addition: Subject) -> None:
+    together = ["attention 0", "head 0.0", "head 0.1", "mlp 0"]
+    for chunk in (4096, 7, 50):
+        one = addition.with_limits(chunk=chunk)
+        result = probes.ablation(one, neurons=0, null_samples=5, null_examples=16)
+        effects = result.tables["effects"].to_frame().set_index("component").loss_change
+        assert np.ptp(effects[together]) < 1e-5
+        assert result.metrics["needed"] == together
+        assert [result.metrics["component"], *result.metrics["tied"]] == together
+        assert "attention 0 does most harm (head 0.0, head 0.1 and mlp 0 as much)" in result.finding
+
+
+def test_what_does_more_stands_alone() -> None:
+    noisy = planted.modular_addition(11, (2, 3), noise=0.05, seed=1, rotation_seed=1).subject
+    result = probes.ablation(noisy, neurons=0, null_samples=5, null_examples=16)
+    effects = result.tables["effects"].to_frame().set_index("component").loss_change
+    assert result.metrics["component"] == effects.idxmax()
+    assert result.metrics["tied"] == [] and "as much" not in result.finding
