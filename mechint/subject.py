@@ -5,9 +5,10 @@
     subject.grid(...)                                              # (p, p, d_mlp) on a p x p grid
 
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
-`at_step` give new ones. Activations are computed in chunks of at most `chunk` examples and a
-quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left behind. Cost: one
-forward per chunk and request that is not cached.
+`at_step` give new ones. Its model may: what was cached before an edit of weights or hooks, or was
+edited itself, is computed again. Activations are computed in chunks of at most `chunk` examples and
+a quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left behind. Cost: one
+forward per chunk and request that is not cached, one read of the weights per request that is.
 Long because every view of one unchanging object, its answers, activations, logits and the subjects
 made from it, is a method of one class.
 """
@@ -30,11 +31,11 @@ from torch import Tensor
 from mechint.activations import (
     LEAST_WORKING_BYTES,
     LOGITS,
-    BoundedCache,
     Positions,
     Recorder,
     slices,
 )
+from mechint.cache import BoundedCache, model_fingerprint
 from mechint.errors import MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
@@ -348,12 +349,9 @@ class Subject:
         by name.
         """
         places = _places(names, at)
-        cache = self._cache if data is None else BoundedCache(0)
-        found = {
-            name: cache.tensors[name, places[name]]
-            for name in names
-            if (name, places[name]) in cache.tensors
-        }
+        cache = self._current_cache() if data is None else BoundedCache(0)
+        kept = {name: cache.find((name, places[name])) for name in names}
+        found = {name: value for name, value in kept.items() if value is not None}
         missing = {name: places[name] for name in names if name not in found}
         if missing:
             batch = self.data if data is None else data
@@ -421,8 +419,15 @@ class Subject:
         """Bytes of activations that are kept."""
         return self._cache.nbytes
 
+    def _current_cache(self) -> BoundedCache:
+        """The cache, without what was computed before the last edit of the model."""
+        _ = self.hooks  # runs a bridge once, which adds hooks of its own in its first forward
+        self._cache.keep_for(model_fingerprint(self.model))
+        return self._cache
+
     def _cached(self, places: Mapping[str, At]) -> bool:
-        return all(key in self._cache.tensors for key in places.items())
+        cache = self._current_cache()
+        return all(cache.find(key) is not None for key in places.items())
 
     def _fits(self, places: Mapping[str, At]) -> bool:
         if not self.memory or not len(self.data):

@@ -16,7 +16,7 @@ from torch import nn
 
 import tasks
 from mechint import planted
-from mechint.activations import LOGITS, BoundedCache, slices
+from mechint.activations import LOGITS, slices
 from mechint.config import ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models import build
@@ -154,20 +154,6 @@ def test_what_is_streamed_whole_is_not_kept() -> None:
     assert torch.equal(cached, subject.activation(POST))
     list(subject.with_limits().stream([POST], at="answer"))
     assert subject.cached_bytes == cached.nbytes
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
-def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
-    asked: list[tuple[int, int]], memory: int
-) -> None:
-    cache, order = BoundedCache(memory), []
-    for key, size in asked:
-        value = cache.get(key, lambda size=size: torch.zeros(size, dtype=torch.uint8))
-        order = [one for one in order if one != key] + [key]
-        assert cache.nbytes <= memory
-        kept = list(cache.tensors)
-        assert kept == [one for one in order if one in kept]
-        assert value.nbytes > memory or key in kept
 
 
 @given(st.integers(0, 50), st.integers(1, 12))
