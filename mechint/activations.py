@@ -24,7 +24,7 @@ from torch import Tensor
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models.at_positions import forward_at, supports
 from mechint.models.protocol import Hooks
-from mechint.models.untouched import all_finite, plain_arithmetic
+from mechint.models.untouched import all_finite, evaluating, plain_arithmetic
 
 LOGITS = "logits"
 """The name of the model's own output, which is recorded like an activation."""
@@ -86,7 +86,7 @@ def check_positions(name: str, positions: int | Int[Tensor, " ..."], count: int)
 
 @dataclass(frozen=True)
 class Recorder:
-    """Reads activations of `model`, at most `chunk` examples per forward."""
+    """Reads activations of `model`, in evaluation mode and at most `chunk` examples per forward."""
 
     model: Any
     chunk: int = 4096
@@ -107,7 +107,7 @@ class Recorder:
         """
         for name, _ in hooks:
             self.check(name)
-        with plain_arithmetic(tokens.device), torch.no_grad():
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             return torch.cat(
                 [
                     select(
@@ -199,7 +199,7 @@ class Recorder:
             found[name] = value.clone()  # a later in-place edit must not reach it
 
         hooks = [(self.check(name), partial(keep, name)) for name in wanted if name != LOGITS]
-        with plain_arithmetic(tokens.device), torch.no_grad():
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
             if LOGITS in wanted:
                 found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))

@@ -6,9 +6,10 @@
 
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
 `at_step` give new ones. Its model may: what was cached before an edit of weights or hooks, or was
-edited itself, is computed again. Activations are computed in chunks of at most `chunk` examples and
-a quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left behind. Cost: one
-forward per chunk and request that is not cached, one read of the weights per request that is.
+edited itself, is computed again. Activations are computed in evaluation mode, in chunks of at most
+`chunk` examples and a quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left
+behind. Cost: one forward per chunk and request that is not cached, one read of the weights per
+request that is.
 Long because every view of one unchanging object, its answers, activations, logits and the subjects
 made from it, is a method of one class.
 """
