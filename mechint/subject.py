@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -117,6 +118,7 @@ class Subject:
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
         if data is None:
             data = _examples(task, n_examples, split_seed)
+        _check_data(data, task)
         self.__dict__.update(
             model=model,
             task=task,
@@ -124,7 +126,7 @@ class Subject:
             series=dict(series or {}),
             split_seed=split_seed,
             _split=split,
-            answer=answer,
+            answer=_which(answer),
             memory=memory,
             _most=chunk,
             _provenance=dict(provenance or {}),
@@ -272,6 +274,7 @@ class Subject:
 
         hooks: (hook name, function(activation, hook)) pairs as TransformerLens's.
         """
+        at = _place(at)
         if not hooks:
             return self.activation(LOGITS, at, data)
         batch = self.data if data is None else data
@@ -497,9 +500,9 @@ class Subject:
         """The same subject asked about another of its answers, or about all of them.
 
         Raises:
-            ParameterError: no example has that answer.
+            ParameterError: no example has that answer, or it is neither a number nor "all".
         """
-        count = len(self.answers)
+        count, answer = len(self.answers), _which(answer)
         if answer != "all" and not -count <= answer < count:
             raise ParameterError(
                 f"answer={answer}: the examples of {self.describe()} have "
@@ -544,15 +547,54 @@ class Subject:
         an error too.
 
         Raises:
-            MechintError: weights that are not finite.
+            MechintError: weights that are not finite, or no longer dense float32 or float64.
         """
+        check_weight_types(self.model, self.describe())
         check_finite(self.model, self.describe())
         with untouched(self.model):
             yield
 
 
 def _places(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
-    return {name: at[name] if isinstance(at, Mapping) else at for name in names}
+    return {name: _place(at[name] if isinstance(at, Mapping) else at) for name in names}
+
+
+def _place(at: Any) -> At:
+    """`at` as one of `At`, whatever kind of whole number it is."""
+    if at is None or (isinstance(at, str) and at == "answer"):
+        return at
+    return _whole_number("at", at, "answer, a position or None")
+
+
+def _which(answer: Any) -> Which:
+    """`answer` as one of `Which`, whatever kind of whole number it is."""
+    if isinstance(answer, str) and answer == "all":
+        return answer
+    return _whole_number("answer", answer, "its number or all")
+
+
+def _whole_number(name: str, value: Any, expected: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ParameterError(f"{name}={value!r}: expected {expected}") from error
+
+
+def _check_data(data: Batch, task: Task | None) -> None:
+    """ParameterError where `data` are no examples, or a target is no class of `task`."""
+    if data.tokens.dim() < 2:
+        raise ParameterError(
+            f"data: tokens of shape {tuple(data.tokens.shape)}; expected (example, pos)"
+        )
+    if task is None or data.targets.dim() < 3:  # real targets are no classes
+        return
+    for output, targets in zip(task.outputs, data.targets.unbind(-1), strict=False):
+        wrong = targets[(targets != IGNORE) & ((targets < 0) | (targets >= output.n_classes))]
+        if len(wrong):
+            raise ParameterError(
+                f"data: target {int(wrong[0])} of output {output.name}; expected 0 to "
+                f"{output.n_classes - 1}, or {IGNORE} where nothing is read"
+            )
 
 
 def _examples(task: Task | None, n: int, seed: int) -> Batch:
