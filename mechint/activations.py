@@ -1,5 +1,4 @@
-"""The one door to activations: recorded by the name asked for, in chunks of examples, cached in
-bounded memory.
+"""The one door to activations: recorded by the name asked for, in chunks of examples.
 
     recorder = Recorder(model, chunk=4096)
     recorder.record(tokens, {"blocks.0.mlp.hook_post": -1})      # {name: (example, d_mlp)}
@@ -13,8 +12,7 @@ computed there alone, on models that can (`mechint.models.at_positions`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +24,7 @@ from torch import Tensor
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models.at_positions import forward_at, supports
 from mechint.models.protocol import Hooks
-from mechint.models.untouched import all_finite, plain_arithmetic
+from mechint.models.untouched import all_finite, evaluating, plain_arithmetic
 
 LOGITS = "logits"
 """The name of the model's own output, which is recorded like an activation."""
@@ -88,7 +86,7 @@ def check_positions(name: str, positions: int | Int[Tensor, " ..."], count: int)
 
 @dataclass(frozen=True)
 class Recorder:
-    """Reads activations of `model`, at most `chunk` examples per forward."""
+    """Reads activations of `model`, in evaluation mode and at most `chunk` examples per forward."""
 
     model: Any
     chunk: int = 4096
@@ -109,7 +107,7 @@ class Recorder:
         """
         for name, _ in hooks:
             self.check(name)
-        with plain_arithmetic(tokens.device), torch.no_grad():
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             return torch.cat(
                 [
                     select(
@@ -201,7 +199,7 @@ class Recorder:
             found[name] = value.clone()  # a later in-place edit must not reach it
 
         hooks = [(self.check(name), partial(keep, name)) for name in wanted if name != LOGITS]
-        with plain_arithmetic(tokens.device), torch.no_grad():
+        with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             logits = self.model.run_with_hooks(tokens, fwd_hooks=hooks)
             if LOGITS in wanted:
                 found[LOGITS] = select(LOGITS, logits, _of(wanted[LOGITS], part))
@@ -232,42 +230,6 @@ def slices(n: int, size: int) -> Iterator[slice]:
 
 def _of(positions: Positions, part: slice) -> Positions:
     return positions[part] if isinstance(positions, Tensor) else positions
-
-
-class BoundedCache:
-    """Tensors by key, at most `memory` bytes of them; the least recently used go first.
-
-    >>> cache = BoundedCache(memory=8)
-    >>> cache.get("a", lambda: torch.zeros(2)).nbytes, cache.get("b", lambda: torch.ones(1)).nbytes
-    (8, 4)
-    >>> list(cache.tensors)
-    ['b']
-    """
-
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
-        self.tensors: OrderedDict[Any, Tensor] = OrderedDict()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors that are kept."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
-
-    def get(self, key: Any, compute: Callable[[], Tensor]) -> Shaped[Tensor, " ..."]:
-        """What is kept under `key`, computed now where nothing is."""
-        if key not in self.tensors:
-            return self.put(key, compute())
-        self.tensors.move_to_end(key)
-        return self.tensors[key]
-
-    def put(self, key: Any, value: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Keep `value`, where it fits, and return it."""
-        if value.nbytes <= self.memory:
-            self.tensors[key] = value
-            self.tensors.move_to_end(key)
-            while self.nbytes > self.memory:
-                self.tensors.popitem(last=False)
-        return value
 
 
 def residual_hooks(n_layers: int, known: Container[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import DataError
+from mechint.models.untouched import evaluating
 from mechint.pairs import Pairs
 from mechint.subject import Subject
 from mechint.task import (
@@ -277,7 +278,7 @@ def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:
         (pairs.source, pairs.source_reads, pairs.source_answers),
     ):
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-            with torch.no_grad():
+            with torch.no_grad(), evaluating(subject.model):
                 every = subject.model(tokens[rows])
             logits = every[torch.arange(len(rows), device=rows.device), reads[rows]]
             right = subject.correct(logits, targets[rows])

@@ -39,7 +39,7 @@ AT_CHANCE = "the model answers no better than chance"
 class Performance:
     """How well a model answers, beside the best constant answer, for one output.
 
-    accuracy, chance: 0–1, chance as `Subject.chance_accuracy`; n: answers counted; p_value:
+    accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value:
     one-sided binomial of `accuracy` against `chance`.
     """
 
@@ -75,12 +75,12 @@ def performance(
     # the binomial tail; scipy.stats would take a second to import
     tail: Any = special.bdtrc  # pyright: ignore
     right = (subject.correct() if correct is None else correct).cpu()
-    answered, levels = (subject.targets != IGNORE).cpu(), subject.chance_accuracy
+    answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
     rows: list[Performance] = []
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
         if len(counted):
-            chance, hits = levels[output.name], int(counted.sum())
+            chance, hits = levels[output.name].accuracy, int(counted.sum())
             p_value = tail(hits - 1, len(counted), min(chance, 1.0)) if hits else 1.0
             rows.append(
                 Performance(output.name, hits / len(counted), chance, len(counted), float(p_value))

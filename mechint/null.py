@@ -75,14 +75,17 @@ class Null:
 
     @property
     def z(self) -> float:
-        """(observed - mean) / std; infinite where the null has no spread."""
+        """(observed - mean) / std; infinite where the null has no spread, NaN where any of them is.
+
+        >>> Null.sampled("share", math.nan, [0.1] * 199, "shuffled").z
+        nan
+        """
+        difference = self.observed - self.mean
+        if math.isnan(difference) or math.isnan(self.std):
+            return math.nan
         if self.std > 0:
-            return (self.observed - self.mean) / self.std
-        return (
-            math.copysign(math.inf, self.observed - self.mean)
-            if self.observed != self.mean
-            else 0.0
-        )
+            return difference / self.std
+        return math.copysign(math.inf, difference) if difference else 0.0
 
     @property
     def floor(self) -> float:

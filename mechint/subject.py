@@ -5,9 +5,11 @@
     subject.grid(...)                                              # (p, p, d_mlp) on a p x p grid
 
 A Subject does not change: `with_data`, `with_model`, `with_answer`, `with_limits`, `untrained` and
-`at_step` give new ones. Activations are computed in chunks of at most `chunk` examples and a
-quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left behind. Cost: one
-forward per chunk and request that is not cached.
+`at_step` give new ones. Its model may: what was cached before an edit of weights or hooks, or was
+edited itself, is computed again. Activations are computed in evaluation mode, in chunks of at most
+`chunk` examples and a quarter of `memory` bytes, and cached up to `memory` bytes; no hook is left
+behind. Cost: one forward per chunk and request that is not cached, one read of the weights per
+request that is.
 Long because every view of one unchanging object, its answers, activations, logits and the subjects
 made from it, is a method of one class.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import operator
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -31,11 +34,11 @@ from torch import Tensor
 from mechint.activations import (
     LEAST_WORKING_BYTES,
     LOGITS,
-    BoundedCache,
     Positions,
     Recorder,
     slices,
 )
+from mechint.cache import BoundedCache, model_fingerprint
 from mechint.errors import DataError, MechintError, ParameterError, counted
 from mechint.models.protocol import (
     Capability,
@@ -119,6 +122,7 @@ class Subject:
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
         if data is None:
             data = _examples(task, n_examples, split_seed)
+        _check_data(data, task)
         data = data.to(next(model.parameters()).device)
         self.__dict__.update(
             model=model,
@@ -128,7 +132,7 @@ class Subject:
             series=dict(series or {}),
             split_seed=split_seed,
             _split=split,
-            answer=answer,
+            answer=_which(answer),
             memory=memory,
             _most=chunk,
             _provenance=dict(provenance or {}),
@@ -299,6 +303,7 @@ class Subject:
 
         hooks: (hook name, function(activation, hook)) pairs as TransformerLens's.
         """
+        at = _place(at)
         if not hooks:
             return self.activation(LOGITS, at, data)
         batch = self.data if data is None else data
@@ -332,21 +337,26 @@ class Subject:
         }
 
     @cached_property
-    def chance_accuracy(self) -> dict[str, float]:
-        """Output → accuracy of the best constant answer, 0–1: over the task, or over the answers
-        asked for in the data, where one class is commoner among them.
+    def chance(self) -> dict[str, Chance]:
+        """Output → the best constant answer's accuracy and loss on the answers asked for; those of
+        the task where the data have none. A task's own count every answer of an example, also those
+        that are not asked for.
 
         >>> from mechint.planted import modular_addition
         >>> subject = modular_addition(5, (1,)).subject
-        >>> subject.chance_accuracy, subject.with_data(subject.data[:2]).chance_accuracy
-        ({'answer': 0.2}, {'answer': 0.5})
+        >>> few = subject.with_data(subject.data[:2])
+        >>> subject.chance["answer"].accuracy, few.chance["answer"].accuracy
+        (0.2, 0.5)
         """
         assert self.task is not None
-        levels = {name: level.accuracy for name, level in self.task.chance.items()}
-        for output, answers in zip(self.task.outputs, self.targets.unbind(1), strict=True):
-            if bool((answers != IGNORE).any()):
-                levels[output.name] = max(levels[output.name], Chance.of(answers).accuracy)
-        return levels
+        return {
+            output.name: (
+                Chance.of(answers)
+                if bool((answers != IGNORE).any())
+                else self.task.chance[output.name]
+            )
+            for output, answers in zip(self.task.outputs, self.targets.unbind(1), strict=True)
+        }
 
     def loss(
         self,
@@ -394,12 +404,9 @@ class Subject:
         by name.
         """
         places = _places(names, at)
-        cache = self._cache if data is None else BoundedCache(0)
-        found = {
-            name: cache.tensors[name, places[name]]
-            for name in names
-            if (name, places[name]) in cache.tensors
-        }
+        cache = self._current_cache() if data is None else BoundedCache(0)
+        kept = {name: cache.find((name, places[name])) for name in names}
+        found = {name: value for name, value in kept.items() if value is not None}
         missing = {name: places[name] for name in names if name not in found}
         if missing:
             batch = self.data if data is None else data
@@ -475,8 +482,15 @@ class Subject:
         """Bytes of activations that are kept."""
         return self._cache.nbytes
 
+    def _current_cache(self) -> BoundedCache:
+        """The cache, without what was computed before the last edit of the model."""
+        _ = self.hooks  # runs a bridge once, which adds hooks of its own in its first forward
+        self._cache.keep_for(model_fingerprint(self.model))
+        return self._cache
+
     def _cached(self, places: Mapping[str, At]) -> bool:
-        return all(key in self._cache.tensors for key in places.items())
+        cache = self._current_cache()
+        return all(cache.find(key) is not None for key in places.items())
 
     def _fits(self, places: Mapping[str, At]) -> bool:
         if not self.memory or not len(self.data):
@@ -552,9 +566,9 @@ class Subject:
         the examples that have it.
 
         Raises:
-            ParameterError: no example has that answer.
+            ParameterError: no example has that answer, or it is neither a number nor "all".
         """
-        count = len(self.answers)
+        count, answer = len(self.answers), _which(answer)
         if answer != "all" and not -count <= answer < count:
             raise ParameterError(
                 f"answer={answer}: the examples of {self.describe()} have "
@@ -599,15 +613,54 @@ class Subject:
         an error too.
 
         Raises:
-            MechintError: weights that are not finite.
+            MechintError: weights that are not finite, or no longer dense float32 or float64.
         """
+        check_weight_types(self.model, self.describe())
         check_finite(self.model, self.describe())
         with untouched(self.model):
             yield
 
 
 def _places(names: Sequence[str], at: At | Mapping[str, At]) -> dict[str, At]:
-    return {name: at[name] if isinstance(at, Mapping) else at for name in names}
+    return {name: _place(at[name] if isinstance(at, Mapping) else at) for name in names}
+
+
+def _place(at: Any) -> At:
+    """`at` as one of `At`, whatever kind of whole number it is."""
+    if at is None or (isinstance(at, str) and at == "answer"):
+        return at
+    return _whole_number("at", at, "answer, a position or None")
+
+
+def _which(answer: Any) -> Which:
+    """`answer` as one of `Which`, whatever kind of whole number it is."""
+    if isinstance(answer, str) and answer == "all":
+        return answer
+    return _whole_number("answer", answer, "its number or all")
+
+
+def _whole_number(name: str, value: Any, expected: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise ParameterError(f"{name}={value!r}: expected {expected}") from error
+
+
+def _check_data(data: Batch, task: Task | None) -> None:
+    """ParameterError where `data` are no examples, or a target is no class of `task`."""
+    if data.tokens.dim() < 2:
+        raise ParameterError(
+            f"data: tokens of shape {tuple(data.tokens.shape)}; expected (example, pos)"
+        )
+    if task is None or data.targets.dim() < 3:  # real targets are no classes
+        return
+    for output, targets in zip(task.outputs, data.targets.unbind(-1), strict=False):
+        wrong = targets[(targets != IGNORE) & ((targets < 0) | (targets >= output.n_classes))]
+        if len(wrong):
+            raise ParameterError(
+                f"data: target {int(wrong[0])} of output {output.name}; expected 0 to "
+                f"{output.n_classes - 1}, or {IGNORE} where nothing is read"
+            )
 
 
 def _that_have(answer: Which, data: Batch) -> Batch:

@@ -17,6 +17,7 @@ from tests import shapes
 
 SHAPED = [
     "mechint.activations",
+    "mechint.cache",
     "mechint.checkpoints",
     "mechint.counterfactuals",
     "mechint.dictionaries",

@@ -24,7 +24,7 @@ FLOORS = [
     ["figures", "pairs"],
     ["results", "null", "claim"],
     ["models"],
-    ["activations", "transitions", "similarity", "prompts"],
+    ["activations", "cache", "transitions", "similarity", "prompts"],
     ["subject", "checkpoints", "planted", "interventions", "counterfactuals", "dictionaries"],
     ["probe", "finding", "plugins"],
     ["training", "report", "run_table"],

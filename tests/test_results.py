@@ -89,6 +89,19 @@ def test_z_of_a_null_without_spread() -> None:
     assert Null("m", 1, 1, 0, 1.0, "").z == 0
 
 
+@pytest.mark.parametrize(
+    "null",
+    [
+        Null.sampled("m", math.nan, [0.1, 0.1], "how"),
+        Null.sampled("m", 0.5, [math.nan] * 9, "how"),
+        Null("m", 0.5, 0.1, math.nan, 0.1, "how"),
+    ],
+)
+def test_what_is_not_a_number_has_no_z(null: Null) -> None:
+    assert math.isnan(null.z) and null.to_dict()["z"] == "nan"
+    assert math.isnan(Null.from_dict(null.to_dict()).z)
+
+
 def test_views() -> None:
     result = example()
     frame = result.to_frame().set_index("metric")

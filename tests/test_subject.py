@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +18,7 @@ from torch import nn
 
 import tasks
 from mechint import planted
-from mechint.activations import LOGITS, BoundedCache, slices
+from mechint.activations import LOGITS, slices
 from mechint.config import ModelConfig
 from mechint.errors import DataError, MechintError, ParameterError, UnknownNameError
 from mechint.interventions import Mean, Site, fill_means
@@ -186,20 +188,6 @@ def test_what_is_streamed_whole_is_not_kept() -> None:
     assert subject.cached_bytes == cached.nbytes
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))
-def test_a_bounded_cache_is_bounded_and_drops_the_least_recently_used(
-    asked: list[tuple[int, int]], memory: int
-) -> None:
-    cache, order = BoundedCache(memory), []
-    for key, size in asked:
-        value = cache.get(key, lambda size=size: torch.zeros(size, dtype=torch.uint8))
-        order = [one for one in order if one != key] + [key]
-        assert cache.nbytes <= memory
-        kept = list(cache.tensors)
-        assert kept == [one for one in order if one in kept]
-        assert value.nbytes > memory or key in kept
-
-
 @given(st.integers(0, 50), st.integers(1, 12))
 def test_slices_cover_everything_once(n: int, size: int) -> None:
     parts = [list(range(n))[part] for part in slices(n, size)]
@@ -268,6 +256,44 @@ def test_wrong_hooks_and_positions_are_one_line() -> None:
         subject.activation("blocks.0.attn.hook_result")
 
 
+@pytest.mark.parametrize("at", ["foo", [0, 1], 1.5, np.array([0, 1]), torch.tensor([0, 1])])
+def test_a_place_that_is_no_place_is_one_line(at: Any) -> None:
+    subject = ragged()
+    for ask in (
+        lambda: subject.activation(POST, at),
+        lambda: subject.logits(at=at),
+        lambda: subject.logits(hooks=[(POST, lambda x, hook: x)], at=at),
+        lambda: subject.activations([POST], {POST: at}),
+        lambda: list(subject.stream([POST], at)),
+    ):
+        with pytest.raises(ParameterError, match=r"at=.*: expected answer, a position or None"):
+            ask()
+
+
+def test_any_whole_number_is_a_place_and_an_answer() -> None:
+    subject = ragged()
+    for number in (np.int64(-1), torch.tensor(-1)):
+        assert torch.equal(subject.activation(POST, number), subject.activation(POST, -1))
+        assert subject.with_answer(number).answer == -1
+        json.dumps(subject.with_answer(number).answer)
+    for answer in ("last", None, [0], 1.0):
+        for ask in (subject.with_answer, lambda answer: ragged(answer=answer)):
+            with pytest.raises(ParameterError, match=r"answer=.*: expected its number or all"):
+                ask(answer)
+
+
+def test_data_that_are_no_examples_of_the_task_are_one_line() -> None:
+    subject = planted.modular_addition(11, (2, 3)).subject
+    flat = Batch(subject.data.tokens[0], subject.data.targets[0])
+    with pytest.raises(ParameterError, match=r"tokens of shape \(3,\); expected \(example, pos\)"):
+        subject.with_data(flat)
+    for wrong in (11, -100):
+        targets = subject.data.targets.clone()
+        targets[7, -1] = wrong
+        with pytest.raises(ParameterError, match=f"target {wrong} of .*; expected 0 to 10, or -1"):
+            subject.with_data(Batch(subject.data.tokens, targets))
+
+
 # --- torch's modes, and weights that cannot be measured -------------------------------------------
 MODES = {
     "no_grad": torch.no_grad,
@@ -333,6 +359,14 @@ def test_weights_that_cannot_be_measured_are_refused(kind: str) -> None:
             subject = Subject(spoil(model.eval()), tasks.make("modular-arithmetic", p=13))
             PROBES[name]().run(subject)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_weights_that_change_their_type_later_are_refused() -> None:
+    plant = planted.modular_addition(11, (2, 3)).subject
+    subject = plant.with_model(copy.deepcopy(plant.model))
+    subject.model.to(torch.bfloat16)
+    with pytest.raises(MechintError, match=r"is bfloat16.*measure model\.float\(\)"):
+        PROBES["neurons"]().run(subject)
 
 
 def test_quantized_weights_are_refused() -> None:

@@ -134,7 +134,7 @@ def measure(
             }
     chance = {
         name: {"accuracy": level.accuracy, "loss": level.loss}
-        for name, level in task.chance.items()
+        for name, level in subject.chance.items()
     }
     answers = len(subject.answers) if subject.answer == "all" else 1
     return Performance(subject.accuracy(), subject.loss(), chance, n, splits, answers)

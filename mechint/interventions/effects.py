@@ -21,6 +21,7 @@ from mechint.interventions.resume import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
 from mechint.models.protocol import Hooks
 from mechint.models.replaced import call_with_weights
+from mechint.models.untouched import evaluating
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -75,7 +76,7 @@ def logits_under(
     parts, (positions, _) = [], asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(subject.model):
             arguments = (data.tokens[rows], hooks_of(filled, positions[rows], (rows, len(data))))
             hooked = _Hooked(subject.model)
             logits = call_with_weights(hooked, edited, arguments, names)
@@ -126,7 +127,7 @@ def fill_means(
             return keep
 
         hooks = [(one.site.hook, collect(index, one)) for index, one in lacking]
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(subject.model):
             subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
     result = list(interventions)
     for index, one in lacking:

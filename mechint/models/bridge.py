@@ -20,6 +20,7 @@ import torch
 from mechint.errors import CheckpointError, first_line
 from mechint.models.capability import Capability
 from mechint.models.stacks import HEAD_WEIGHTS
+from mechint.models.untouched import evaluating
 
 EAGER = {"attn_implementation": "eager"}
 """The other implementations never make the pattern that hooks read."""
@@ -211,7 +212,7 @@ def hook_names(model: Any) -> frozenset[str]:
         for point in set(points.values())
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             model(tokens)
     finally:
         for handle in handles:

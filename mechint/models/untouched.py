@@ -28,13 +28,28 @@ def plain_arithmetic(device: torch.device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Inside: evaluation mode, in which dropout passes everything and statistics of batches stay as
+    they are. Afterwards: the mode of every module as before.
+    """
+    training = {module: module.training for module in model.modules()}
+    try:
+        if any(training.values()):
+            model.eval()
+        yield
+    finally:
+        for module, mode in training.items():
+            if module.training != mode:
+                module.training = mode
+
+
+@contextlib.contextmanager
 def untouched(model: Any) -> Iterator[None]:
     """Inside: evaluation mode, plain arithmetic, gradients enabled, whatever the caller's modes.
     Afterwards: mode, gradients, hooks and torch's random state as before.
     """
     keep_freed_memory(ANALYSIS)
     device = next(model.parameters()).device
-    training = {module: module.training for module in model.modules()}
     grads = {
         parameter: (parameter.requires_grad, parameter.grad) for parameter in model.parameters()
     }
@@ -47,12 +62,10 @@ def untouched(model: Any) -> Iterator[None]:
             torch.random.fork_rng(devices=devices),
             plain_arithmetic(device),
             torch.enable_grad(),
+            evaluating(model),
         ):
-            model.eval()
             yield
     finally:
-        for module, mode in training.items():
-            module.training = mode
         for parameter, (requires_grad, grad) in grads.items():
             parameter.requires_grad_(requires_grad)
             parameter.grad = grad

@@ -174,13 +174,13 @@ class Ablation(Probe):
 
     def _in_nats(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
         assert subject.task is not None
-        chance = np.mean([one.loss for one in subject.task.chance.values()])
+        chance = np.mean([level.loss for level in subject.chance.values()])
         loss = float(base[:, 1].nanmean())
         return Harm("largest_loss_increase", "nats", change[..., 1], float(chance) - loss)
 
     def _in_accuracy(self, subject: Subject, base: Any, change: np.ndarray) -> Harm:
         assert subject.task is not None
-        chance = np.mean(list(subject.chance_accuracy.values()))
+        chance = np.mean([level.accuracy for level in subject.chance.values()])
         accuracy = float(base[:, 0].nanmean())
         return Harm("largest_accuracy_loss", "0–1", -change[..., 0], accuracy - float(chance))
 

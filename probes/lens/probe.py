@@ -120,7 +120,7 @@ class Lens(Probe):
         top = max(written, key=lambda name: written[name])
         final = list(sums.right.values())[-1]
         answers = int((subject.targets != IGNORE).sum())
-        chance = float(np.mean(list(subject.chance_accuracy.values())))
+        chance = float(np.mean([level.accuracy for level in subject.chance.values()]))
         enough = chance + 0.9 * (final - chance)
         ready = next(name for name, value in sums.right.items() if value >= min(enough, final))
         report.metric("lens.final_accuracy", final, null=above_chance(final, chance, answers))
