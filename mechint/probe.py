@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
 from mechint.finding import Report, performance
+from mechint.interventions import resumes
 from mechint.models.capability import Capability
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
@@ -99,7 +100,10 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         lambda subject: len(subject.series) > 1,
         "it is one checkpoint, not a run with several",
     ),
-    Need.RESUME: _capable(Capability.RESUME),
+    Need.RESUME: (
+        lambda subject: resumes(subject.model),
+        f"its model cannot {Capability.RESUME.value}",
+    ),
     Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
     Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
     Need.HEAD_WEIGHTS: _capable(Capability.HEAD_WEIGHTS),
@@ -116,6 +120,8 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
     meets, reason = NEEDS[need]
     if need is Need.VARIABLES and subject.task is not None:
         reason = subject.task.without_variables
+    if need is Need.RESUME and Capability.RESUME in subject.capabilities:
+        reason = "hooks are on its model, which cannot resume a forward past them; take them off"
     return None if meets(subject) else reason
 
 

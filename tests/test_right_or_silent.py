@@ -129,6 +129,12 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_irreps.py::test_the_data_is_read_once_where_the_tasks_table_fits",
     ),
     # --- models that were not taken in
+    "hooks that the user had put on a model were passed by": (
+        "probes/test_attached_hooks.py::test_causal_probes_measure_the_model_with_its_hooks",
+        "probes/test_attached_hooks.py::test_interchange_and_removals",
+        "probes/test_attached_hooks.py::test_gradients_of_weights_pass_through_the_hooks",
+        "interventions/test_recorded.py::test_a_model_with_hooks_on_it_runs_them",
+    ),
     "probes raised errors of Python on causal language models": (
         "checkpoints/test_huggingface.py::test_analyze_ends_with_success",
         "checkpoints/test_huggingface.py::test_the_lens_of_the_last_layer_is_the_model",
