@@ -129,6 +129,11 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_irreps.py::test_the_data_is_read_once_where_the_tasks_table_fits",
     ),
     # --- models that were not taken in
+    "a wrapped module was read at the wrong axis, or where it had not answered": (
+        "conformance/test_models.py::test_an_activation_whose_positions_come_first_is_refused",
+        "conformance/test_models.py::"
+        "test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked",
+    ),
     "hooks that the user had put on a model were passed by": (
         "probes/test_attached_hooks.py::test_causal_probes_measure_the_model_with_its_hooks",
         "probes/test_attached_hooks.py::test_interchange_and_removals",
