@@ -128,6 +128,9 @@ MAP: dict[str, tuple[str, ...]] = {
         "groups/test_finite.py::test_names_do_not_depend_on_the_order_of_elements",
         "probes/test_irreps.py::test_the_data_is_read_once_where_the_tasks_table_fits",
     ),
+    "a dictionary of one head rebuilt all of them": (
+        "dictionaries/test_dictionaries.py::test_a_dictionary_of_one_head_changes_that_head_alone",
+    ),
     # --- models that were not taken in
     "a wrapped module was read at the wrong axis, or where it had not answered": (
         "conformance/test_models.py::test_an_activation_whose_positions_come_first_is_refused",
