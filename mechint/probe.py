@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
 from mechint.finding import Report, performance
+from mechint.interventions import resumes
 from mechint.models.capability import Capability
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
@@ -102,7 +103,10 @@ NEEDS: Mapping[Need, tuple[Callable[[Subject], bool], str]] = {
         lambda subject: len(subject.series) > 1,
         "it is one checkpoint, not a run with several",
     ),
-    Need.RESUME: _capable(Capability.RESUME),
+    Need.RESUME: (
+        lambda subject: resumes(subject.model),
+        f"its model cannot {Capability.RESUME.value}",
+    ),
     Need.REINITIALIZE: _capable(Capability.REINITIALIZE),
     Need.EDIT_WEIGHTS: _capable(Capability.EDIT_WEIGHTS),
     Need.HEAD_WEIGHTS: _capable(Capability.HEAD_WEIGHTS),
@@ -121,6 +125,8 @@ def unmet_need(need: Need, subject: Subject) -> str | None:
         reason = subject.task.without_variables
     if need is Need.GRID and _has_grid(subject):
         reason = "its data are not all of its task's inputs, in the order of the grid"
+    if need is Need.RESUME and Capability.RESUME in subject.capabilities:
+        reason = "hooks are on its model, which cannot resume a forward past them; take them off"
     return None if meets(subject) else reason
 
 

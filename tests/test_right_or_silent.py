@@ -145,7 +145,21 @@ MAP: dict[str, tuple[str, ...]] = {
         "groups/test_finite.py::test_names_do_not_depend_on_the_order_of_elements",
         "probes/test_irreps.py::test_the_data_is_read_once_where_the_tasks_table_fits",
     ),
+    "a dictionary of one head rebuilt all of them": (
+        "dictionaries/test_dictionaries.py::test_a_dictionary_of_one_head_changes_that_head_alone",
+    ),
     # --- models that were not taken in
+    "a wrapped module was read at the wrong axis, or where it had not answered": (
+        "conformance/test_models.py::test_an_activation_whose_positions_come_first_is_refused",
+        "conformance/test_models.py::"
+        "test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked",
+    ),
+    "hooks that the user had put on a model were passed by": (
+        "probes/test_attached_hooks.py::test_causal_probes_measure_the_model_with_its_hooks",
+        "probes/test_attached_hooks.py::test_interchange_and_removals",
+        "probes/test_attached_hooks.py::test_gradients_of_weights_pass_through_the_hooks",
+        "interventions/test_recorded.py::test_a_model_with_hooks_on_it_runs_them",
+    ),
     "probes raised errors of Python on causal language models": (
         "checkpoints/test_huggingface.py::test_analyze_ends_with_success",
         "checkpoints/test_huggingface.py::test_the_lens_of_the_last_layer_is_the_model",

@@ -33,8 +33,9 @@ class Dictionary:
     """One sparse autoencoder.
 
     threshold: of jumprelu; k: of topk. hook: where its activations are taken, None where its file
-    does not tell. subtract_b_dec: whether b_dec is taken off the input. normalization: see
-    NORMALIZATIONS. rescale: whether topk ranks latents by what they write (times ‖W_dec‖).
+    does not tell; head: the one head of that hook, None for all. subtract_b_dec: whether b_dec is
+    taken off the input. normalization: see NORMALIZATIONS. rescale: whether topk ranks latents by
+    what they write (times ‖W_dec‖).
 
     >>> eye = torch.eye(2)
     >>> signs = Dictionary("standard", torch.cat([eye, -eye], 1), torch.zeros(4),
@@ -55,6 +56,7 @@ class Dictionary:
     subtract_b_dec: bool = True
     normalization: str = "none"
     rescale: bool = False
+    head: int | None = None
 
     @property
     def d_in(self) -> int:
@@ -68,7 +70,7 @@ class Dictionary:
 
     @property
     def site(self) -> Site:
-        """The activation it was trained on, at every position.
+        """The activation it was trained on, of its head alone where it has one, at every position.
 
         Raises:
             ParameterError: its file does not name one.
@@ -78,7 +80,7 @@ class Dictionary:
                 "dictionary: its file names no hook; expected hook=..., e.g. "
                 "load_dictionary(path, hook='blocks.0.hook_resid_post')"
             )
-        return Site(self.hook)
+        return Site(self.hook, units=() if self.head is None else (self.head,))
 
     def encode(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_sae"]:
         """The latents of activations x.

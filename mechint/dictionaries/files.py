@@ -19,6 +19,7 @@ from mechint.checkpoints.weights import check_tensors
 from mechint.dictionaries.dictionary import ARCHITECTURES, NORMALIZATIONS, Dictionary
 from mechint.errors import CheckpointError
 from mechint.files import read_json, write_bytes, write_text
+from mechint.interventions import Site
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 
@@ -31,7 +32,8 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
     Raises:
         CheckpointError: a file is missing, damaged or of an architecture that is not read
             (standard, jumprelu and topk are), a tensor is missing, of another shape or type, or not
-            finite, or activations would have to be scaled by a factor that the files do not hold.
+            finite, activations would have to be scaled by a factor that the files do not hold, or
+            it is of one head of a hook that has none.
     """
     path = Path(path)
     config = read_json(path / CONFIG, CheckpointError)
@@ -54,6 +56,9 @@ def load_dictionary(path: str | Path, *, hook: str | None = None) -> Dictionary:
     tensors = _tensors(path / WEIGHTS, state, shapes)
     if hook is not None:
         settings["hook"] = hook
+    name, head = settings["hook"], settings["head"]
+    if head is not None and name is not None and not Site(name).per_head:
+        raise CheckpointError(f"{path / CONFIG}: hook_head_index={head}: {name} has no heads")
     return Dictionary(**tensors, **settings)
 
 
@@ -71,6 +76,7 @@ def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
         for name in names
         if (value := getattr(dictionary, name)) is not None
     }
+    joined = (dictionary.hook or "").endswith("hook_z") and dictionary.head is None
     config: dict[str, Any] = {
         "architecture": dictionary.architecture,
         "d_in": dictionary.d_in,
@@ -79,9 +85,11 @@ def save_dictionary(dictionary: Dictionary, path: str | Path) -> None:
         "device": "cpu",
         "apply_b_dec_to_input": dictionary.subtract_b_dec,
         "normalize_activations": dictionary.normalization,
-        "reshape_activations": "hook_z" if (dictionary.hook or "").endswith("hook_z") else "none",
+        "reshape_activations": "hook_z" if joined else "none",
         "metadata": {"sae_lens_version": "6.0.0", "hook_name": dictionary.hook},
     }
+    if dictionary.head is not None:
+        config["metadata"]["hook_head_index"] = dictionary.head
     if dictionary.architecture == "topk":
         config |= {"k": dictionary.k, "rescale_acts_by_decoder_norm": dictionary.rescale}
     write_bytes(Path(path) / WEIGHTS, save(tensors))
@@ -92,7 +100,12 @@ def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """What the configuration says, under the names of `Dictionary`; of SAELens 6 or before."""
     metadata = config.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    hook = metadata.get("hook_name", config.get("hook_name", config.get("hook_point")))
+    hook, head = (
+        metadata.get(f"hook_{name}", config.get(f"hook_{name}", config.get(f"hook_point{old}")))
+        for name, old in (("name", ""), ("head_index", "_head_index"))
+    )
+    if head is not None and (isinstance(head, bool) or not isinstance(head, int) or head < 0):
+        raise CheckpointError(f"{path}: hook_head_index={head!r}: expected a head, from 0, or null")
     architecture = config.get("architecture", "standard")
     function = config.get("activation_fn", config.get("activation_fn_str", "relu"))
     arguments = config.get("activation_fn_kwargs")
@@ -118,6 +131,7 @@ def _settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "architecture": architecture,
         "k": _size(path, {"k": k}, "k") if architecture == "topk" else None,
         "hook": hook if isinstance(hook, str) else None,
+        "head": head,
         "subtract_b_dec": _flag(path, config, "apply_b_dec_to_input", True),
         "normalization": normalization,
         "rescale": _flag(path, config, "rescale_acts_by_decoder_norm", False),

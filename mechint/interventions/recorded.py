@@ -31,7 +31,7 @@ from torch import Tensor
 from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
-    resume,
+    resume_functional,
     resumes,
     select_positions,
 )
@@ -59,8 +59,8 @@ class RecordedForward:
     """A forward on `tokens`, recorded, from which edited forwards branch off.
 
     Args:
-        model: any hooked model; nothing of it is touched. Where it can resume, its hooks do not
-            run.
+        model: any hooked model; nothing of it is touched. Hooks that are on it already run in
+            every forward, and it does not resume while they are.
         tokens: (example, pos); the caller chunks the examples.
         answer_positions: (example,) where each example's logits are wanted.
         names: hooks to record besides the residual stream, kept in `activations`.
@@ -100,7 +100,7 @@ class RecordedForward:
             return self._resume(self._residual[start], start, self.answer_positions)
 
     def _resume(self, x: Tensor, site: ResidSite, answer_positions: Tensor) -> Tensor:
-        return resume(self.model, x, site, answer_positions, weights=self.weights)
+        return resume_functional(self.weights, self.config, x, site, answer_positions)
 
     def _record(self, wanted: set[str], until: int) -> None:
         def keep(name: str, tensor: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """A forward resumed from a site of the residual stream, for every model that can be hooked.
 
 A model whose mathematics we hold (`resumes`) is computed from the site on, and after the last
-attention only where an answer is read. Any other model runs from its tokens, with the residual
-stream replaced at the site by a plain hook. Both are differentiable in the residual stream and
-equal to a hooked forward from the tokens.
+attention only where an answer is read. Any other model, or one that has hooks on it, runs from its
+tokens, with the residual stream replaced at the site by a plain hook. Both are differentiable in
+the residual stream and equal to a hooked forward from the tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mechint.config import ModelConfig
 from mechint.interventions.sites import ResidSite
 from mechint.models.capability import Capability
 from mechint.models.forward import Forward
-from mechint.models.protocol import capabilities, describe
+from mechint.models.protocol import capabilities, describe, has_hooks_attached
 from mechint.models.rows import BlockRows, dense
 from mechint.task import Batch
 
@@ -31,8 +31,10 @@ Parameters = Mapping[str, Tensor]
 
 
 def resumes(model: Any) -> bool:
-    """Whether forwards of `model` can be computed from a site on."""
-    return Capability.RESUME in capabilities(model)
+    """Whether forwards of `model` can be computed from a site on: by its mathematics, which no
+    hook sees, so not while anybody's hooks are on it.
+    """
+    return Capability.RESUME in capabilities(model) and not has_hooks_attached(model)
 
 
 def detached_weights(model: Any) -> dict[str, Tensor]:

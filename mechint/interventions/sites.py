@@ -212,6 +212,9 @@ class Site:
         axis.
 
         answer_positions: (example,), used where `pos` is "answer".
+
+        Raises:
+            ParameterError: a unit that the activation does not have.
         """
         view = self._canonical(activation)
         if self.pos == "answer":
@@ -221,6 +224,11 @@ class Site:
         if not self.units:
             return view
         axis = (1 if self.pos is not None else 2) if self.per_head else view.dim() - 1
+        outside = [unit for unit in self.units if not 0 <= unit < view.shape[axis]]
+        if outside:
+            raise ParameterError(
+                f"{self}: {outside[0]} is not among the {view.shape[axis]} that {self.hook} has"
+            )
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
     def axes(self, activation: Float[Tensor, " *activation"]) -> int:

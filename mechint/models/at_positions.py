@@ -24,6 +24,7 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.forward import Forward
 from mechint.models.pieces import no_hook
+from mechint.models.protocol import has_hooks_attached
 from mechint.models.rows import BlockRows, Layout
 from mechint.models.untouched import plain_arithmetic
 
@@ -50,9 +51,7 @@ def supports(model: Any, names: Iterable[str] = ()) -> bool:
     config = getattr(model, "config", None)
     if not isinstance(config, ModelConfig) or config.read_layers is not None:
         return False
-    if model._forward_hooks or model._forward_pre_hooks:
-        return False
-    if any(point._forward_hooks or point._backward_hooks for point in model.hook_dict.values()):
+    if has_hooks_attached(model):
         return False
     kinds = (BEFORE_ATTENTION, *AFTER_ATTENTION)
     return all(

@@ -119,6 +119,26 @@ def hook_names(model: Any) -> frozenset[str]:
     return frozenset(name for name in names if not name.endswith("attn.hook_result"))
 
 
+def has_hooks_attached(model: Any) -> bool:
+    """Whether anybody's hooks are on the model or on one of its hook points, so that its forward
+    differs, or may, from the mathematics of its weights.
+
+    >>> from mechint.config import ModelConfig
+    >>> from mechint.models import build
+    >>> model = build(ModelConfig(d_model=8, n_heads=2))
+    >>> model.add_hook("blocks.0.hook_mlp_out", lambda activation, hook: 0 * activation)
+    >>> has_hooks_attached(model)
+    True
+    """
+    return any(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        for module in (model, *model.hook_dict.values())
+    )
+
+
 def reinitialized(model: Any, seed: int) -> Any:
     """A model of the same architecture with the initial weights of `seed`, on the CPU.
 

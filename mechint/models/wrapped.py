@@ -51,7 +51,8 @@ def wrap(
     """`module` as a model that probes can be pointed at.
 
     An activation (batch, pos, …) stands under its hook as it is; one of two axes, (batch, d), is
-    put at the last position. Of a submodule that returns a tuple the first entry is meant.
+    put at the last position. Of a submodule that returns a tuple the first entry is meant. Logits
+    (batch, class) of a module that answers once per example are its answer at every position.
 
     Args:
         hooks: mechint's (TransformerLens's) hook name → the submodule whose output the activation
@@ -66,7 +67,8 @@ def wrap(
             attention_dir, ….
 
     Raises:
-        ParameterError: a path without a submodule or weight, or an unknown size.
+        ParameterError: a path without a submodule or weight, or an unknown size; in a forward, an
+            activation or logits whose first axis is not the batch.
 
     Example:
         >>> import torch
@@ -179,11 +181,14 @@ class WrappedModule(HookedRootModule):
     def forward(
         self, tokens: Shaped[Tensor, "batch ..."]
     ) -> Float[Tensor, "batch pos d_vocab_out"]:
-        """Logits; those of a module that answers once per example stand at the last position."""
+        """Logits; those of a module that answers once per example stand at every position."""
         with self._routed(tokens):
             logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)
         logits = getattr(logits, "logits", logits)
-        return _with_positions(logits, tokens)
+        _check_batch("logits", logits, tokens)
+        if logits.dim() != 2 or tokens.dim() != 2:
+            return logits
+        return logits[:, None].expand(-1, tokens.shape[1], -1)
 
     @contextlib.contextmanager
     def _routed(self, tokens: Tensor) -> Iterator[None]:
@@ -192,7 +197,10 @@ class WrappedModule(HookedRootModule):
         try:
             for name in self.places:
                 submodule, given = self._find(name)
-                route = partial(_through, self.hook_dict[name], tokens)
+                route = partial(_through, self.hook_dict[name], name, tokens)
+                # as many examples as positions: only the module itself tells which axis is which
+                if getattr(submodule, "batch_first", True) is False:
+                    route = partial(route, square=len(tokens) == tokens.shape[-1])
                 handles.append(
                     submodule.register_forward_pre_hook(partial(_route_input, route))
                     if given
@@ -249,18 +257,24 @@ def _route_output(route: Callable[[Any], Any], module: nn.Module, args: Any, out
     return route(output)
 
 
-def _through(point: HookPoint, tokens: Tensor, value: Any) -> Any:
-    """`value`, a tensor or a tuple that begins with one, with the tensor passed through `point`."""
-    if isinstance(value, tuple):
-        return (_through(point, tokens, value[0]), *value[1:])
-    seen = point(_with_positions(value, tokens))
-    return seen if value.dim() != 2 else seen[:, -1]
+def _through(point: HookPoint, name: str, tokens: Tensor, value: Any, square: bool = False) -> Any:
+    """`value`, a tensor or a tuple that begins with one, with the tensor passed through `point`.
 
-
-def _with_positions(value: Tensor, tokens: Tensor) -> Tensor:
-    """(batch, d) at the last position of `tokens` and zeros at the others; anything else as it
-    is.
+    square: whether its axes may be (pos, batch) though their lengths do not tell.
     """
+    if isinstance(value, tuple):
+        return (_through(point, name, tokens, value[0], square), *value[1:])
+    _check_batch(name, value, tokens, square and value.dim() > 2)
     if value.dim() != 2 or tokens.dim() != 2:
-        return value
-    return F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0))
+        return point(value)
+    # (batch, d) stands at the last position, zeros at the others
+    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1]
+
+
+def _check_batch(name: str, value: Tensor, tokens: Tensor, square: bool = False) -> None:
+    if square or value.dim() == 0 or len(value) != len(tokens):
+        raise ParameterError(
+            f"wrap: {name} has shape {tuple(value.shape)} for tokens {tuple(tokens.shape)}; "
+            "expected (batch, pos, …) or (batch, d): make its module with batch_first=True, or "
+            "hook where the batch comes first"
+        )

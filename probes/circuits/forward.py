@@ -64,7 +64,7 @@ class PatchedForward:
     """Forwards on `base` tokens whose edges carry either this forward or the source's.
 
     Args:
-        model: a model that resumes (`Capability.RESUME`); its hooks do not run.
+        model: a model that resumes (`mechint.interventions.resumes`).
         base: the inputs; reads: the position of each one's answer.
         source: what the senders wrote in the source run, of `sender_outputs`; or their means.
         memory: bytes that one stacked forward may take.

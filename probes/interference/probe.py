@@ -14,7 +14,6 @@ from torch import Tensor
 
 from mechint.config import setting
 from mechint.errors import ParameterError
-from mechint.interventions import resumes
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.task import Batch, rng
@@ -71,9 +70,11 @@ class Interference(Probe):
     null_samples: int = setting(99, "permutations of the labels", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
-        if self.neurons and not resumes(subject.model):
-            return "the parameters of its neurons are not known by name; leave interference.neurons"
-        return unmet_need(Need.MLP, subject) if self.neurons else None
+        if not self.neurons:
+            return None
+        if unmet := unmet_need(Need.RESUME, subject):  # its neurons' parameters are known by name
+            return f"{unmet}; or leave interference.neurons"
+        return unmet_need(Need.MLP, subject)
 
     @classmethod
     def calibration(cls) -> Calibration:

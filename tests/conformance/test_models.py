@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import mechint
+import tasks
 from mechint.activations import LOGITS, Recorder, position_axis
 from mechint.config import ModelConfig
 from mechint.errors import MechintError, ParameterError, UnknownNameError
@@ -24,7 +25,7 @@ from mechint.models.pair_network import PairNetworkConfig
 from mechint.models.protocol import capabilities, describe, hook_names, reinitialized
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.subject import Subject
-from mechint.task import Batch
+from mechint.task import IGNORE, Batch
 
 P = 7
 NATIVE = {
@@ -309,10 +310,56 @@ def test_a_wrapped_module_answers_as_the_module_does() -> None:
     model, tokens = made("wrapped module"), inputs("wrapped module")
     with torch.no_grad():
         assert torch.equal(model(tokens)[:, -1], model.module(tokens))
-        assert not model(tokens)[:, :-1].any()
+        assert torch.equal(model(tokens)[:, 0], model.module(tokens))
         hidden = model.module.layers[:2](model.module.embedding(tokens[:, :2]).flatten(1))
     found = subject_of("wrapped module").activation("blocks.0.mlp.hook_post", at="answer")
     assert torch.equal(found, hidden)
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer between the embedding and the logits, its positions first or second."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(P + 1, 8)
+        self.layer = nn.GRU(8, 6, batch_first=batch_first)
+        self.out = nn.Linear(6, P)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        if self.layer.batch_first:
+            return self.out(self.layer(x)[0])
+        return self.out(self.layer(x.transpose(0, 1))[0].transpose(0, 1))
+
+
+def test_an_activation_whose_positions_come_first_is_refused() -> None:
+    first, second = Recurrent(batch_first=False), Recurrent(batch_first=True)
+    second.load_state_dict(first.state_dict())
+    hooks = {"blocks.0.hook_resid_post": "layer"}
+    wrong, right = mechint.wrap(first, hooks), mechint.wrap(second, hooks)
+    tokens = torch.randint(0, P, (7, 3), generator=torch.Generator().manual_seed(0))
+    for rows in (7, 3, 1):  # three examples of three positions, too
+        with pytest.raises(ParameterError, match="batch_first=True") as caught:
+            wrong(tokens[:rows])
+        assert "\n" not in str(caught.value)
+        assert right(tokens[:rows]).shape == (rows, 3, P)
+    unhooked = mechint.wrap(first, {})
+    assert torch.allclose(unhooked(tokens), right(tokens), atol=1e-6)
+    transposed = mechint.wrap(nn.Embedding(P + 1, P), {}, call=lambda m, x: m(x).transpose(0, 1))
+    with pytest.raises(ParameterError, match="wrap: logits has shape"):
+        transposed(tokens)
+
+
+def test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked() -> None:
+    """As a bracket classifier whose target stands at the first position."""
+    model, task = made("wrapped module"), tasks.modular_arithmetic(p=P)
+    last = task.examples()
+    targets = torch.full_like(last.targets, IGNORE)
+    targets[:, 0] = last.targets[:, -1]
+    first = Subject(model, task, data=Batch(last.tokens, targets))
+    second = Subject(model, task, data=last)
+    assert torch.equal(first.logits(), second.logits()) and first.logits().any()
+    assert first.loss() == second.loss() and first.accuracy() == second.accuracy()
 
 
 def test_the_table_in_the_docs_says_which_probe_serves_which_model() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,34 @@ def test_heads_are_taken_as_one_vector() -> None:
     )
 
 
+def test_a_dictionary_of_one_head_changes_that_head_alone(tmp_path: Path) -> None:
+    """Zeros in its place, on disk and back: what the model does without that head."""
+    subject = planted.modular_addition(7, (2,)).subject.untrained(0)
+    z = "blocks.0.attn.hook_z"
+    d_head = subject.activation(z).shape[-1]
+    shapes = ((d_head, 4), (4,), (4, d_head), (d_head,))
+    zeros = Dictionary("standard", *map(torch.zeros, shapes), hook=z, head=1)
+    save_dictionary(zeros, tmp_path / "sae")
+    found = load_dictionary(tmp_path / "sae")
+    assert found.head == 1 and found.site == Site.head(0, 1)
+    assert json.loads((tmp_path / "sae" / "cfg.json").read_text())["reshape_activations"] == "none"
+    rebuilt = logits_under(subject, [Reconstruct(found.site, found)])
+    weights = subject.model.W_O[0].detach().clone()
+    weights[1] = 0
+    without = logits_under(subject, weights={"blocks.0.attn.W_O": weights})
+    assert torch.allclose(rebuilt, without, atol=1e-5)
+    both = logits_under(subject, weights={"blocks.0.attn.W_O": 0 * weights})
+    assert not torch.allclose(rebuilt, both, atol=1e-3)
+    measured = recovery(subject, found)
+    assert measured.reconstructed == pytest.approx(measured.zeroed)
+    assert measured.loss != pytest.approx(measured.zeroed)
+    with pytest.raises(ParameterError, match=r"head 0\.7: 7 is not among the 2"):
+        recovery(subject, replace(found, head=7))
+    old = {"d_in": d_head, "d_sae": 4, "hook_point": z, "hook_point_head_index": 0}
+    tensors = {name: getattr(zeros, name) for name in ("W_enc", "b_enc", "W_dec", "b_dec")}
+    assert load_dictionary(lay_out(tmp_path / "old", old, **tensors)).site == Site.head(0, 0)
+
+
 def test_a_dictionary_without_a_hook_or_a_task_says_so() -> None:
     subject, found = written()
     nameless = Dictionary("standard", found.W_enc, found.b_enc, found.W_dec, found.b_dec)
@@ -258,6 +287,9 @@ def test_configurations_before_version_six_are_read(tmp_path: Path) -> None:
         ({"normalize_activations": "expected_average_only_in"}, "fold the factor"),
         ({"apply_b_dec_to_input": "yes"}, "expected true or false"),
         ({"activation_fn": "tanh-relu"}, "activation_fn='tanh-relu'"),
+        ({"hook_head_index": "1"}, "hook_head_index='1': expected a head"),
+        ({"metadata": {"hook_head_index": -1}}, "hook_head_index=-1: expected a head"),
+        ({"hook_name": HOOK, "hook_head_index": 1}, f"{HOOK} has no heads"),
     ],
 )
 def test_configurations_that_are_not_served_get_one_line(

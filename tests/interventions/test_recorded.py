@@ -215,8 +215,34 @@ def test_activation_gradients_by_finite_differences() -> None:
         assert float((gradient[:, :, [1]] * direction).sum()) == pytest.approx(expected, rel=1e-6)
 
 
-def test_hooks_do_not_run_where_a_model_resumes() -> None:
-    config = ModelConfig(d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4)
-    model, tokens, positions, _ = model_and_tokens(config, 0)
-    model.hook_embed.add_hook(lambda tensor, hook: pytest.fail("a hook of the model ran"))
-    RecordedForward(model, tokens, positions)
+def test_a_model_with_hooks_on_it_runs_them() -> None:
+    """Half the neurons at zero, once by a hook and once by weights: the same forwards."""
+    config = ModelConfig(d_model=8, n_heads=2, d_vocab=7, d_vocab_out=5, n_ctx=4, act_fn="relu")
+    hooked, tokens, positions, _ = model_and_tokens(config, 0)
+    edited, *_ = model_and_tokens(config, 0)
+    cut = edited.W_in.shape[-1] // 2
+    with torch.no_grad():
+        edited.get_parameter("blocks.0.mlp.W_out")[cut:] = 0
+    assert resumes(hooked)
+
+    def silence(activation: torch.Tensor, hook: object) -> torch.Tensor:
+        return activation.index_fill(-1, torch.arange(cut, activation.shape[-1]), 0)
+
+    hooked.add_hook("blocks.0.mlp.hook_post", silence)
+    assert not resumes(hooked) and resumes(edited)
+    basis = torch.eye(8, 1, dtype=torch.float64)
+    sites = [Zero(Site.head(0, 0)), Zero(Site.mlp(0)), ProjectOut(Site.resid_pre(0, 1), basis)]
+    recorded = {one.site.hook for one in sites}
+    runs = [RecordedForward(one, tokens, positions, recorded) for one in (hooked, edited)]
+    assert torch.allclose(runs[0].logits, runs[1].logits, atol=1e-12)
+    assert torch.allclose(runs[0].under(sites), runs[1].under(sites), atol=1e-12)
+    names = ["blocks.0.attn.hook_z", "hook_embed"]
+    found = [
+        activation_gradients(one, tokens, names, lambda logits: logits.square().sum())
+        for one in (hooked, edited)
+    ]
+    for name in names:
+        for one, other in zip(found[0][name], found[1][name], strict=True):
+            assert torch.allclose(one, other, atol=1e-12)
+    hooked.reset_hooks()
+    assert resumes(hooked)
