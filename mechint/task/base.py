@@ -86,8 +86,14 @@ class Task(Settings, abc.ABC):
         """Batches for ever, from batch `start` on; a pure function of its arguments."""
 
     @abc.abstractmethod
-    def sample(self, n: int, seed: int, split: str = "test") -> Batch:
-        """`n` examples of `split` for evaluation and probing, the same for the same seed."""
+    def sample(
+        self, n: int, seed: int, split: str = "test", *, split_seed: int | None = None
+    ) -> Batch:
+        """`n` examples of `split` for evaluation and probing, the same for the same seed.
+
+        split_seed: seed of a finite task's partition; `seed` when None. Generated tasks have one
+        split.
+        """
 
     @abc.abstractmethod
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
