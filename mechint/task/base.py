@@ -222,6 +222,7 @@ class Task(Settings, abc.ABC):
         answer: int | None = None,
         relation: Relation | str = Relation.MINIMAL,
         split: str | None = None,
+        split_seed: int = 0,
     ) -> Counterfactuals:
         """`n` pairs of examples for an interchange of `variable`.
 
@@ -231,7 +232,9 @@ class Task(Settings, abc.ABC):
             relation: the source differs from the base in the variable and in as little else as the
                 task allows ("minimal"); is any other example ("independent"); or has the same
                 value of the variable ("same").
-            split: where examples come from; `probe_split` when None.
+            split: where examples come from; `probe_split` when None. A minimal source is made from
+                its base where the variable says how, and may then be of any split.
+            split_seed: seed of a finite task's partition, of which `split` is a part.
 
         Raises:
             UnknownNameError: no variable of that name.
@@ -243,4 +246,4 @@ class Task(Settings, abc.ABC):
         chosen = find_variable(self, variable)
         index = choose_answer(self, chosen, answer)
         split = self.probe_split if split is None else split
-        return draw_pairs(self, chosen, n, seed, split, Relation(relation), index)
+        return draw_pairs(self, chosen, n, seed, split, split_seed, Relation(relation), index)
