@@ -164,6 +164,10 @@ def test_a_task_keeps_the_contract_whatever_its_parameters(name: str) -> None:
     keeps()
 
 
+def test_a_finite_task_without_held_out_inputs_keeps_the_contract() -> None:
+    check_task(TASKS["modular-arithmetic"](p=5, train_fraction=1.0), seeds=(0,), n=8)
+
+
 def test_the_suite_notices_a_broken_promise() -> None:
     """Labels that brute force does not give are found, so the suite is no formality."""
     from tasks.modular import ModularArithmetic
