@@ -41,6 +41,15 @@ def test_entropy_rate_is_what_a_long_text_costs_under_the_true_model(automaton):
     np.testing.assert_allclose(position, machine.occupancy(24) @ machine.entropies, atol=0.12)
 
 
+def test_the_entropy_of_templates_alone_is_the_closed_form():
+    """Sentences of five and four words: which template, then x and y, of which z follows."""
+    rises = np.log(15) + np.mean(np.log(np.arange(1, 16)))
+    sums = 2 * np.log(16)
+    task = Corpus(reference_rate=0.5, n_ctx=8)
+    assert task.entropy_rate == pytest.approx((np.log(2) + (rises + sums) / 2) / 4.5)
+    assert 0 < task.best_loss < np.log(16)
+
+
 def test_stationary_distribution_is_the_limit_of_the_occupancy(automaton):
     machine, _ = automaton
     late = machine.occupancy(1500)[-200:].mean(0)
