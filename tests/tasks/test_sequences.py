@@ -94,6 +94,16 @@ def test_a_place_of_the_order_reaches_its_own_answer_alone() -> None:
         tasks.make("sorted-list", n=4, length=5, distinct=True)
 
 
+@pytest.mark.parametrize("variable", ["element_0", "element_5", "smallest_2"])
+def test_minimal_sources_of_lists_of_different_numbers_are_such_lists(variable: str) -> None:
+    task = tasks.make("sorted-list", n=9, length=6, distinct=True)
+    pairs = task.counterfactuals(variable, 200, 0)
+    for base, source in zip(pairs.base.tokens.tolist(), pairs.source.tokens.tolist(), strict=True):
+        assert len(set(source[:6])) == 6 and source[7:] == sorted(source[:6])
+        assert sum(a != b for a, b in zip(base[:6], source[:6], strict=True)) == 1
+    assert torch.equal(pairs.labels, pairs.source.targets)
+
+
 # --- palindromes, first unique, running sums ------------------------------------------------------
 def test_a_pair_of_a_palindrome_decides_where_all_others_agree() -> None:
     task = tasks.make("palindromes", n=5, half_length=4)
