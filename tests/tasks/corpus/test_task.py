@@ -361,6 +361,16 @@ def test_bytes_of_a_file_are_its_tokens(tmp_path):
         _ = task.entropy_rate
 
 
+def test_a_text_that_writes_its_own_marks_means_them(tmp_path):
+    path = tmp_path / "wiki.txt"
+    path.write_text("the <unk> sat <eod> " * 40)
+    task = Corpus(path=str(path), tokenizer="words", vocab_size=9, n_ctx=8)
+    assert task.vocabulary.tokens == ("sat", "the", "<unk>", "<eod>")
+    tokens = task.background.data[:4].tolist()
+    assert tokens == [1, 2, 0, 3] == task.tokens_of("the <unk> sat <eod>")
+    assert task.text(tokens) == "the <unk> sat <eod>"
+
+
 def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(background, "BLOCK", 7)  # blocks end inside words
     path = tmp_path / "book.txt"
