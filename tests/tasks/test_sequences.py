@@ -146,6 +146,31 @@ def test_a_running_sum_set_by_hand_is_carried_on(seed: int, position: int, large
     assert torch.equal(variable.value_of(changed), values)
 
 
+@pytest.mark.parametrize("labels", ["true", "shuffled"])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("balanced-brackets", {"length": 6}), ("palindromes", {"n": 2, "half_length": 3})],
+)
+def test_few_inputs_are_split_so_that_no_split_has_a_single_answer(
+    name: str, parameters: dict[str, int], labels: str
+) -> None:
+    task = tasks.make(name, labels=labels, **parameters)
+    drawn = [task.sample(400, 0, split).tokens.tolist() for split in ("train", "test")]
+    for rows in (*drawn, task.sample(400, 0, "validation").tokens.tolist()):
+        assert {task.plain(row)[0] for row in rows} == {0, 1}
+    train, test = (set(map(tuple, rows)) for rows in drawn)
+    assert not train & test
+
+
+def test_an_answer_of_a_single_input_stands_in_one_split_alone() -> None:
+    task = tasks.make("max-of-list", n=2, length=6)  # 0 is the largest of six zeros alone
+    seen = {
+        split: {task.plain(row)[0] for row in task.sample(400, 0, split).tokens.tolist()}
+        for split in ("train", "validation", "test")
+    }
+    assert sorted(map(len, seen.values())) == [1, 1, 2]
+
+
 # --- repeated tokens ------------------------------------------------------------------------------
 @given(st.integers(0, 99), st.booleans())
 def test_copies_are_found_where_they_were_put(seed: int, distinct: bool) -> None:
