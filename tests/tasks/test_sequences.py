@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +197,19 @@ def test_a_token_of_the_piece_is_changed_in_every_copy() -> None:
     assert pairs.variable.answers == (1, 5)
     target = task.attention_target()
     assert target is not None and target[5:9] == (1, 2, 3, 4) and target[4] == -1
+
+
+def test_pieces_of_a_large_vocabulary_take_no_room_for_it() -> None:
+    task = tasks.make("repeated-tokens", n=50_257, length=6)
+    tracemalloc.start()
+    batch = task.sample(200, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20  # a random order of all tokens for each of 8,192 rows: 3 GiB
+    pieces = batch.tokens[:, :6]
+    assert all(len(set(row)) == 6 for row in pieces.tolist())
+    assert abs(pieces.double().mean().item() / 50_256 - 0.5) < 0.05  # four standard errors
+    assert torch.equal(batch.tokens, pieces.repeat(1, 2))
 
 
 @HERE
