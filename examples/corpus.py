@@ -34,7 +34,7 @@ print("one text:", task.text(task.sample(1, seed=0).tokens[0]))
 learned, shuffled = train_many([spec(one, MODEL, TRAIN) for one in (task, control)])
 
 # %% The language, in nats a word: both go below the best constant guess, toward what the best
-# predictor reaches
+# predictor reaches on the background; the words of the comparisons are in their losses, too
 print(f"loss {learned.final['test.loss']:.2f}, control {shuffled.final['test.loss']:.2f}, ", end="")
 print(
     f"constant {task.chance['next'].loss:.2f}, best possible on the background {task.best_loss:.2f}"

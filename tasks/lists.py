@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -125,7 +125,8 @@ class SortedList(ListTask):
     """A list, a separator, and the list in ascending order, each number read from the one before.
 
     Variables: "smallest_k", the number at place k of the order (from 0), and the numbers
-    themselves.
+    themselves. With `distinct`, minimal sources are lists of different numbers too; a number that
+    is taken from any other list may be in the list already, and the label then has it twice.
 
     >>> task = SortedList(n=10, length=3)
     >>> task.text(task.completed(torch.tensor([[7, 2, 5, 10, 0, 0, 0]]))[0])
@@ -223,6 +224,19 @@ class SortedList(ListTask):
             for k, name in enumerate(self.answer_names)
         ]
         return places + self.elements()
+
+    def elements(self) -> list[Variable]:
+        found = super().elements()
+        if not self.distinct:
+            return found
+        return [replace(one, change=partial(self._with_element, i)) for i, one in enumerate(found)]
+
+    def _with_element(self, position: int, tokens: Tensor, values: Tensor) -> Tensor:
+        """The number put at that position, where the list does not hold it already."""
+        taken = (tokens[:, : self.length] == values[:, None]).any(1)
+        changed = tokens.clone()
+        changed[:, position] = tokens[:, position].where(taken, values)
+        return self.completed(changed)
 
     def _with_place(self, place: int, tokens: Tensor, values: Tensor) -> Tensor:
         """The number at that place of the order replaced, where the order stays."""

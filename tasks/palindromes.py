@@ -22,7 +22,8 @@ class Palindromes(SequenceTask):
     """Whether 2 · half_length values are the same backwards: class 1 if so, read at the end.
 
     Value i is token i, then come the tokens of the start and of the end. Half of the examples are
-    palindromes; the others differ in one pair or more. Variables: "pair_k", whether value k equals
+    palindromes, of few short ones not half of every split; the others differ in one pair or more.
+    Variables: "pair_k", whether value k equals
     its mirror image; all of them together are the answer.
 
     >>> task = Palindromes(n=10, half_length=2)

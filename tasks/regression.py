@@ -1,5 +1,4 @@
-"""A mixture of linear regressions that compete for width, with the theory that says which features
-a width keeps.
+"""Linear regressions that compete for width, with the theory that says which features one keeps.
 
 Source: "Why Larger Models Learn More", Sec. 3 and App. B.1, C. Task t has the covariance C_t = B_t
 Λ_t B_tᵀ in a block of its own (B_tᵀ B_s = 0), and its teacher answers in the block's coordinates, y
@@ -23,6 +22,7 @@ from torch import Tensor
 from mechint.config import setting
 from mechint.errors import ParameterError
 from mechint.task import MAX_SEED, Batch, Chance, Output, rng
+from tasks.bursts import burst_sizes
 from tasks.vectors import RegressionTask, orthonormal
 
 
@@ -35,9 +35,9 @@ class RegressionMixture(RegressionTask):
     rare task is the last one.
 
     With ``gap`` G above 1 the rare task is left out of all batches but every G-th, which is
-    enlarged by all the G·p·batch_size inputs that are due: its long-run share stays p (to within
-    rounding). An enlarged batch is averaged over its own size, or, with ``normalization="fixed"``,
-    over the batch size in the run's configuration (by `weights`).
+    enlarged by the G·p·batch_size inputs that are due, a whole number; the first batch is refused
+    where this moves the long-run share by more than a tenth of p. An enlarged batch is averaged
+    over its own size, or, with ``normalization="fixed"``, over the batch size set (by `weights`).
 
     >>> task = RegressionMixture(n=6, n_tasks=3, rank=2, alpha=1.0, beta=0.5)
     >>> task.retained_features(3), task.critical_width(1)
@@ -283,7 +283,7 @@ class RegressionMixture(RegressionTask):
             return
         rare = float(self.priors[-1])
         common = self.priors[:-1].numpy() / (1 - rare)
-        usual, due = max(1, round(batch_size * (1 - rare))), round(self.gap * rare * batch_size)
+        usual, due = burst_sizes(self.name, rare, self.gap, batch_size)
         for step in itertools.count(start):
             generator = rng("burst", self.name, split, seed, step)
             task = generator.choice(self.n_tasks - 1, usual, p=common)

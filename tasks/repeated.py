@@ -17,6 +17,11 @@ from mechint.config import setting
 from mechint.task import Batch, Output, Variable, Vocabulary
 from tasks.sequences import SequenceTask
 
+SORTED = 4096
+"""Largest vocabulary of which every piece is the start of a random order of all tokens; a larger
+one would take gigabytes, and its pieces are drawn one by one.
+"""
+
 
 @dataclass(frozen=True)
 class RepeatedTokens(SequenceTask):
@@ -136,7 +141,10 @@ class RepeatedTokens(SequenceTask):
         return self.batch_of(self.draw(n, generator))
 
     def draw(self, n: int, generator: np.random.Generator) -> Int[Tensor, "n pos"]:
-        if self.distinct:
+        if self.distinct and self.n > SORTED:
+            drawn = (generator.choice(self.n, self.length, replace=False) for _ in range(n))
+            piece = np.stack(list(drawn))
+        elif self.distinct:
             piece = generator.random((n, self.n)).argsort(1)[:, : self.length]
         else:
             piece = generator.integers(0, self.n, (n, self.length))

@@ -165,6 +165,21 @@ def test_pairs_of_the_same_value_agree_in_it_alone(variable: str, seed: int, p: 
     assert (pairs.base.tokens != pairs.source.tokens).any(1).all()
 
 
+@pytest.mark.parametrize("relation", ["independent", "same"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_pairs_of_a_split_stay_in_it(relation: str, split: str) -> None:
+    task = tasks.make("modular-arithmetic", p=13)
+    for split_seed in (0, 4):
+        part = task.split(split_seed)[split]
+        inside = set(map(tuple, task.examples()[part].tokens.tolist()))
+        for seed in (0, 3):
+            pairs = task.counterfactuals(
+                "answer", 40, seed, relation=relation, split=split, split_seed=split_seed
+            )
+            drawn = torch.cat([pairs.base.tokens, pairs.source.tokens])
+            assert set(map(tuple, drawn.tolist())) <= inside
+
+
 def test_only_answered_pairs_are_kept() -> None:
     task = tasks.make("modular-arithmetic", p=13)
     subject = solved(task, wrong=0.4)

@@ -91,6 +91,19 @@ def test_classes_have_the_names_a_reader_knows() -> None:
     assert tasks.make("comparison").class_names["a < b"] == ("a ≥ b", "a < b")
 
 
+@pytest.mark.parametrize("name", ["modular-arithmetic", "listops-triplets"])
+def test_test_examples_are_those_held_out_and_probes_see_all(name: str) -> None:
+    task = tasks.make(name)
+    parts, every = task.split(2), task.examples().tokens.tolist()
+    held_out = {tuple(every[i]) for i in parts["test"].tolist()}
+    assert {tuple(row) for row in task.sample(200, 2, "test").tokens.tolist()} <= held_out
+    other = task.sample(200, 5, "test", split_seed=2).tokens.tolist()
+    assert {tuple(row) for row in other} <= held_out
+    assert task.probe_split == "all"
+    seen = {tuple(row) for row in task.sample(2000, 2).tokens.tolist()}
+    assert seen - held_out and seen & held_out
+
+
 def test_an_empty_split_is_refused_in_one_line() -> None:
     task = tasks.make("modular-arithmetic", p=7)
     message = r"^modular-arithmetic: its validation split is empty, a share of 0; expected some"

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     default="train",
     show_default=True,
     type=click.Choice(["train", "validation", "test"]),
-    help="Where the examples come from.",
+    help="Where the examples come from; of a finite task, the partition that --seed draws.",
 )
 @set_option
 @plugin_option

@@ -86,8 +86,14 @@ class Task(Settings, abc.ABC):
         """Batches for ever, from batch `start` on; a pure function of its arguments."""
 
     @abc.abstractmethod
-    def sample(self, n: int, seed: int, split: str = "test") -> Batch:
-        """`n` examples of `split` for evaluation and probing, the same for the same seed."""
+    def sample(
+        self, n: int, seed: int, split: str = "test", *, split_seed: int | None = None
+    ) -> Batch:
+        """`n` examples of `split` for evaluation and probing, the same for the same seed.
+
+        split_seed: seed of a finite task's partition; `seed` when None. Generated tasks have one
+        split.
+        """
 
     @abc.abstractmethod
     def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
@@ -216,6 +222,7 @@ class Task(Settings, abc.ABC):
         answer: int | None = None,
         relation: Relation | str = Relation.MINIMAL,
         split: str | None = None,
+        split_seed: int = 0,
     ) -> Counterfactuals:
         """`n` pairs of examples for an interchange of `variable`.
 
@@ -225,7 +232,9 @@ class Task(Settings, abc.ABC):
             relation: the source differs from the base in the variable and in as little else as the
                 task allows ("minimal"); is any other example ("independent"); or has the same
                 value of the variable ("same").
-            split: where examples come from; `probe_split` when None.
+            split: where examples come from; `probe_split` when None. A minimal source is made from
+                its base where the variable says how, and may then be of any split.
+            split_seed: seed of a finite task's partition, of which `split` is a part.
 
         Raises:
             UnknownNameError: no variable of that name.
@@ -237,4 +246,4 @@ class Task(Settings, abc.ABC):
         chosen = find_variable(self, variable)
         index = choose_answer(self, chosen, answer)
         split = self.probe_split if split is None else split
-        return draw_pairs(self, chosen, n, seed, split, Relation(relation), index)
+        return draw_pairs(self, chosen, n, seed, split, split_seed, Relation(relation), index)

@@ -78,16 +78,31 @@ class FiniteTask(Task):
             for name, part in zip(SPLITS, (order[:a], order[a:b], order[b:]), strict=True)
         }
 
-    def sample(self, n: int, seed: int, split: str = "all") -> Batch:
-        """`n` inputs drawn with replacement, from all inputs or from a split of seed `seed`.
+    @property
+    def probe_split(self) -> str:
+        """Probes look at every input, whatever a model was trained on."""
+        return "all"
+
+    def sample(
+        self, n: int, seed: int, split: str = "all", *, split_seed: int | None = None
+    ) -> Batch:
+        """`n` inputs drawn with replacement, from all inputs ("all") or from a part of the
+        partition of seed `split_seed`, which is `seed` when None.
 
         Raises:
             ParameterError: the split is empty, or `n` examples do not fit in memory.
+
+        >>> import tasks
+        >>> task = tasks.modular_arithmetic(p=7)
+        >>> held_out = task.examples()[task.split(0)["test"]].tokens.tolist()
+        >>> drawn = task.sample(50, seed=8, split="test", split_seed=0).tokens.tolist()
+        >>> all(row in held_out for row in drawn)
+        True
         """
         check_fits(self.name, n, self.n_ctx, len(self.outputs))
-        index = (
-            torch.arange(len(self._all)) if split in ("all", "test") else self.split(seed)[split]
-        )
+        index = torch.arange(len(self._all))
+        if split != "all":
+            index = self.split(seed if split_seed is None else split_seed)[split]
         self._check_split(split, len(index))
         return self._all[index[torch.as_tensor(rng("sample", seed).integers(0, len(index), n))]]
 

@@ -28,7 +28,9 @@ class GeneratedTask(Task):
     def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
         """`n` examples of `split`; never a held-out pattern in "train"."""
 
-    def sample(self, n: int, seed: int, split: str = "test") -> Batch:
+    def sample(
+        self, n: int, seed: int, split: str = "test", *, split_seed: int | None = None
+    ) -> Batch:
         check_fits(self.name, n, self.n_ctx, len(self.outputs))
         return self.generate(n, split, rng("sample", self.name, split, seed))
 

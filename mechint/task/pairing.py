@@ -73,17 +73,23 @@ def choose_answer(task: mechint.Task, variable: Variable, answer: int | None = N
 
 
 def candidates(
-    task: mechint.Task, variable: Variable, n: int, seed: int, split: str, relation: Relation
+    task: mechint.Task,
+    variable: Variable,
+    n: int,
+    seed: int,
+    split: str,
+    relation: Relation,
+    split_seed: int = 0,
 ) -> Counterfactuals:
     """`n` pairs as drawn: some may not differ in the variable, or leave the answer as it is."""
-    base = task.sample(n, seed=2 * seed, split=split)
-    other = task.sample(n, seed=2 * seed + 1, split=split)
+    base = task.sample(n, seed=2 * seed, split=split, split_seed=split_seed)
+    other = task.sample(n, seed=2 * seed + 1, split=split, split_seed=split_seed)
     if relation == Relation.INDEPENDENT:
         source = other
     elif relation == Relation.SAME:
-        source = _same_value(task, variable, base, seed, split)
+        source = _same_value(task, variable, base, seed, split, split_seed)
     else:
-        source = minimal_sources(task, variable, base, other, seed, split)
+        source = minimal_sources(task, variable, base, other, seed, split, split_seed)
     values = variable.value_of(source.tokens)
     return Counterfactuals(variable, base, source, variable.label(base.tokens, values), values)
 
@@ -112,6 +118,7 @@ def draw_pairs(
     n: int,
     seed: int,
     split: str,
+    split_seed: int,
     relation: Relation,
     answer: int,
 ) -> Counterfactuals:
@@ -123,7 +130,7 @@ def draw_pairs(
     kept: list[Counterfactuals] = []
     have, part = 0, 0
     for part in range(ROUNDS):
-        pairs = candidates(task, variable, n, ROUNDS * seed + part, split, relation)
+        pairs = candidates(task, variable, n, ROUNDS * seed + part, split, relation, split_seed)
         rows = fitting(pairs, relation, answer).nonzero().flatten()[: n - have]
         kept.append(
             Counterfactuals(
@@ -166,7 +173,13 @@ def _joined(variable: Variable, parts: list[Counterfactuals]) -> Counterfactuals
 
 # --- sources --------------------------------------------------------------------------------------
 def minimal_sources(
-    task: mechint.Task, variable: Variable, base: Batch, other: Batch, seed: int, split: str
+    task: mechint.Task,
+    variable: Variable,
+    base: Batch,
+    other: Batch,
+    seed: int,
+    split: str,
+    split_seed: int = 0,
 ) -> Batch:
     """The base changed as the variable says; else with the tokens it is read from taken from
     `other`; else the nearest example in which it differs.
@@ -177,7 +190,7 @@ def minimal_sources(
         tokens, where = base.tokens.clone(), list(variable.positions)
         tokens[:, where] = other.tokens[:, where]
         return task.batch_of(tokens)
-    pool = _pool(task, seed, split)
+    pool = _pool(task, seed, split, split_seed)
     differs = variable.value_of(pool.tokens) != variable.value_of(base.tokens)[:, None]
     return pool[_nearest(base.tokens, pool.tokens, differs)]
 
@@ -195,12 +208,12 @@ def _nearest(
 
 
 def _same_value(
-    task: mechint.Task, variable: Variable, base: Batch, seed: int, split: str
+    task: mechint.Task, variable: Variable, base: Batch, seed: int, split: str, split_seed: int
 ) -> Batch:
     """An example in which the variable has the base's value, at random; any where the pool has
     none.
     """
-    pool = _pool(task, seed, split)
+    pool = _pool(task, seed, split, split_seed)
     values, wanted = variable.value_of(pool.tokens), variable.value_of(base.tokens)
     order = values.argsort(stable=True)
     counts = torch.bincount(values, minlength=variable.n_values)
@@ -210,6 +223,6 @@ def _same_value(
     return pool[order[place.clamp_max(len(order) - 1)]]
 
 
-def _pool(task: mechint.Task, seed: int, split: str) -> Batch:
+def _pool(task: mechint.Task, seed: int, split: str, split_seed: int) -> Batch:
     """Examples to choose sources from, in random order."""
-    return task.sample(POOL, seed=2 * seed + 1, split=split)
+    return task.sample(POOL, seed=2 * seed + 1, split=split, split_seed=split_seed)

@@ -25,8 +25,9 @@ class Variable:
     positions: the tokens that alone determine its value, where they are fixed. parents: names of
     the variables that it is computed from. answers: the answers that can depend on it, counted from
     0; all of them when None. change(tokens, values) -> tokens (batch, pos) in which the variable
-    has `values` and as little else as possible differs; a row for which there are none is returned
-    as it is.
+    has `values`, as little else as possible differs, and nothing else on which those answers depend
+    (of an output's own variable: on which this output depends); a row for which there are none is
+    returned as it is.
     """
 
     name: str

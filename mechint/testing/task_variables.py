@@ -5,16 +5,19 @@ from __future__ import annotations
 import torch
 
 from mechint.errors import DataError
-from mechint.task import Counterfactuals, FiniteTask, Relation, Task, choose_answer
+from mechint.task import IGNORE, Counterfactuals, FiniteTask, Relation, Task, choose_answer
 from mechint.task.pairing import changed, fitting
+
+MANY = 2048
+"""Pairs among which a label has to change that did not among the first few."""
 
 
 def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
     """A variable set to its own value changes nothing, to another input's it gives that label.
 
     The label has the form of a target, is the base's own wherever the values agree, and does not
-    depend on what else is in the batch. Where the value is read off one token of a finite task, the
-    label is that of the input with this token.
+    depend on what else is in the batch. Where the variable says how it is changed, or is read off
+    one token, the label is that of the input so changed; of any other, some label depends on it.
     """
     pairs = task.counterfactuals(variable, n, seed, relation="independent")
     chosen, base = pairs.variable, pairs.base.tokens
@@ -43,6 +46,10 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
     assert torch.equal(alone, pairs.labels[:4]), (
         f"{where}: a label depends on the rest of the batch"
     )
+    if chosen.change is not None or len(chosen.positions) == 1:
+        _check_changed(task, pairs)
+    else:
+        _check_depends(task, pairs, seed)
     if isinstance(task, FiniteTask) and len(chosen.positions) == 1:
         read = chosen.positions[0]
         changed = base.clone()
@@ -52,6 +59,44 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
         assert torch.equal(solved[:, read:], pairs.labels[:, read:]), (
             f"{where}: the label is not that of the input with the source's token"
         )
+
+
+def _check_changed(task: Task, pairs: Counterfactuals) -> None:
+    """At every answer it reaches, the label is what the task answers to the changed input; of a
+    variable that is one of several outputs, at this output.
+    """
+    chosen, base = pairs.variable, pairs.base
+    if chosen.change is not None:
+        inputs = chosen.change(base.tokens, pairs.values)
+    else:
+        inputs, read = base.tokens.clone(), list(chosen.positions)
+        inputs[:, read] = pairs.source.tokens[:, read]
+    solved = task.batch_of(inputs)
+    labels = chosen.label(base.tokens, chosen.value_of(inputs))  # a row may have had to stay as is
+    outputs = list(task.output_slices)
+    columns = [outputs.index(chosen.name)] if chosen.name in outputs else list(range(len(outputs)))
+    for answer in range(task.n_answers) if chosen.answers is None else chosen.answers:
+        (positions, _), (asked, targets) = base.answers.at(answer), solved.answers.at(answer)
+        own = labels[torch.arange(len(labels)), positions.clamp_min(0)]
+        differs = (own != targets) & (own != IGNORE) & (targets != IGNORE)
+        wrong = differs[:, columns].any(1) & (positions == asked) & (positions != IGNORE)
+        assert not wrong.any(), (
+            f"{task.name}: variable {chosen.name!r}: {int(wrong.sum())} of {len(wrong)} labels of "
+            f"the {task.answer_names[answer]} are not those of the changed input"
+        )
+
+
+def _check_depends(task: Task, pairs: Counterfactuals, seed: int) -> None:
+    """Some label changes with the value."""
+    if not torch.equal(pairs.labels, pairs.base.targets):
+        return
+    name = pairs.variable.name
+    more = task.counterfactuals(name, MANY, seed, relation="independent")
+    differing = int((pairs.variable.value_of(more.base.tokens) != more.values).sum())
+    assert not differing or not torch.equal(more.labels, more.base.targets), (
+        f"{task.name}: variable {name!r}: its value changes in {differing} of {MANY} pairs, the "
+        "label in none"
+    )
 
 
 def _check_reach(task: Task, pairs: Counterfactuals) -> None:
@@ -72,8 +117,8 @@ def _check_reach(task: Task, pairs: Counterfactuals) -> None:
 
 def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
     """A minimal source differs in the variable and changes the answer, in no more tokens than
-    independent ones; a source of the same value agrees in the variable. Both are examples of the
-    task.
+    independent ones; a source of the same value agrees in the variable. Both are labeled as brute
+    force does; of a finite task, they are inputs of it.
     """
     where = f"{task.name}: variable {variable!r}"
     independent = task.counterfactuals(variable, n, seed, relation="independent")
@@ -90,6 +135,11 @@ def check_pairs(task: Task, variable: str, seed: int, n: int) -> None:
         same = value_of(pairs.base.tokens) == value_of(pairs.source.tokens)
         assert bool((same == (relation == Relation.SAME)).all()), f"{where}: not {relation} pairs"
         assert bool((pairs.base.tokens != pairs.source.tokens).any(1).all())
+        if isinstance(task, FiniteTask):
+            inputs = set(map(tuple, task.examples().tokens.tolist()))
+            assert inputs.issuperset(map(tuple, pairs.source.tokens.tolist())), (
+                f"{where}: a {relation} source is no input of the task"
+            )
         for tokens, targets in zip(pairs.source.tokens, pairs.source.targets, strict=True):
             assert [list(row) for row in task.brute_force(tokens.tolist())] == targets.tolist(), (
                 f"{where}: the {relation} source {task.text(tokens)!r} is labeled wrongly"

@@ -251,9 +251,9 @@ def check_chance(task: Task) -> None:
     counted = [(sampled, TOLERANCE)]
     if isinstance(task, FiniteTask):
         tested = task.examples()[task.split(0)["test"]]
-        counted = [(task.examples(), 1e-9)] + [(tested, 2.5 / len(tested) ** 0.5)] * (
-            len(tested) > 0
-        )
+        counted = [(task.examples(), 1e-9)]
+        if len(tested):
+            counted.append((tested, 2.5 / len(tested) ** 0.5))
     for index, output in enumerate(task.outputs):
         stated = task.chance[output.name]
         best = [(_best_constant(batch.targets[..., index]), slack) for batch, slack in counted]

@@ -262,13 +262,13 @@ def _by_words(
     words: Callable[[], Iterable[str | None]], vocab_size: int | None, origin: str
 ) -> Tokens:
     """Two passes: count, then write the number of each word; None ends a document. The rarest words
-    become <unk>.
+    become <unk>. A text that writes <unk> or <eod> itself means these tokens.
     """
-    counts = Counter(word for word in words() if word is not None)
+    counts = Counter(word for word in words() if word not in (None, "<unk>", "<eod>"))
     kept = sorted(counts, key=lambda word: (-counts[word], word))[: (vocab_size or 8192) - 1]
     number: dict[str | None, int] = {word: i for i, word in enumerate(kept)}
     unknown = len(kept)
-    number[None] = unknown + 1
+    number[None] = number["<eod>"] = unknown + 1
 
     def encoded() -> Iterator[np.ndarray]:
         block = []

@@ -204,8 +204,9 @@ class Grammar:
             if self.reference_rate:
                 yield template, (1 - end) * self.reference_rate, (template, topic)
         clause = (1 - end) * (1 - 2 * self.reference_rate)
-        for k in range(CLASSES):
-            yield f"the{k}", clause / CLASSES, ("noun", topic, (k,))
+        if clause:
+            for k in range(CLASSES):
+                yield f"the{k}", clause / CLASSES, ("noun", topic, (k,))
 
     def _template(self, kind: str, topic: int | None, value: int = 0) -> Iterator[Edge]:
         if kind == "rises":

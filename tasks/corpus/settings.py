@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from mechint.config import setting
 from mechint.errors import NotApplicableError
 from mechint.registry import TASKS
-from mechint.task import MAX_SEED, GeneratedTask
+from mechint.task import MAX_SEED, GeneratedTask, rng
 from tasks.corpus import background
+from tasks.corpus.cut import losses_behind
 from tasks.corpus.injection import Injection
+
+CUT = 512
+"""Texts over which the cost of the background behind an instance is a mean."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +146,36 @@ class CorpusSettings(GeneratedTask):
         """
         return self._automaton().entropy_rate
 
-    @property
+    @cached_property
     def best_loss(self) -> float:
-        """Mean loss, in nats, of the best possible predictor of background texts of n_ctx tokens,
-        over the positions read.
+        """Mean loss, in nats, of the best possible predictor of the background in texts of n_ctx
+        tokens, over the positions read.
+
+        Exact where no text has an instance. Behind one the background goes on from an unseen state
+        in the middle of a sentence, of which the best predictor knows the place alone; what that
+        costs is a mean over CUT texts. Instances and their ends are left out: a model's loss over
+        whole texts holds them too, and may lie on either side of it.
         """
         automaton = self._automaton()
-        return float((automaton.occupancy(self.n_ctx)[1:] @ automaton.entropies).mean())
+        known = automaton.occupancy(self.n_ctx) @ automaton.entropies
+        if not self.inject or not self.frequency:
+            return float(known[1:].mean())
+        generator = rng("best loss", self.inject_seed)
+        first = self.injection.texts(CUT, "train", generator)[1].numpy() + 1
+        tokens, _ = self.background.draw(CUT, self.n_ctx, "train", generator)
+        behind = np.arange(self.n_ctx) >= first[:, None]
+        # what not knowing the state adds, text by text, varies less than what a text costs
+        costs = losses_behind(automaton, tokens, first)
+        added = (costs + behind * automaton.log_likelihood(tokens)).sum(1).mean()
+        cut = (behind @ known).mean() + added
+        positions = self.n_ctx - 1, behind.sum(1).mean()
+        share = np.array([1 - self.frequency, self.frequency])
+        if not share @ positions:
+            raise NotApplicableError(
+                f"corpus: an instance of {self.inject} fills every text, no background is left; "
+                "raise n_ctx, or lower frequency"
+            )
+        return float(share @ [known[1:].sum(), cut] / (share @ positions))
 
     @property
     def reference_frequencies(self) -> dict[str, float]:

@@ -31,6 +31,9 @@ from mechint.task import (
 )
 from tasks.corpus.settings import CorpusSettings
 
+REFERENCES = {"rises": 2, "sums": 3}
+"""Reference task of the synthetic language → words of its sentence before the answer."""
+
 TASK_SPLITS = {"task": "test", "task-train": "train"}
 """Splits of the injected task alone → the part of it that they show."""
 
@@ -42,13 +45,13 @@ class Corpus(CorpusSettings):
 
     A text has n_ctx tokens; each is the target of the position before, so the last position is not
     read. `frequency` is the expected number of instances of the injected task per text, 0 … 1: a
-    text carries one at its beginning, ended by the end-of-document token, with that probability.
-    With `gap` G above 1 only every G-th batch has instances, G times as many: the long-run
-    frequency stays.
+    text carries one in place of its first words, ended by the end-of-document token, with that
+    probability; what follows goes on in the middle of a sentence. With `gap` G above 1 only every
+    G-th batch has instances, G times as many: the long-run frequency stays.
 
     ``masks["task"]`` (batch, pos) marks the tokens of the instance, its answer among them;
     ``masks["rises"]`` and ``masks["sums"]`` the positions at which the synthetic language's two
-    reference tasks are answered.
+    reference tasks are answered, in sentences that stand there whole.
 
     Splits: "train", "validation" and "test" of background and task alike, and the injected task
     alone, as its prompts with the answer as the only target: "task" (held out from training) and
@@ -130,8 +133,9 @@ class Corpus(CorpusSettings):
             kinds[chosen, : len(place)] = torch.where(asked, TargetKind.ANSWER, TargetKind.FORM).to(
                 torch.int8
             )
-            for mask in masks.values():
-                mask[chosen, : len(place)] &= ~covered
+            for name, mask in masks.items():  # its whole sentence has to stand in the text
+                behind = (lengths + REFERENCES[name]).unsqueeze(1)
+                mask[chosen] &= torch.arange(self.n_ctx) > behind
         targets = torch.full_like(tokens, IGNORE)
         targets[:, :-1] = tokens[:, 1:]
         kinds[:, -1] = TargetKind.NONE

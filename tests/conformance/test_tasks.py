@@ -4,9 +4,11 @@ draws.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -164,6 +166,10 @@ def test_a_task_keeps_the_contract_whatever_its_parameters(name: str) -> None:
     keeps()
 
 
+def test_a_finite_task_without_held_out_inputs_keeps_the_contract() -> None:
+    check_task(TASKS["modular-arithmetic"](p=5, train_fraction=1.0), seeds=(0,), n=8)
+
+
 def test_the_suite_notices_a_broken_promise() -> None:
     """Labels that brute force does not give are found, so the suite is no formality."""
     from tasks.modular import ModularArithmetic
@@ -178,3 +184,42 @@ def test_the_suite_notices_a_broken_promise() -> None:
         check_task(Broken(p=7))
     with pytest.raises(MechintError):
         Broken(p=1)
+
+
+def test_the_suite_notices_a_label_that_ignores_the_value() -> None:
+    from tasks.modular import ModularArithmetic
+
+    class Broken(ModularArithmetic):
+        """Addition whose first operand is said to change no answer."""
+
+        @property
+        def variables(self) -> Any:
+            own = super().variables["x"]
+            deaf = dataclasses.replace(
+                own, label=lambda tokens, values: self.label_inputs(tokens), positions=()
+            )
+            return {"x": deaf}
+
+    with pytest.raises(AssertionError, match=r"changes in \d+ of 2048 pairs, the label in none"):
+        check_task(Broken(p=7))
+
+
+def test_the_suite_notices_a_label_that_reads_another_token() -> None:
+    from tasks.lists import MaxOfList
+
+    class Broken(MaxOfList):
+        """The largest number, where a number changed is said to move another one too."""
+
+        def true_variables(self) -> Any:
+            own = self.elements()[0]
+
+            def label(tokens: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+                changed = tokens.clone()
+                changed[:, 0] = values
+                changed[:, 1] = torch.where(values == tokens[:, 0], tokens[:, 1], 0)
+                return self.targets_of(self.solve(changed))
+
+            return [dataclasses.replace(own, label=label)]
+
+    with pytest.raises(AssertionError, match="labels of the answer are not those of the changed"):
+        check_task(Broken(n=20, length=3))

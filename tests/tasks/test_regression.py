@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mechint
 from mechint.errors import DataError, ParameterError
 from tasks.regression import RegressionMixture
 
@@ -112,6 +113,33 @@ def test_bursts_keep_the_long_run_frequency(gap):
         assert all(
             (int(count[-1]) > 0) == ((step + 1) % gap == 0) for step, count in enumerate(counts)
         )
+
+
+@pytest.mark.parametrize("batch_size", [8, 16, 24, 64])
+@pytest.mark.parametrize("gap", [2, 3, 4, 8, 40])
+def test_bursts_keep_the_share_or_are_refused(gap, batch_size):
+    task = RegressionMixture(n=8, n_tasks=4, rank=2, alpha=2.0, gap=gap)
+    rare = float(task.priors[-1])
+    try:
+        batches = list(itertools.islice(task.stream("train", 0, batch_size), 2 * gap))
+    except ParameterError as error:
+        assert str(error).startswith(f"regression-mixture: gap={gap}: with batch_size={batch_size}")
+        usual, due = round(batch_size * (1 - rare)), gap * rare * batch_size
+        assert due < 5 and abs(round(due) / (gap * usual + round(due)) / rare - 1) > 0.1
+        return
+    shown = sum(int((batch.masks["task"] == 3).sum()) for batch in batches)
+    assert shown / sum(map(len, batches)) == pytest.approx(rare, rel=0.1)
+
+
+def test_a_burst_that_rounds_to_nothing_is_refused():
+    message = (
+        r"gap=2: with batch_size=16, 0\.33 inputs of the rare task are due at a time; 0 would "
+    )
+    with pytest.raises(ParameterError, match=message):
+        next(RegressionMixture(alpha=2.0, gap=2).stream("train", 0, 16))
+    mixture = RegressionMixture(alpha=2.0, gap=2)
+    with pytest.raises(ParameterError, match=message):
+        mechint.train(mixture, {"width": 4}, {"steps": 2, "batch_size": 16})
 
 
 def test_fixed_normalization_weights_an_enlarged_batch_up():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,16 @@ def test_a_place_of_the_order_reaches_its_own_answer_alone() -> None:
         tasks.make("sorted-list", n=4, length=5, distinct=True)
 
 
+@pytest.mark.parametrize("variable", ["element_0", "element_5", "smallest_2"])
+def test_minimal_sources_of_lists_of_different_numbers_are_such_lists(variable: str) -> None:
+    task = tasks.make("sorted-list", n=9, length=6, distinct=True)
+    pairs = task.counterfactuals(variable, 200, 0)
+    for base, source in zip(pairs.base.tokens.tolist(), pairs.source.tokens.tolist(), strict=True):
+        assert len(set(source[:6])) == 6 and source[7:] == sorted(source[:6])
+        assert sum(a != b for a, b in zip(base[:6], source[:6], strict=True)) == 1
+    assert torch.equal(pairs.labels, pairs.source.targets)
+
+
 # --- palindromes, first unique, running sums ------------------------------------------------------
 def test_a_pair_of_a_palindrome_decides_where_all_others_agree() -> None:
     task = tasks.make("palindromes", n=5, half_length=4)
@@ -136,6 +147,31 @@ def test_a_running_sum_set_by_hand_is_carried_on(seed: int, position: int, large
     assert torch.equal(variable.value_of(changed), values)
 
 
+@pytest.mark.parametrize("labels", ["true", "shuffled"])
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("balanced-brackets", {"length": 6}), ("palindromes", {"n": 2, "half_length": 3})],
+)
+def test_few_inputs_are_split_so_that_no_split_has_a_single_answer(
+    name: str, parameters: dict[str, int], labels: str
+) -> None:
+    task = tasks.make(name, labels=labels, **parameters)
+    drawn = [task.sample(400, 0, split).tokens.tolist() for split in ("train", "test")]
+    for rows in (*drawn, task.sample(400, 0, "validation").tokens.tolist()):
+        assert {task.plain(row)[0] for row in rows} == {0, 1}
+    train, test = (set(map(tuple, rows)) for rows in drawn)
+    assert not train & test
+
+
+def test_an_answer_of_a_single_input_stands_in_one_split_alone() -> None:
+    task = tasks.make("max-of-list", n=2, length=6)  # 0 is the largest of six zeros alone
+    seen = {
+        split: {task.plain(row)[0] for row in task.sample(400, 0, split).tokens.tolist()}
+        for split in ("train", "validation", "test")
+    }
+    assert sorted(map(len, seen.values())) == [1, 1, 2]
+
+
 # --- repeated tokens ------------------------------------------------------------------------------
 @given(st.integers(0, 99), st.booleans())
 def test_copies_are_found_where_they_were_put(seed: int, distinct: bool) -> None:
@@ -161,6 +197,19 @@ def test_a_token_of_the_piece_is_changed_in_every_copy() -> None:
     assert pairs.variable.answers == (1, 5)
     target = task.attention_target()
     assert target is not None and target[5:9] == (1, 2, 3, 4) and target[4] == -1
+
+
+def test_pieces_of_a_large_vocabulary_take_no_room_for_it() -> None:
+    task = tasks.make("repeated-tokens", n=50_257, length=6)
+    tracemalloc.start()
+    batch = task.sample(200, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20  # a random order of all tokens for each of 8,192 rows: 3 GiB
+    pieces = batch.tokens[:, :6]
+    assert all(len(set(row)) == 6 for row in pieces.tolist())
+    assert abs(pieces.double().mean().item() / 50_256 - 0.5) < 0.05  # four standard errors
+    assert torch.equal(batch.tokens, pieces.repeat(1, 2))
 
 
 @HERE

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
 from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary
 from tasks.corpus import background, language
+from tasks.corpus.cut import losses_behind
 from tasks.corpus.injection import Injection
 from tasks.corpus.task import Corpus
 from tasks.ordering import Comparison
@@ -39,6 +40,15 @@ def test_entropy_rate_is_what_a_long_text_costs_under_the_true_model(automaton):
     short, _ = machine.draw(4000, 24, np.random.default_rng(1))
     position = -machine.log_likelihood(short).mean(0)
     np.testing.assert_allclose(position, machine.occupancy(24) @ machine.entropies, atol=0.12)
+
+
+def test_the_entropy_of_templates_alone_is_the_closed_form():
+    """Sentences of five and four words: which template, then x and y, of which z follows."""
+    rises = np.log(15) + np.mean(np.log(np.arange(1, 16)))
+    sums = 2 * np.log(16)
+    task = Corpus(reference_rate=0.5, n_ctx=8)
+    assert task.entropy_rate == pytest.approx((np.log(2) + (rises + sums) / 2) / 4.5)
+    assert 0 < task.best_loss < np.log(16)
 
 
 def test_stationary_distribution_is_the_limit_of_the_occupancy(automaton):
@@ -157,6 +167,60 @@ def test_best_loss_and_chance_bound_a_models_loss():
         float(counts.max() / counts.sum()), abs=0.01
     )
     assert task.best_loss < task.chance["next"].loss < np.log(task.d_vocab)
+
+
+def test_text_behind_a_cut_costs_what_all_its_beginnings_leave_open():
+    machine, words = language.build(40, 0.1, 0)
+    tokens, _ = machine.draw(12, 5, np.random.default_rng(3))
+    losses = losses_behind(machine, tokens, np.full(12, 2))
+    beginnings = np.array(list(itertools.product(range(len(words)), repeat=2)))
+    for row, costs in zip(tokens, losses, strict=True):
+        texts = np.concatenate([beginnings, np.tile(row[2:], (len(beginnings), 1))], 1)
+        steps = machine.log_likelihood(texts)
+        chances = [np.exp(steps[:, : length + 1].sum(1)).sum() for length in range(1, 5)]
+        # of two tokens all beginnings together have probability one
+        expected = -np.diff(np.log(chances))
+        np.testing.assert_allclose(costs[2:], expected, atol=1e-9)
+    assert not losses[:, :2].any()
+
+
+def test_best_loss_is_that_of_the_background_as_it_stands_in_the_texts():
+    task = Corpus(n_ctx=16, vocab_size=64, frequency=0.6, **INJECTED)
+    batch, machine = task.sample(3000, seed=1), task.background.automaton
+    tokens, lengths = batch.tokens.numpy(), batch.masks["task"].sum(1).numpy()
+    cut = lengths > 0
+    losses = np.zeros(tokens.shape)
+    losses[~cut] = -machine.log_likelihood(tokens[~cut])
+    losses[cut] = losses_behind(machine, tokens[cut], lengths[cut] + 1)
+    read = np.arange(16) > np.where(cut, lengths, 0)[:, None]
+    assert task.best_loss == pytest.approx(losses[read].mean(), abs=0.02)
+    absent = task.control("absent")
+    assert absent.best_loss == Corpus(n_ctx=16, vocab_size=64).best_loss < task.best_loss - 0.05
+    full = Corpus(n_ctx=4, vocab_size=64, frequency=1.0, **INJECTED)
+    with pytest.raises(NotApplicableError, match="fills every text, no background is left"):
+        _ = full.best_loss
+
+
+@pytest.mark.parametrize(
+    ("inject", "parameters"),
+    [
+        ("comparison", {"n": 20, "equals": True}),
+        ("digit-sum", {"digits": 2}),
+        ("listops-triplets", {}),
+    ],
+)
+def test_a_reference_sentence_that_an_instance_cuts_is_not_asked(inject, parameters):
+    task = Corpus(n_ctx=20, frequency=1.0, inject=inject, inject_parameters=parameters)
+    batch, words = task.sample(3000, seed=0, split="train"), task.vocabulary.tokens
+    for name, asked in (("rises", 2), ("sums", 3)):
+        rows, positions = batch.masks[name].nonzero(as_tuple=True)
+        assert len(rows) > 30
+        for row, position in zip(rows.tolist(), positions.tolist(), strict=True):
+            start = position + 1 - asked
+            word, *numbers = (words[t] for t in batch.tokens[row, start : position + 2].tolist())
+            values = [int(number) for number in numbers]
+            assert word == name
+            assert values[0] < values[1] if asked == 2 else sum(values[:2]) % 16 == values[2]
 
 
 @settings(max_examples=10, deadline=None)
@@ -350,6 +414,16 @@ def test_bytes_of_a_file_are_its_tokens(tmp_path):
         NotApplicableError, match="entropy is known for the synthetic language only"
     ):
         _ = task.entropy_rate
+
+
+def test_a_text_that_writes_its_own_marks_means_them(tmp_path):
+    path = tmp_path / "wiki.txt"
+    path.write_text("the <unk> sat <eod> " * 40)
+    task = Corpus(path=str(path), tokenizer="words", vocab_size=9, n_ctx=8)
+    assert task.vocabulary.tokens == ("sat", "the", "<unk>", "<eod>")
+    tokens = task.background.data[:4].tolist()
+    assert tokens == [1, 2, 0, 3] == task.tokens_of("the <unk> sat <eod>")
+    assert task.text(tokens) == "the <unk> sat <eod>"
 
 
 def test_words_are_kept_by_frequency_and_the_rest_is_unknown(tmp_path, monkeypatch):
