@@ -17,6 +17,9 @@ from mechint.figures.theme import (
     powers,
 )
 
+TURNS: tuple[dict[str, str], ...] = ({}, {"dash": "dash"}, {"dash": "dot"})
+"""Strokes of the curves of a long family, by turns."""
+
 
 def lines(
     x: Any,
@@ -49,6 +52,9 @@ def lines(
         groups: name → what it is one of, by which curves have their color; the first of each group
             stands in the legend for all.
 
+    Where the palette does not last, colors are those of a ramp, and curves are solid, dashed and
+    dotted by turns: neighbors on a ramp look alike.
+
     >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",
     ...     y_title="accuracy (0–1)", caption="It learns.").spec["data"][0]["y"]
     [0.5, 1.0]
@@ -57,6 +63,8 @@ def lines(
     group_of = {name: (groups or {}).get(name, name) for name in series}
     first_of = {group: name for name, group in reversed(group_of.items())}
     palette = dict(zip(dict.fromkeys(group_of.values()), colors(len(first_of)), strict=True))
+    long = len(palette) > len(COLORS)
+    dashes = {group: TURNS[i % len(TURNS)] for i, group in enumerate(palette) if long}
     for name, y in series.items():
         group = group_of[name]
         color = palette[group]
@@ -73,7 +81,7 @@ def lines(
                 "legendgroup": group,
                 "x": at,
                 "y": numbers(y),
-                "line": {"color": color, "width": 2},
+                "line": {"color": color, "width": 2} | dashes.get(group, {}),
             }
             | ({"marker": {"color": color, "size": 6}} if markers else {})
             | ({} if first_of[group] == name else {"showlegend": False})

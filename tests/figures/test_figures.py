@@ -154,9 +154,37 @@ def test_numbers_keep_five_digits(values: list[float]) -> None:
         assert kept == pytest.approx(value, rel=1e-4)
 
 
-def test_colors() -> None:
-    assert len(set(colors(8))) == 8
-    assert len(colors(29)) == 29
+def _contrast(color: str, page: str) -> float:
+    """The contrast ratio of WCAG 2."""
+
+    def luminance(text: str) -> float:
+        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    low, high = sorted((luminance(color), luminance(page)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 10, 24, 60])
+def test_every_curve_of_a_family_has_a_color_of_its_own_that_both_pages_show(n: int) -> None:
+    made = colors(n)
+    assert len(made) == len(set(made)) == n
+    assert min(_contrast(color, "#131619") for color in made) > 2
+    assert min(_contrast(color, "#fdfdfc") for color in made) > 1.5
+
+
+def test_neighbors_in_a_long_family_of_curves_differ_in_their_dash_too() -> None:
+    def dashes(n: int) -> list[str | None]:
+        family = {f"mod {i}": [0.0, i] for i in range(n)}
+        made = figures.lines([1, 2], family, title="T", x_title="x", y_title="y", caption="C")
+        return [trace["line"].get("dash") for trace in made.spec["data"]]
+
+    assert dashes(8) == [None] * 8
+    assert dashes(12) == [None, "dash", "dot"] * 4
+
+
+def test_a_faint_color() -> None:
     assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"
 
 
