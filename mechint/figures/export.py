@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.errors import ParameterError
+from mechint.figures.attention import traces_of
 from mechint.figures.drawing import draw
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
@@ -29,7 +30,7 @@ Spec = Mapping[str, Any]
 def save(spec: Spec, caption: str, path: Path, width: float, height: float | None) -> Path:
     """Write a figure to `path`, in the form that its ending names; see `Figure.save`."""
     writers: dict[str, Callable[[], None]] = {
-        ".csv": lambda: write_text(path, numbers_of(spec)),
+        ".csv": lambda: write_text(path, numbers_of(_whole(spec))),
         ".json": lambda: write_text(path, json.dumps(to_jsonable(spec))),
         ".html": lambda: write_text(path, page(spec, caption)),
     }
@@ -90,6 +91,11 @@ def attention_page(spec: Spec, caption: str) -> str:
         f'<script type="application/json" data-view="view">{data}</script>'
         f"<script>{view_asset('attention.js')}</script></body></html>"
     )
+
+
+def _whole(spec: Spec) -> Spec:
+    """The specification with all that an attention view holds, which its drawing does not."""
+    return {"data": traces_of(spec["view"])} if "view" in spec else spec
 
 
 def numbers_of(spec: Spec) -> str:

@@ -189,6 +189,37 @@ def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path:
     assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
 
 
+def test_the_numbers_of_a_view_are_those_that_it_shows(browser: Any, tmp_path: Path) -> None:
+    """Its example, its step, all its heads; the drawing behind it has the first example and 12."""
+    heads, tokens = [f"L0H{i}" for i in range(14)], ["a", "b", "c"]
+
+    def patterns(seed: int) -> dict[str, Any]:
+        return {
+            name: np.random.default_rng((seed, place)).random((14, 3, 3)).round(3)
+            for place, name in enumerate(("first <one>", "second"))
+        }
+
+    steps = {0: patterns(0), 100: patterns(1)}
+    texts = dict.fromkeys(patterns(0), tokens)
+    drawn = figures.attention(
+        heads, texts, patterns(2), title="Attention", caption="C", steps=steps
+    )
+    file = write_page(Page("P", [Section("S", figures={"view": drawn})]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        page.locator(".view select").nth(0).select_option(index=1)
+        page.locator(".view input[type=range]").fill("1")
+        with page.expect_download() as waiting:
+            page.locator("button[data-csv]").click()
+        assert waiting.value.suggested_filename == "view-second-step-100.csv"
+        waiting.value.save_as(tmp_path / "view.csv")
+        assert page.said == []
+    rows = [line.split(",") for line in (tmp_path / "view.csv").read_text().splitlines()[1:]]
+    assert len(rows) == 14 * 9
+    for head, key, query, weight in rows:
+        shown = steps[100]["second"][heads.index(head), int(query), int(key)]
+        assert float(weight) == pytest.approx(shown, abs=1e-9)
+
+
 def test_a_figure_saved_as_a_page_opens(browser: Any, tmp_path: Path) -> None:
     weights = [[[1.0, 0.0], [0.4, 0.6]]]
     drawn = figures.attention(["L0H0"], {"a": ["<b>", "="]}, {"a": weights}, title="T", caption="C")

@@ -157,6 +157,14 @@
         state.arcs ? "An arc joins a query to a key it looks at." : "Rows are queries, columns are keys.",
       );
     };
+    // What stands here now, for who saves its numbers: a matrix per head, and the choices in words.
+    root.shown = () => ({
+      name: [spec.examples[state.example].name, spec.steps?.length ? `step ${spec.steps[state.step]}` : "", signed() ? `minus ${others()[state.minus][0]}` : ""].filter(Boolean).join(" "),
+      data: spec.heads.map((name, head) => {
+        const values = weights(head);
+        return { name, z: tokens().map((_, q) => values.slice(q * n(), (q + 1) * n())) };
+      }),
+    });
     state.query = n() - 1;
     offer();
     draw();

@@ -107,6 +107,7 @@
     });
     return rows.map((row) => row.map(cells).join(",")).join("\n") + "\n";
   };
+  const slug = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 80);
   const save = (name, text) => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
@@ -123,7 +124,11 @@
   }));
   for (const button of document.querySelectorAll("button[data-csv]")) {
     const plot = plots.find(({ element }) => element.id === button.dataset.csv);
-    button.addEventListener("click", () => save(`${button.dataset.name}.csv`, csv(plot ? current(plot) : {})));
+    button.addEventListener("click", () => {
+      const view = document.getElementById(button.dataset.csv.replace("plot", "view"))?.shown?.();  // its example, step and all heads
+      const name = [button.dataset.name, view && slug(view.name)].filter(Boolean).join("-");
+      save(`${name}.csv`, csv(view ?? (plot ? current(plot) : {})));
+    });
   }
   // What a figure shows now: itself, or the step that its slider stands at.
   const frameOf = ({ spec, slider }) => (slider ? spec.frames[Number(slider.value)] : undefined);
