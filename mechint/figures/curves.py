@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.marks import LINE, band_of, has_names, marked_levels
+from mechint.figures.marks import LINE, band_of, has_names, has_repeats, marked_levels
 from mechint.figures.theme import (
     COLORS,
     axis,
@@ -115,7 +115,7 @@ def bars(
     """Bars over categories or integers.
 
     Args:
-        x: names or numbers (n,); series: name → heights (n,).
+        x: names, which may repeat, or numbers (n,); series: name → heights (n,).
         highlight: values of `x` whose bars are colored; the others fade (one series only).
         errors: name → half-length of an error bar (n,).
         levels, null: as for `lines`.
@@ -131,15 +131,17 @@ def bars(
     """
     at = numbers(x)
     lying = _too_long(at) if horizontal is None else horizontal
+    repeat = has_names(at) and has_repeats(at)
+    places = list(range(len(at))) if repeat else at
     data: list[dict[str, Any]] = []
     for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
         fill = _shades(color, at, highlight if len(series) == 1 else ())
         kind = {"type": "scatter", "mode": "markers"} if y_log else {"type": "bar"}
-        places = {"y": at, "x": numbers(y), "orientation": "h"}
         bar = {
             **kind,
             "name": name,
-            **(places if lying else {"x": at, "y": numbers(y)}),
+            **({"y": places, "x": numbers(y), "orientation": "h"} if lying else {}),
+            **({} if lying else {"x": places, "y": numbers(y)}),
             "marker": {"color": fill, "line": {"width": 0}, **({"size": 10} if y_log else {})},
         }
         if errors and name in errors:
@@ -155,12 +157,13 @@ def bars(
         "bargap": 0.15,
         **marked_levels(levels, null, y_log, len(series) == 1, lying),
     }
-    names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
+    names, values = axis(x_title, labels=has_names(places)), axis(y_title, log=y_log)
+    if has_names(at) and (lying or repeat):
+        names |= _fitted_ticks(at, repeat)
     if y_log:
         values["dtick"] = powers([one for y in series.values() for one in numbers(y)], DECADES)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
-        values |= _fitted_ticks([str(name) for name in at])
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
         room = max(40, (22 if rows == len(at) else 14) * rows)
@@ -180,10 +183,10 @@ def _shades(color: str, at: Sequence[Any], highlight: Sequence[Any]) -> str | li
     return [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
 
 
-def _fitted_ticks(names: Sequence[str]) -> dict[str, Any]:
-    """Ticks with short forms of names; nothing where none is long."""
-    texts = [fitted(name) for name in names]
-    if texts == list(names):
+def _fitted_ticks(names: Sequence[Any], repeat: bool) -> dict[str, Any]:
+    """Ticks with short forms of names; nothing where none is long, and none stands twice."""
+    texts = [fitted(str(name)) for name in names]
+    if texts == list(map(str, names)) and not repeat:
         return {}
     return {"tickmode": "array", "tickvals": list(range(len(texts))), "ticktext": texts}
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import ParameterError
 from mechint.figures.attention import traces_of
 from mechint.figures.drawing import draw
+from mechint.figures.markup import plain
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
 
@@ -64,7 +65,7 @@ def page(spec: Spec, caption: str) -> str:
         return attention_page(spec, caption)
     import plotly.graph_objects as go
 
-    return go.Figure(spec).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+    return go.Figure(plain(spec)).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
 
 
 COLORS = (

@@ -18,6 +18,15 @@ def has_names(values: Any) -> bool:
     return len(values) > 0 and isinstance(values[0], str)
 
 
+def has_repeats(values: Any) -> bool:
+    """Whether two axis values are one, so that Plotly would draw what belongs to them at one place.
+
+    >>> has_repeats(["the", "cat", "the"]), has_repeats([1, 2])
+    (True, False)
+    """
+    return len({str(value) for value in values}) < len(values)
+
+
 def marked_levels(
     lines: Mapping[str, float] | None,
     null: tuple[float, float, float] | None,

@@ -240,3 +240,36 @@ def test_powers_of_ten_have_room_beside_each_other(lowest: float, step: int) -> 
         ["x", "y", "z"], {"s": [lowest, float("nan"), 1.0]}, y_log=True, horizontal=True, **NAMES
     )
     assert made.spec["layout"]["xaxis"]["dtick"] == step
+
+
+def test_columns_and_bars_of_one_name_are_not_merged() -> None:
+    texts = {"title": "T", "x_title": "token", "y_title": "layer", "caption": "C"}
+    tokens = ["the", "cat", "the"]
+    made = figures.heatmap([[1.0, 2.0, 3.0]], x=tokens, y=["L0"], z_title="z", **texts)
+    axis = made.spec["layout"]["xaxis"]
+    assert "x" not in made.spec["data"][0] and made.spec["data"][0]["y"] == ["L0"]
+    assert (axis["tickvals"], axis["ticktext"], axis.get("type")) == ([0, 1, 2], tokens, None)
+    for lying in (False, True):
+        made = figures.bars(tokens, {"a": [1, 2, 3]}, horizontal=lying, highlight=["cat"], **texts)
+        across = "y" if lying else "x"
+        (trace,), axis = made.spec["data"], made.spec["layout"][f"{across}axis"]
+        assert trace[across] == [0, 1, 2] and axis.get("type") is None
+        assert (axis["tickvals"], axis["ticktext"]) == ([0, 1, 2], tokens)
+        assert len(set(trace["marker"]["color"])) == 2
+    once = figures.bars(["a", "b"], {"a": [1, 2]}, **texts)
+    assert (
+        once.spec["data"][0]["x"] == ["a", "b"] and "tickvals" not in once.spec["layout"]["xaxis"]
+    )
+
+
+def test_plotly_is_given_texts_that_it_shows_letter_by_letter() -> None:
+    tokens = ["<s>", "&lt;", "a"]
+    made = figures.heatmap(
+        np.eye(3), x=tokens, y=tokens, title="<b>", x_title="x < 1", y_title="y", z_title="z",
+        caption="C",
+    )  # fmt: skip
+    shown = made.show()
+    assert list(shown.data[0].x) == ["&lt;s>", "&amp;lt;", "a"]
+    assert shown.layout.title.text == "&lt;b>"
+    assert shown.data[0].hovertemplate == ("y: %{y}<br>x &lt; 1: %{x}<br>z: %{z}<extra></extra>")
+    assert made.spec["data"][0]["x"] == tokens

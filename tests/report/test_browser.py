@@ -189,6 +189,35 @@ def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path:
     assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
 
 
+def test_tokens_that_look_like_markup_are_shown_letter_by_letter(
+    browser: Any, tmp_path: Path
+) -> None:
+    tokens = ["<s>", "<b>", "</s>", "&lt;", "R&D", "<|endoftext|>"]
+    texts = {"x_title": "token", "y_title": "layer", "caption": "C"}
+    drawn = {
+        "map": figures.heatmap(np.eye(6), x=tokens, z_title="z", title="A map", **texts),
+        "twice": figures.heatmap(np.eye(12), x=tokens * 2, z_title="z", title="Twice", **texts),
+        "lines": figures.lines(
+            [1, 2], {token: [1, 2] for token in tokens}, levels={"<i>": 1.5}, title="L", **texts
+        ),
+        "lying": figures.bars(tokens, {"a": range(6)}, horizontal=True, title="Bars", **texts),
+    }
+    seen = "(these) => [...document.querySelectorAll(these)].map((one) => one.textContent)"
+    file = write_page(Page("P", [Section("S", figures=drawn)]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        assert page.evaluate(seen, "#plot-1 .xtick text") == tokens
+        assert page.evaluate(seen, "#plot-2 .xtick text") == tokens * 2
+        assert page.evaluate(seen, "#plot-3 .legendtext") == tokens
+        assert page.evaluate(seen, "#plot-3 .annotation-text") == ["<i>"]
+        assert page.evaluate(seen, "#plot-4 .ytick text") == tokens[::-1]  # from below
+        with page.expect_download() as waiting:
+            page.locator("button[data-name=map]").click()
+        waiting.value.save_as(tmp_path / "map.csv")
+        assert page.said == []
+    rows = (tmp_path / "map.csv").read_text().splitlines()[1:7]
+    assert [row.split(",")[1] for row in rows] == tokens
+
+
 def test_the_numbers_of_a_view_are_those_that_it_shows(browser: Any, tmp_path: Path) -> None:
     """Its example, its step, all its heads; the drawing behind it has the first example and 12."""
     heads, tokens = [f"L0H{i}" for i in range(14)], ["a", "b", "c"]

@@ -29,6 +29,14 @@
     return tall + 70;
   };
 
+  // Plotly reads texts as markup; names and tokens ("<s>", "&lt;") are shown letter by letter.
+  const TEXTS = new Set(["name", "text", "hovertext", "ticktext", "title", "x", "y", "x0", "x1", "y0", "y1", "tickvals", "categoryarray"]);
+  const plain = (value, shown = false) => {
+    if (Array.isArray(value)) return value.map((held) => plain(held, shown));
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, held]) => [key, plain(held, TEXTS.has(key))]));
+    return shown && typeof value === "string" ? value.replaceAll("&", "&amp;").replaceAll("<", "&lt;") : value;
+  };
+
   // The page's colors, light or dark, and its width go into a copy of the figure; titles that the
   // page itself shows are left out.
   const themed = (spec, hoisted, width) => {
@@ -59,7 +67,7 @@
         layout.height += 19 * Math.max(0, rows(spec.data ?? [], width - 80) - 2);
       }
     }
-    return layout;
+    return plain(layout);
   };
   // How many lines a legend across the page has.
   const rows = (data, width) => {
@@ -73,10 +81,11 @@
   };
   // Long names of lying bars lose their ends where the page is narrow; hovering shows them whole.
   const shorten = (layout, trace, width) => {
-    const most = Math.floor(width * 0.5 / 6.6), names = trace?.orientation === "h" ? (trace.y ?? []) : [];
+    const most = Math.floor(width * 0.5 / 6.6), at = trace?.orientation === "h" ? (trace.y ?? []) : [];
+    const names = typeof at[0] === "number" ? (layout.yaxis?.ticktext ?? []) : at;  // names that repeat stand beside numbers
     if (width >= NARROW || !names.some((name) => typeof name === "string" && name.length > most)) return;
     const text = names.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name));
-    Object.assign(layout.yaxis, { tickmode: "array", tickvals: names, ticktext: text });
+    Object.assign(layout.yaxis, { tickmode: "array", tickvals: at, ticktext: text });
   };
   // On a logarithmic axis a label for every decade, or for every second, third … where they are close.
   const decades = (layout, data, width) => {
@@ -94,7 +103,7 @@
   const bare = (data) => structuredClone(data ?? []).map((trace) => {
     if (trace.type === "heatmap") trace.showscale = false;
     if (trace.marker?.showscale) trace.marker.showscale = false;
-    return trace;
+    return plain(trace);
   });
 
   const cells = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
