@@ -70,8 +70,8 @@ def page(spec: Spec, caption: str) -> str:
 
 COLORS = (
     ":root{--ink:#1b1f24;--quiet:#626b76;--rule:#dfe2e4;--panel:#f5f6f5;--accent:#00639c;"
-    "--bad:#b3420a}@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--quiet:#9aa4af;"
-    "--rule:#2f353b;--panel:#1b1f23;--accent:#6cb8ea;--bad:#f0915a}}"
+    "--bad:#b3420a}@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e7ea;"
+    "--quiet:#9aa4af;--rule:#2f353b;--panel:#1b1f23;--accent:#6cb8ea;--bad:#f0915a}}"
     "html{color:var(--ink);font:14px/1.5 system-ui,sans-serif;color-scheme:light dark}"
 )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +190,29 @@ def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path:
         waiting.value.save_as(tmp_path / "points.csv")
     rows = (tmp_path / "points.csv").read_text().splitlines()
     assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
+
+
+def test_what_is_printed_from_a_dark_desktop_has_the_colors_of_the_light_page(
+    browser: Any, report: Path
+) -> None:
+    printed = {}
+    tick = "getComputedStyle(document.querySelector('.xtick text')).fill"
+    for scheme in ("light", "dark"):
+        with opened(browser, report, 1280, scheme) as page:
+            before = page.evaluate(tick)
+            printed[scheme] = inks(page.pdf())
+            until(page, f"{tick} === '{before}'")
+            assert page.said == []
+    assert len(printed["light"]) > 3 and printed["dark"] == printed["light"]
+
+
+def inks(pdf: bytes) -> set[bytes]:
+    """The colors that a PDF fills and strokes with."""
+    found: set[bytes] = set()
+    for held in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        with contextlib.suppress(zlib.error):  # of a font or a picture
+            found |= {*re.findall(rb"([\d.]+ [\d.]+ [\d.]+) (?:rg|RG)\b", zlib.decompress(held))}
+    return found
 
 
 def test_tokens_that_look_like_markup_are_shown_letter_by_letter(

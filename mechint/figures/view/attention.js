@@ -10,7 +10,10 @@
     select.addEventListener("change", () => then(Number(select.value)));
     return [make("label", {}, `${title} `, select), select];
   };
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Paper is light whatever the screen is: print has the colors of the style's first rule.
+  let printing = false;
+  const light = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).find((rule) => rule.selectorText === ":root").style;
+  const color = (name) => (printing ? light : getComputedStyle(document.documentElement)).getPropertyValue(name).trim();
 
   const show = (root, spec) => {
     const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: 0, locked: false, arcs: false };
@@ -169,6 +172,7 @@
     offer();
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { printing = now; draw(); });
     new ResizeObserver(() => draw()).observe(root);
     exampleBox.value = state.example;
   };

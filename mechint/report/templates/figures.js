@@ -1,6 +1,9 @@
 (() => {
   const root = document.documentElement;
-  const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  // Paper is light whatever the screen is: print has the colors of the style's first rule.
+  let printing = false;
+  const light = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).find((rule) => rule.selectorText === ":root").style;
+  const color = (name) => (printing ? light : getComputedStyle(root)).getPropertyValue(name).trim();
   const config = { responsive: true, displayModeBar: false };
   const NARROW = 560;
 
@@ -181,6 +184,9 @@
   }
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  addEventListener("beforeprint", () => plots.forEach(({ element }) => element.hidden || !element.classList.contains("js-plotly-plot") || Plotly.Plots.resize(element)));
+  for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => {
+    printing = now;
+    plots.filter(({ element }) => element.classList.contains("js-plotly-plot")).forEach(drawOne);
+  });
   draw();
 })();
