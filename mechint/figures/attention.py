@@ -84,22 +84,6 @@ def attention(
     return Figure({**drawn.spec, "layout": layout, "view": view}, caption)
 
 
-def traces_of(view: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All weights of a view's last step as matrices, one per example and head.
-
-    >>> view = {"heads": ["L0H0"], "examples": [{"name": "a", "tokens": ["1", "="]}],
-    ...     "frames": [[[[1.0, 0.0, 0.5, 0.5]]]]}
-    >>> traces_of(view)
-    [{'name': 'L0H0, a', 'z': [[1.0, 0.0], [0.5, 0.5]]}]
-    """
-    return [
-        {"name": f"{head}, {example['name']}", "z": np.reshape(weights, (n, n)).tolist()}
-        for example, frame in zip(view["examples"], view["frames"][-1], strict=True)
-        for n in [len(example["tokens"])]
-        for head, weights in zip(view["heads"], frame, strict=True)
-    ]
-
-
 def _heads(pattern: Any) -> list[list[float]]:
     """Every head's weights in one row, to three digits."""
     values = np.asarray(pattern, dtype=np.float64).round(3) + 0.0

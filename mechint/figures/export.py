@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mechint.errors import ParameterError
-from mechint.figures.attention import traces_of
 from mechint.figures.drawing import draw
 from mechint.figures.markup import plain
 from mechint.files import write_bytes, write_text
@@ -95,8 +96,24 @@ def attention_page(spec: Spec, caption: str) -> str:
 
 
 def _whole(spec: Spec) -> Spec:
-    """The specification with all that an attention view holds, which its drawing does not."""
-    return {"data": traces_of(spec["view"])} if "view" in spec else spec
+    """The specification with all weights of an attention view's last step, an example and head a
+    trace; its drawing holds the first ones.
+
+    >>> view = {"heads": ["L0H0"], "examples": [{"name": "a", "tokens": ["1", "="]}],
+    ...     "frames": [[[[1.0, 0.0, 0.5, 0.5]]]]}
+    >>> _whole({"view": view})
+    {'data': [{'name': 'L0H0, a', 'z': [[1.0, 0.0], [0.5, 0.5]]}]}
+    """
+    if "view" not in spec:
+        return spec
+    view = spec["view"]
+    traces = [
+        {"name": f"{head}, {example['name']}", "z": np.reshape(weights, (n, n)).tolist()}
+        for example, frame in zip(view["examples"], view["frames"][-1], strict=True)
+        for n in [len(example["tokens"])]
+        for head, weights in zip(view["heads"], frame, strict=True)
+    ]
+    return {"data": traces}
 
 
 def numbers_of(spec: Spec) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import has_repeats
-from mechint.figures.markup import escaped
+from mechint.figures.markup import hover
 from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, fitted, numbers
 
 
@@ -82,7 +82,7 @@ def heatmap(
         "colorbar": bar,
         **_scale(values, diverging, limits),
     }
-    trace["hovertemplate"] = _hover(x_title, y_title, z_title)
+    trace["hovertemplate"] = hover(x_title, y_title, z_title)
     ticks: dict[str, dict[str, Any]] = {"x": {}, "y": {}}
     for name, given in (("x", x), ("y", y)):
         names = None if given is None else numbers(list(given))
@@ -115,12 +115,6 @@ def heatmap(
         )
         | ticks["y"],
     )
-
-
-def _hover(x: str, y: str, z: str, *before: str) -> str:
-    """What hovering over a cell shows, under the lines `before`."""
-    named = [f"{escaped(title)}: %{{{key}}}" for title, key in ((y, "y"), (x, "x"), (z, "z"))]
-    return "<br>".join([*map(escaped, before), *named]) + "<extra></extra>"
 
 
 def _cells(values: np.ndarray) -> list[list[str]]:
@@ -224,8 +218,6 @@ ABOVE = {"xref": "paper", "yref": "paper", "yanchor": "bottom"}
 
 def _panel(name: str, matrix: Any, n: str, titles: tuple[str, str, str]) -> dict[str, Any]:
     """One matrix as a trace on the axes numbered `n`."""
-    x, y, z = titles
-    hover = _hover(x, y, z, name)
     return {
         "type": "heatmap",
         "z": numbers(matrix, 4),
@@ -233,7 +225,7 @@ def _panel(name: str, matrix: Any, n: str, titles: tuple[str, str, str]) -> dict
         "yaxis": f"y{n}",
         "coloraxis": "coloraxis",
         "name": name,
-        "hovertemplate": hover,
+        "hovertemplate": hover(*titles, name),
     }
 
 

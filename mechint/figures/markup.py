@@ -38,3 +38,11 @@ def plain(value: Any, shown: bool = False) -> Any:
     if isinstance(value, list | tuple):
         return [plain(held, shown) for held in value]
     return escaped(value) if shown and isinstance(value, str) else value
+
+
+def hover(x: str, y: str, z: str, *before: str) -> str:
+    """What hovering over a cell shows, by the titles of its axes and of its color, under the lines
+    `before`.
+    """
+    named = [f"{escaped(title)}: %{{{key}}}" for title, key in ((y, "y"), (x, "x"), (z, "z"))]
+    return "<br>".join([*map(escaped, before), *named]) + "<extra></extra>"
