@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -176,6 +177,7 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
         from mechint.probe import quick_probes
 
         chosen = tuple(dict.fromkeys(names)) or tuple(quick_probes())
+        opening = dataclasses.replace(opening, probes=chosen)
         parameters, options = sort_settings(opening.settings, opening.task, chosen)
         model = options.pop("model")
         opened = opening.load(parameters, model)
@@ -205,14 +207,23 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
 
 
 def report_page(
-    opening: Opening, opened: Checkpoint, subject: Subject, results: Mapping[str, ProbeResult]
+    opening: Opening,
+    opened: Checkpoint,
+    subject: Subject,
+    results: Mapping[str, ProbeResult],
+    earlier: Mapping[str, ProbeResult] | None = None,
 ) -> Page:
-    """The page of what was found, which opens with how well the model answers."""
+    """The page of what was found, which opens with how well the model answers; after `earlier`
+    results, whose commands are those of their own settings.
+    """
     from mechint.report import head_of, page_of
 
-    command = opening.command(opened.path, list(results))
-    head = head_of(opened, subject, results, command, opening.options())
-    return page_of(results, title_of(opened), **head)
+    shown = {**(earlier or {}), **results}
+    probes = {name: name.partition(".")[0] for name in shown}  # without ".answer-0"
+    command = opening.command(opened.path, list(dict.fromkeys(probes.values())))
+    commands = {name: opening.command(opened.path, [probes[name]]) for name in results}
+    head = head_of(opened, subject, shown, f"{command} --out report.html", opening.options())
+    return page_of(shown, title_of(opened), commands=commands, **head)
 
 
 def write(out: Path, page: Page) -> list[str]:
@@ -265,7 +276,7 @@ def keep(
     try:
         for name, result in results.items():
             write_text(run / "probes" / f"{name}.json", result.to_json())
-        page = report_page(opening, opened, subject, kept(run, opened) | dict(results))
+        page = report_page(opening, opened, subject, results, kept(run, opened))
         write_text(run / PAGE, json.dumps(page.to_dict()))
     except RunError as error:
         print_error(f"warning: results are not kept in the run: {error}")

@@ -18,7 +18,8 @@ class Opening:
     """What ``mechint analyze`` was given for one model.
 
     settings: the ``--set`` texts; data: a file of prompts; answer: which one probes ask about, the
-    last when None; plugins: ``--plugin`` texts.
+    last when None; plugins: ``--plugin`` texts; probes: those that run, whose settings may stand
+    without their name.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class Opening:
     seed: int = 0
     answer: Which | None = None
     plugins: Sequence[str] = ()
+    probes: Sequence[str] = ()
 
     def load(self, parameters: dict[str, Any], model: dict[str, Any]) -> Checkpoint:
         """The checkpoint, with the task's and the model's own settings."""
@@ -47,14 +49,8 @@ class Opening:
         """The options that open and ask the model so again, without the settings of probes; with
         those of `probes` where these are named.
         """
-        from mechint.registry import PROBES
-
         named = set(probes or ())
-        kept = [
-            text
-            for text in self.settings
-            if (first := text.partition("=")[0].partition(".")[0]) not in PROBES or first in named
-        ]
+        kept = [text for text in self.settings if (of := self._owners(text)) is None or of & named]
         parts = [f"--plugin {text}" for text in map(shlex.quote, self.plugins)]
         parts += [f"--task {self.task}"] if self.task else []
         parts += [f"--data {shlex.quote(str(self.data))}"] if self.data else []
@@ -64,9 +60,17 @@ class Opening:
         parts += [f"--seed {self.seed}"] if self.seed else []
         return "".join(f" {part}" for part in parts)
 
+    def _owners(self, text: str) -> set[str] | None:
+        """The probes that a ``--set`` text is for; None where it is the task's or the model's."""
+        from mechint.registry import PROBES
+
+        name = text.partition("=")[0].strip()
+        if (first := name.partition(".")[0]) in PROBES:
+            return {first}
+        fields = {probe: [row["name"] for row in PROBES[probe].describe()] for probe in self.probes}
+        return {probe for probe, names in fields.items() if name in names} or None
+
     def command(self, path: Path, probes: Sequence[str]) -> str:
-        """The command that runs `probes` on the model in `path` and writes the report."""
-        return (
-            f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
-            f"{self.options(probes)} --out report.html"
-        )
+        """The command that runs `probes` on the model in `path`."""
+        asked = f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
+        return f"{asked}{self.options(probes)}"

@@ -40,8 +40,9 @@ def attention(
             last.
 
     Returns:
-        A figure whose specification has a "view" beside the drawing; examples that are too many
-        for one page are left out.
+        A figure whose specification has a "view" beside the drawing. Examples that are too many
+        for one page are left out, and heads that are too many for a drawing are left out of that;
+        the caption says so.
 
     >>> shown = attention(["L0H0"], {"a": ["1", "="]}, {"a": [[[1, 0], [0.5, 0.5]]]},
     ...     title="Attention", caption="Where it looks.")
@@ -64,6 +65,10 @@ def attention(
         "frames": frames,
         "steps": [*(str(step) for step in steps or {}), "this checkpoint"] if steps else [],
     }
+    if len(kept) < len(examples):
+        caption += f" There is room for the first {len(kept)} of {len(examples)} examples."
+    if len(heads) > PANELS:
+        caption += f" Saved as a drawing, it shows the first {PANELS} heads."
     first = kept[0]
     drawn = image_grid(
         {name: _hidden(patterns[first][i]) for i, name in enumerate(heads[:PANELS])},

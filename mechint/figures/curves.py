@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.marks import LINE, band_of, has_names, marked_levels
+from mechint.figures.marks import LINE, band_of, has_names, has_repeats, marked_levels
 from mechint.figures.theme import (
     COLORS,
     axis,
@@ -16,6 +16,9 @@ from mechint.figures.theme import (
     numbers,
     powers,
 )
+
+TURNS: tuple[dict[str, str], ...] = ({}, {"dash": "dash"}, {"dash": "dot"})
+"""Strokes of the curves of a long family, by turns."""
 
 
 def lines(
@@ -49,6 +52,9 @@ def lines(
         groups: name → what it is one of, by which curves have their color; the first of each group
             stands in the legend for all.
 
+    Where the palette does not last, colors are those of a ramp, and curves are solid, dashed and
+    dotted by turns: neighbors on a ramp look alike.
+
     >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",
     ...     y_title="accuracy (0–1)", caption="It learns.").spec["data"][0]["y"]
     [0.5, 1.0]
@@ -57,6 +63,8 @@ def lines(
     group_of = {name: (groups or {}).get(name, name) for name in series}
     first_of = {group: name for name, group in reversed(group_of.items())}
     palette = dict(zip(dict.fromkeys(group_of.values()), colors(len(first_of)), strict=True))
+    long = len(palette) > len(COLORS)
+    dashes = {group: TURNS[i % len(TURNS)] for i, group in enumerate(palette) if long}
     for name, y in series.items():
         group = group_of[name]
         color = palette[group]
@@ -73,7 +81,7 @@ def lines(
                 "legendgroup": group,
                 "x": at,
                 "y": numbers(y),
-                "line": {"color": color, "width": 2},
+                "line": {"color": color, "width": 2} | dashes.get(group, {}),
             }
             | ({"marker": {"color": color, "size": 6}} if markers else {})
             | ({} if first_of[group] == name else {"showlegend": False})
@@ -81,7 +89,9 @@ def lines(
     first = data[0]["x"] if data else []
     x_axis = axis(x_title, log=x_log, labels=has_names(first))
     y_axis = axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {})
-    marks = marked_levels(levels, null, y_log, len(series) == 1)
+    shown = [y_range] if y_range else [numbers(y) for y in series.values()]
+    heights = [one for y in shown for one in y]
+    marks = marked_levels(levels, null, y_log, len(series) == 1, values=heights, height=height)
     return figure(
         data, title, caption, height=height, xaxis=x_axis, yaxis=y_axis, hovermode="x", **marks
     )
@@ -107,7 +117,7 @@ def bars(
     """Bars over categories or integers.
 
     Args:
-        x: names or numbers (n,); series: name → heights (n,).
+        x: names, which may repeat, or numbers (n,); series: name → heights (n,).
         highlight: values of `x` whose bars are colored; the others fade (one series only).
         errors: name → half-length of an error bar (n,).
         levels, null: as for `lines`.
@@ -123,42 +133,43 @@ def bars(
     """
     at = numbers(x)
     lying = _too_long(at) if horizontal is None else horizontal
+    repeat = has_names(at) and has_repeats(at)
+    places = list(range(len(at))) if repeat else at
     data: list[dict[str, Any]] = []
     for color, (name, y) in zip(colors(len(series)), series.items(), strict=True):
         fill = _shades(color, at, highlight if len(series) == 1 else ())
         kind = {"type": "scatter", "mode": "markers"} if y_log else {"type": "bar"}
-        places = {"y": at, "x": numbers(y), "orientation": "h"}
         bar = {
             **kind,
             "name": name,
-            **(places if lying else {"x": at, "y": numbers(y)}),
+            **({"y": places, "x": numbers(y), "orientation": "h"} if lying else {}),
+            **({} if lying else {"x": places, "y": numbers(y)}),
             "marker": {"color": fill, "line": {"width": 0}, **({"size": 10} if y_log else {})},
         }
         if errors and name in errors:
-            bar["error_x" if lying else "error_y"] = {
-                "type": "data",
-                "array": numbers(errors[name]),
-                "thickness": 1,
-                "width": 3,
-            }
+            spread = {"type": "data", "array": numbers(errors[name]), "thickness": 1, "width": 3}
+            bar["error_x" if lying else "error_y"] = spread
         data.append(bar)
+    heights = [one for y in series.values() for one in numbers(y)]
+    alone, room = len(series) == 1, {"values": [0.0, *heights], "height": height or 380}
     layout = {
         "barmode": "stack" if stacked else "group",
         "bargap": 0.15,
-        **marked_levels(levels, null, y_log, len(series) == 1, lying),
+        **marked_levels(levels, null, y_log, alone, lying, **room),
     }
-    names, values = axis(x_title, labels=has_names(at)), axis(y_title, log=y_log)
+    names, values = axis(x_title, labels=has_names(places)), axis(y_title, log=y_log)
+    if has_names(at) and (lying or repeat):
+        names |= _fitted_ticks(at, repeat)
     if y_log:
-        values["dtick"] = powers([one for y in series.values() for one in numbers(y)], DECADES)
+        values["dtick"] = powers(heights, DECADES)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
-        values |= _fitted_ticks([str(name) for name in at])
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
-        room = max(40, (22 if rows == len(at) else 14) * rows)
-        height = height or min(1200, 110 + room + LINE * max(0, notes - 1))
+        inside = max(40, (22 if rows == len(at) else 14) * rows)
+        height = height or min(1200, 110 + inside + LINE * max(0, notes - 1))
         if notes and len(series) > 1:  # the names of the levels stand where a legend would
-            layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / room, "yanchor": "top"}
+            layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / inside, "yanchor": "top"}
             layout["meta"]["legend"] = "below"
             height += 24
     return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)
@@ -172,10 +183,10 @@ def _shades(color: str, at: Sequence[Any], highlight: Sequence[Any]) -> str | li
     return [COLORS[1] if value in chosen else faint(color, 0.55) for value in at]
 
 
-def _fitted_ticks(names: Sequence[str]) -> dict[str, Any]:
-    """Ticks with short forms of names; nothing where none is long."""
-    texts = [fitted(name) for name in names]
-    if texts == list(names):
+def _fitted_ticks(names: Sequence[Any], repeat: bool) -> dict[str, Any]:
+    """Ticks with short forms of names; nothing where none is long, and none stands twice."""
+    texts = [fitted(str(name)) for name in names]
+    if texts == list(map(str, names)) and not repeat:
         return {}
     return {"tickmode": "array", "tickvals": list(range(len(texts))), "ticktext": texts}
 

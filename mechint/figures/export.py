@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mechint.errors import ParameterError
 from mechint.figures.drawing import draw
+from mechint.figures.markup import plain
 from mechint.files import write_bytes, write_text
 from mechint.jsonable import to_jsonable
 
@@ -29,7 +32,7 @@ Spec = Mapping[str, Any]
 def save(spec: Spec, caption: str, path: Path, width: float, height: float | None) -> Path:
     """Write a figure to `path`, in the form that its ending names; see `Figure.save`."""
     writers: dict[str, Callable[[], None]] = {
-        ".csv": lambda: write_text(path, numbers_of(spec)),
+        ".csv": lambda: write_text(path, numbers_of(_whole(spec))),
         ".json": lambda: write_text(path, json.dumps(to_jsonable(spec))),
         ".html": lambda: write_text(path, page(spec, caption)),
     }
@@ -63,13 +66,13 @@ def page(spec: Spec, caption: str) -> str:
         return attention_page(spec, caption)
     import plotly.graph_objects as go
 
-    return go.Figure(spec).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+    return go.Figure(plain(spec)).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
 
 
 COLORS = (
     ":root{--ink:#1b1f24;--quiet:#626b76;--rule:#dfe2e4;--panel:#f5f6f5;--accent:#00639c;"
-    "--bad:#b3420a}@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--quiet:#9aa4af;"
-    "--rule:#2f353b;--panel:#1b1f23;--accent:#6cb8ea;--bad:#f0915a}}"
+    "--bad:#b3420a}@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e7ea;"
+    "--quiet:#9aa4af;--rule:#2f353b;--panel:#1b1f23;--accent:#6cb8ea;--bad:#f0915a}}"
     "html{color:var(--ink);font:14px/1.5 system-ui,sans-serif;color-scheme:light dark}"
 )
 
@@ -90,6 +93,27 @@ def attention_page(spec: Spec, caption: str) -> str:
         f'<script type="application/json" data-view="view">{data}</script>'
         f"<script>{view_asset('attention.js')}</script></body></html>"
     )
+
+
+def _whole(spec: Spec) -> Spec:
+    """The specification with all weights of an attention view's last step, an example and head a
+    trace; its drawing holds the first ones.
+
+    >>> view = {"heads": ["L0H0"], "examples": [{"name": "a", "tokens": ["1", "="]}],
+    ...     "frames": [[[[1.0, 0.0, 0.5, 0.5]]]]}
+    >>> _whole({"view": view})
+    {'data': [{'name': 'L0H0, a', 'z': [[1.0, 0.0], [0.5, 0.5]]}]}
+    """
+    if "view" not in spec:
+        return spec
+    view = spec["view"]
+    traces = [
+        {"name": f"{head}, {example['name']}", "z": np.reshape(weights, (n, n)).tolist()}
+        for example, frame in zip(view["examples"], view["frames"][-1], strict=True)
+        for n in [len(example["tokens"])]
+        for head, weights in zip(view["heads"], frame, strict=True)
+    ]
+    return {"data": traces}
 
 
 def numbers_of(spec: Spec) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mechint.figures.markup import plain
 from mechint.figures.theme import layout_of
 from mechint.jsonable import to_jsonable
 
@@ -28,7 +29,7 @@ class Figure:
         """The plotly Figure, for notebooks."""
         import plotly.graph_objects as go
 
-        return go.Figure(self.spec)
+        return go.Figure(plain(self.spec))
 
     def save(self, path: str | Path, *, width: float = 5.5, height: float | None = None) -> Path:
         """Write the figure to `path`, without a browser or a network.

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from mechint.figures.figure import Figure, figure
+from mechint.figures.marks import has_repeats
+from mechint.figures.markup import hover
 from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, fitted, numbers
 
 
@@ -60,7 +62,7 @@ def heatmap(
 
     Args:
         z: (rows, columns); NaN leaves a hole.
-        x, y: names or numbers of columns and rows; their indices when None.
+        x, y: names or numbers of columns and rows, which may repeat; their indices when None.
         z_title: what the color shows, with its unit in brackets: "attention (0–1)".
         diverging: colors symmetric about zero.
         limits: (least, largest) of the color scale.
@@ -80,17 +82,18 @@ def heatmap(
         "colorbar": bar,
         **_scale(values, diverging, limits),
     }
-    trace["hovertemplate"] = (
-        f"{y_title}: %{{y}}<br>{x_title}: %{{x}}<br>{z_title}: %{{z}}<extra></extra>"
-    )
-    if x is not None:
-        trace["x"] = numbers(list(x))
-    if y is not None:
-        trace["y"] = numbers(list(y))
+    trace["hovertemplate"] = hover(x_title, y_title, z_title)
+    ticks: dict[str, dict[str, Any]] = {"x": {}, "y": {}}
+    for name, given in (("x", x), ("y", y)):
+        names = None if given is None else numbers(list(given))
+        if names is not None and has_repeats(names):
+            ticks[name] = _ticks([str(text) for text in names])
+        elif names is not None:
+            trace[name] = names
     if annotate if annotate is not None else values.size <= 80:
         trace |= {"text": _cells(values), "texttemplate": "%{text}", "textfont": {"size": 11}}
     named_x, named_y = (
-        labels is not None and any(isinstance(label, str) for label in labels) for labels in (x, y)
+        any(isinstance(label, str) for label in trace.get(name, ())) for name in ("x", "y")
     )
     shape = {"scaleanchor": "x", "scaleratio": 1, "constrain": "domain"} if square else {}
     return figure(
@@ -100,7 +103,8 @@ def heatmap(
         height=height or (520 if square else min(640, max(260, 150 + 26 * rows))),
         xaxis=axis(
             x_title, labels=named_x, showgrid=False, constrain="domain", **_whole(columns, x)
-        ),
+        )
+        | ticks["x"],
         yaxis=axis(
             y_title,
             labels=named_y,
@@ -108,7 +112,8 @@ def heatmap(
             autorange="reversed",
             **shape,
             **_whole(rows, y),
-        ),
+        )
+        | ticks["y"],
     )
 
 
@@ -213,8 +218,6 @@ ABOVE = {"xref": "paper", "yref": "paper", "yanchor": "bottom"}
 
 def _panel(name: str, matrix: Any, n: str, titles: tuple[str, str, str]) -> dict[str, Any]:
     """One matrix as a trace on the axes numbered `n`."""
-    x, y, z = titles
-    hover = f"{name}<br>{y}: %{{y}}<br>{x}: %{{x}}<br>{z}: %{{z}}<extra></extra>"
     return {
         "type": "heatmap",
         "z": numbers(matrix, 4),
@@ -222,7 +225,7 @@ def _panel(name: str, matrix: Any, n: str, titles: tuple[str, str, str]) -> dict
         "yaxis": f"y{n}",
         "coloraxis": "coloraxis",
         "name": name,
-        "hovertemplate": hover,
+        "hovertemplate": hover(*titles, name),
     }
 
 

@@ -44,6 +44,8 @@ VIRIDIS = (
 )
 WHOLE_VIRIDIS = (*VIRIDIS, "#FDE725")
 """Viridis to its last yellow, which fills cells and is too pale for lines."""
+LINE_RAMP = VIRIDIS[2:]
+"""Viridis without its darkest colors, which a line of them loses on a dark page."""
 INK, GRID = "#7A828E", "rgba(128,136,148,0.25)"
 MARGIN = {"l": 64, "r": 24, "t": 48, "b": 52}
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -90,7 +92,21 @@ def colors(n: int) -> list[str]:
     """
     if n <= len(COLORS):
         return list(COLORS[:n])
-    return [VIRIDIS[round(i * (len(VIRIDIS) - 1) / (n - 1))] for i in range(n)]
+    return [ramp(LINE_RAMP, i / (n - 1)) for i in range(n)]
+
+
+def ramp(stops: Sequence[str], share: float) -> str:
+    """The color at `share` (0 to 1) of a scale whose `stops` ("#RRGGBB") are equally far apart.
+
+    >>> ramp(["#000000", "#ff0000"], 0.2)
+    '#330000'
+    """
+    place = min(max(share, 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(place), len(stops) - 2)
+    ends = [[int(stop[i : i + 2], 16) for i in (1, 3, 5)] for stop in stops[low : low + 2]]
+    return "#" + "".join(
+        f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(*ends, strict=True)
+    )
 
 
 def faint(color: str, alpha: float) -> str:

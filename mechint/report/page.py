@@ -7,6 +7,8 @@ gallery can draw it later.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -105,10 +107,17 @@ def _figures(data: Mapping[str, Any]) -> dict[str, Figure]:
     return {name: Figure(**figure) for name, figure in data.get("figures", {}).items()}
 
 
-def page_of(results: Mapping[str, ProbeResult], title: str, **head: Any) -> Page:
+def page_of(
+    results: Mapping[str, ProbeResult],
+    title: str,
+    *,
+    commands: Mapping[str, str] | None = None,
+    **head: Any,
+) -> Page:
     """The report page of probe results: name of the probe → its result, all of one subject.
 
-    head: more fields of `Page`: "scores", "figures", "next_steps", "command".
+    commands: name → the command that ran that probe; where there is none, what its provenance
+    says. head: more fields of `Page`: "scores", "figures", "next_steps", "command".
     """
     first = next(iter(results.values())).provenance if results else {}
     shared = {name: value for name, value in to_jsonable(first).items() if name != "probe"}
@@ -118,10 +127,9 @@ def page_of(results: Mapping[str, ProbeResult], title: str, **head: Any) -> Page
         "facts": _facts(shared),
         "provenance": shared,
     }
-    sections = [
-        section_of(name, result, command_of(name, to_jsonable(result.provenance)))
-        for name, result in results.items()
-    ]
+    told = {name: command_of(name, to_jsonable(one.provenance)) for name, one in results.items()}
+    told |= commands or {}
+    sections = [section_of(name, result, told[name]) for name, result in results.items()]
     return Page(title, sections, **{**found, **head})
 
 
@@ -157,23 +165,38 @@ def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
     checkpoint, task = provenance.get("checkpoint") or {}, provenance.get("task") or {}
     if not checkpoint.get("path"):
         return ""
-    words = ["mechint analyze", str(checkpoint["path"])]
+    words = ["mechint analyze", shlex.quote(str(checkpoint["path"]))]
     if checkpoint.get("format") != "mechint" and task.get("name"):
         changed = _changed(TASKS, task["name"], task.get("parameters") or {})
         words += ["--task", task["name"], *_set(changed)]
-    words += ["--probe", probe]
-    settings = (provenance.get("probe") or {}).get("settings") or {}
-    words += _set({f"{probe}.{k}": v for k, v in _changed(PROBES, probe, settings).items()})
+    given = (checkpoint.get("extra") or {}).get("set") or {}  # of the model, by who opened it
+    words += _set({f"model.{name}": value for name, value in given.items()})
+    asked = provenance.get("probe") or {}
+    plain = probe.partition(".")[0]  # a run keeps "lens.answer-0" beside "lens"
+    words += ["--probe", plain]
+    settings = asked.get("settings") or {}
+    words += _set({f"{plain}.{k}": v for k, v in _changed(PROBES, plain, settings).items()})
+    words += [f"--seed {asked['seed']}"] if asked.get("seed") else []
+    words += [f"--answer {asked['answer']}"] if asked.get("answer", LAST) != LAST else []
     return " ".join(words)
 
 
+LAST = -1
+"""The answer that a probe is asked about unless told otherwise."""
+
+
 def _set(values: Mapping[str, Any]) -> list[str]:
-    texts = {
-        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in values.items()
-        if not isinstance(value, Mapping) and value is not None
-    }
-    return [f"--set {name}={text}" for name, text in texts.items()]
+    """`values` as ``--set`` takes them, quoted for a shell."""
+    return [f"--set {shlex.quote(f'{name}={_text(value)}')}" for name, value in values.items()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    members = value if isinstance(value, list) else [value]
+    if any(isinstance(one, list | Mapping) for one in members):
+        return json.dumps(value)
+    return ",".join(map(str, members))
 
 
 def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mechint.figures.theme import COLORS, WHOLE_VIRIDIS, faint
+from mechint.figures.theme import COLORS, WHOLE_VIRIDIS, faint, ramp
 from mechint.results import Figure
 
 Mark = tuple[str, dict[str, str]]
@@ -63,16 +63,6 @@ def _rectangle(left: float, top: float, width: float, height: float, fill: str) 
     return "rect", {name: f"{side:.1f}" for name, side in sides.items()} | {"fill": fill}
 
 
-def _ramp(stops: Sequence[str], share: float) -> str:
-    """The color at `share` (0 to 1) of a scale."""
-    place = min(max(share, 0.0), 1.0) * (len(stops) - 1)
-    low = min(int(place), len(stops) - 2)
-    ends = [[int(stop[i : i + 2], 16) for i in (1, 3, 5)] for stop in stops[low : low + 2]]
-    return "#" + "".join(
-        f"{round(a + (b - a) * (place - low)):02x}" for a, b in zip(*ends, strict=True)
-    )
-
-
 def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> list[Mark]:
     """Up to four matrices side by side, each reduced to at most CELLS x CELLS means."""
     marks = []
@@ -104,7 +94,7 @@ def _matrices(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) ->
             for column, block in enumerate(line):
                 seen = block[np.isfinite(block)]
                 if seen.size:
-                    fill = _ramp(stops, (float(seen.mean()) - low) / ((high - low) or 1.0))
+                    fill = ramp(stops, (float(seen.mean()) - low) / ((high - low) or 1.0))
                     place = (left + column * w, top + row * h)
                     marks.append(_rectangle(*place, w + 0.3, h + 0.3, fill))
     return marks
@@ -238,7 +228,7 @@ def _points(
         values = [value if isinstance(value, int | float) else math.nan for value in color]
         low, high = _span(np.array(values, dtype=np.float64))
         shades = [
-            _ramp(WHOLE_VIRIDIS, (value - low) / ((high - low) or 1.0))
+            ramp(WHOLE_VIRIDIS, (value - low) / ((high - low) or 1.0))
             if math.isfinite(value)
             else ""
             for value in values

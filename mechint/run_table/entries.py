@@ -5,10 +5,11 @@ kept beside it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -261,6 +262,31 @@ def find_entries(path: Path) -> list[Entry]:
     if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
         return [Entry(path, path.name)]
     raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
+
+
+def told_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """`entries` with names that differ: where several models have one name, the shortest ends of
+    their paths that tell them apart.
+
+    >>> files = [Entry(Path("a/model.pt"), "model.pt"), Entry(Path("b/model.pt"), "model.pt")]
+    >>> [one.name for one in told_apart(files)]
+    ['a/model.pt', 'b/model.pt']
+    """
+    places: dict[str, set[tuple[str, ...]]] = {}
+    for one in entries:
+        places.setdefault(one.name, set()).add(one.path.absolute().parts)
+    named = [_end(one, places[one.name]) for one in entries]
+    return named if named == list(entries) else told_apart(named)  # may be another's name now
+
+
+def _end(entry: Entry, places: Collection[tuple[str, ...]]) -> Entry:
+    """`entry` named by that end of its path which no other of `places` has; as it is when alone."""
+    if len(places) == 1:
+        return entry
+    length = 1
+    while len({place[-length:] for place in places}) < len(places):
+        length += 1
+    return dataclasses.replace(entry, name=str(Path(*entry.path.absolute().parts[-length:])))
 
 
 def _known(file: Path) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def page_of_table(
         scores=_scores(evaluations_of(rows) if over_steps(rows) else rows),
         facts={
             "checkpoints" if over_steps(rows) else "models": str(len(rows)),
-            "what differs": _first(settings_of(rows)) or "nothing",
+            "what differs": _first(settings_of(rows)) or _nothing(rows),
         },
         figures={"dynamics": dynamics_figure(rows, columns)} if over_steps(rows) else {},
         command=command,
@@ -91,6 +91,12 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
     if any(name.partition(".")[0] == "task" for name in differing):
         differing = [name for name in differing if name not in FOLLOWING]
     return differing
+
+
+def _nothing(rows: Sequence[Row]) -> str:
+    """What stands in place of settings that differ: runs say theirs, checkpoint files do not."""
+    known = any(name in ("task", "seed") or is_setting(name) for row in rows for name in row)
+    return "nothing" if known else "not read from checkpoint files"
 
 
 def _first(names: Sequence[str], limit: int = MAX_SETTINGS) -> str:

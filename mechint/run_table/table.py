@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import write_text
-from mechint.run_table.entries import Entry, find_entries, is_setting
+from mechint.run_table.entries import Entry, find_entries, is_setting, told_apart
 from mechint.run_table.measuring import Measurement, run_jobs
 
 if TYPE_CHECKING:
@@ -199,4 +199,4 @@ def runs(paths: str | Path | Iterable[str | Path], *, workers: int = 1) -> Runs:
     entries = [entry for place in places for entry in find_entries(Path(place))]
     if not entries:
         raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
-    return Runs(tuple(entries)).with_workers(workers)
+    return Runs(tuple(told_apart(entries))).with_workers(workers)

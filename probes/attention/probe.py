@@ -175,7 +175,7 @@ class Attention(Probe):
             add_target(report, patterns, list(target), rule)
         report.table("heads", heads_table(patterns, report.metrics))
         report.array("pattern", patterns.mean.astype(np.float32))
-        drawn = pattern_figures(subject, patterns, operands, self.example, rows)
+        drawn = pattern_figures(subject, patterns, operands, self.example, rows, report.metrics)
         for name, figure in drawn.items():
             report.figure(name, figure)
         return report.result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,16 @@ from probes.positions import position_names, token_texts
 PANELS, PIXELS = 8, 128
 """At most so many panels in a figure, and so many rows and columns of the input grid in one."""
 EXAMPLES, HEADS, LONGEST, STEPS = 8, 48, 64, 6
-"""Examples, heads, tokens and checkpoints of the attention view."""
+"""Examples, heads, tokens and checkpoints of the attention view, at most."""
+PREFERENCE = "operand.preference"
+RANKED = (
+    "previous_token.score",
+    "same_token.score",
+    "induction.score",
+    PREFERENCE,
+    "target.mass",
+)
+"""Scores by which heads are chosen where there are too many to show."""
 
 
 def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
@@ -56,19 +65,45 @@ def pattern_figures(
     operands: list[int],
     example: int,
     rows: Int[np.ndarray, " row"],
+    metrics: Mapping[str, Any],
 ) -> dict[str, Figure]:
-    """The attention view over the examples `rows`, and on a grid of two operands, whose inputs are
-    all there in order, which of them the answer's position prefers.
+    """The attention view over the examples `rows`, of the heads that score highest in `metrics`
+    where there are many, and on a grid of two operands, whose inputs are all there in order, which
+    of them the answer's position prefers.
     """
-    shown = {"patterns": _view(subject, patterns, example, rows)}
+    heads = chosen_heads(patterns.names, metrics)
+    shown = {"patterns": _view(subject, patterns, example, rows, heads)}
     if len(operands) == 2 and subject.on_grid:
-        shown["operands"] = _grid(subject, patterns)
+        shown["operands"] = _grid(subject, patterns, metrics)
     return shown
 
 
-def _view(subject: Subject, patterns: Patterns, example: int, rows: NDArray[np.int64]) -> Figure:
+def chosen_heads(names: Sequence[str], metrics: Mapping[str, Any], most: int = HEADS) -> list[int]:
+    """Places in `names` of the heads that are shown, in order: all, or the `most` that score
+    highest, taken by turns from the best of each kind.
+
+    >>> scores = {"L0H0": 0.9, "L0H1": 0.8, "L0H2": 0.0}
+    >>> mass = {"L0H0": 0.1, "L0H1": 0.0, "L0H2": 0.2}
+    >>> chosen_heads(list(mass), {"induction.score": scores, "target.mass": mass}, 2)
+    [0, 2]
+    """
+    if len(names) <= most:
+        return list(range(len(names)))
+    scores = [np.array([metrics[kind][n] for n in names]) for kind in RANKED if kind in metrics]
+    best = [np.argsort(-np.abs(np.nan_to_num(of)), kind="stable").tolist() for of in scores]
+    turns = dict.fromkeys(place for turn in zip(*best, strict=True) for place in turn)
+    return sorted([*turns][:most]) if best else list(range(most))
+
+
+def _view(
+    subject: Subject,
+    patterns: Patterns,
+    example: int,
+    rows: NDArray[np.int64],
+    heads: Sequence[int],
+) -> Figure:
     order = [example, *(i for i in range(len(rows)) if i != example)][:EXAMPLES]
-    heads = patterns.names[:HEADS]
+    names = [patterns.names[place] for place in heads]
     texts: dict[str, list[str]] = {}
     chosen: dict[str, int | None] = {}
     if (patterns.lengths == patterns.lengths[0]).all():
@@ -80,19 +115,30 @@ def _view(subject: Subject, patterns: Patterns, example: int, rows: NDArray[np.i
         name = " ".join(text[:12]) + (" …" if length > 12 else "")
         name = name if name not in texts else f"{name} (example {rows[place]})"
         texts[name], chosen[name] = text, place
-    moments = _moments(subject, rows, len(heads))
+    moments = _moments(subject, rows, heads)
+    all_shown = len(names) == len(patterns.names)
+    counted = "every head" if all_shown else f"{len(names)} of {len(patterns.names)} heads"
     return figures.attention(
-        heads,
+        names,
         texts,
-        _patterns(patterns.sample[:, : len(heads)], texts, chosen),
-        title="Attention of every head",
+        _patterns(patterns.sample[:, heads], texts, chosen),
+        title=f"Attention of {counted}",
         caption=(
             "Where each position looks. Hover over a token, or a row, to see its attention; press "
             "to lock it. “minus” shows the difference from another example"
             + (", or from an earlier checkpoint." if moments else ".")
+            + ("" if all_shown else " The heads are those that score highest.")
+            + _left_out(len(order), len(rows), int(patterns.lengths[order].max()))
         ),
         steps={step: _patterns(sample, texts, chosen) for step, sample in moments.items()},
     )
+
+
+def _left_out(examples: int, of: int, longest: int) -> str:
+    """What the view does not hold of its examples, as sentences; "" where it holds all."""
+    few = f" A few of the {of} examples can be chosen." if examples < of else ""
+    cut = f" Of {longest} tokens the first {LONGEST} are shown." if longest > LONGEST else ""
+    return few + cut
 
 
 def _patterns(
@@ -103,7 +149,7 @@ def _patterns(
     return {name: w[:, : len(texts[name]), : len(texts[name])] for name, w in whole.items()}
 
 
-def _moments(subject: Subject, rows: NDArray[np.int64], heads: int) -> dict[int, Array]:
+def _moments(subject: Subject, rows: NDArray[np.int64], heads: Sequence[int]) -> dict[int, Array]:
     """Step → attention (example, head, query, key) at earlier checkpoints of the run."""
     data = subject.data[torch.from_numpy(rows).to(subject.data.tokens.device)]
     last = max(subject.series, default=0)
@@ -115,20 +161,23 @@ def _moments(subject: Subject, rows: NDArray[np.int64], heads: int) -> dict[int,
             now.activation(f"blocks.{layer}.attn.hook_pattern", None, data).float()
             for layer in range(subject.n_layers)
         ]
-        found[step] = torch.cat(layers, 1)[:, :heads].cpu().numpy()
+        found[step] = torch.cat(layers, 1)[:, heads].cpu().numpy()
     return found
 
 
-def _grid(subject: Subject, patterns: Patterns) -> Figure:
+def _grid(subject: Subject, patterns: Patterns, metrics: Mapping[str, Any]) -> Figure:
     """Over the input grid, by how much the answer's position prefers the first operand."""
     rows, columns = subject.task.grid  # type: ignore[union-attr]
     step = (slice(None, None, -(-rows // PIXELS)), slice(None, None, -(-columns // PIXELS)))
     each = patterns.to_operand.astype(np.float64)  # (head, example, operand)
     values = (each[..., 0] - each[..., 1]) / np.maximum(each.sum(-1), 1e-12)
-    heads = patterns.names[:PANELS]
+    names = patterns.names
+    heads = chosen_heads(names, {PREFERENCE: metrics[PREFERENCE]}, PANELS)
     skipped = f" Every {step[0].step}th row is drawn." if step[0].step > 1 else ""
+    if len(heads) < len(names):
+        skipped += f" Drawn are {len(heads)} of {len(names)} heads, whose preference is largest."
     return figures.image_grid(
-        {name: values[i].reshape(rows, columns)[step] for i, name in enumerate(heads)},
+        {names[i]: values[i].reshape(rows, columns)[step] for i in heads},
         title="Which operand the answer's position looks at, for every input",
         x_title="second operand",
         y_title="first operand",

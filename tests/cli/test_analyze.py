@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import Result
 
 import probes
 from mechint.checkpoints import load_checkpoint, save_checkpoint
 from mechint.cli.analyze import sort_settings
+from mechint.config import ModelConfig
+from mechint.models import build
 from mechint.planted import composition
+from mechint.report.page import command_of
+from mechint.results import ProbeResult
 from tests.cli.conftest import Command, one_line
 
 
@@ -150,6 +157,72 @@ def test_info_and_convert(mechint: Command, planted: Path, tmp_path: Path) -> No
         load_checkpoint(other).model.state_dict(),
     )
     assert all((before[name] == after[name]).all() for name in before)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A state dict that says neither its task nor its activation function, in a folder whose name
+    a shell would split.
+    """
+    config = ModelConfig(
+        n_layers=1, d_model=8, n_heads=2, d_vocab=8, d_vocab_out=7, n_ctx=3, act_fn="gelu",
+        attention_dir="bidirectional",
+    )  # fmt: skip
+    path = tmp_path / "my models" / "bare.pt"
+    path.parent.mkdir()
+    torch.save(build(config, seed=3).transformer_lens_state(), path)
+    return path
+
+
+def test_the_command_of_a_section_finds_what_the_section_shows(
+    mechint: Command, bare: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "operation=subtract")
+    given += ("--set", "model.act_fn=gelu", "--set", "model.attention_dir=bidirectional")
+    given += ("--set", "permutations=19", "--set", "attention.samples=99", "--seed", "5")
+    given += ("--set", "attention.untrained=3", "--set", "attention.alpha=0.1")
+    found = data(
+        mechint("analyze", bare, "--probe", "lens,attention", *given, "--json", "--out", page)
+    )
+    commands = dict.fromkeys(re.findall(r"made by</summary><code>(.*?)</code>", page.read_text()))
+    assert len(commands) == 2
+    again = {}
+    for command in commands:
+        words = shlex.split(html.unescape(command))
+        assert words[0] == "mechint"
+        again |= data(mechint(*words[1:], "--json"))["results"]
+    assert again == found["results"]
+    assert command_of("lens", results_of(bare).provenance).endswith(
+        "--task modular-arithmetic --set p=7 --set operation=subtract --set model.act_fn=gelu "
+        "--probe lens --set lens.permutations=19 --seed 5 --answer all"
+    )
+
+
+def results_of(path: Path) -> ProbeResult:
+    """What lens finds when Python asks it."""
+    task = {"p": 7, "operation": "subtract"}
+    model = {"act_fn": "gelu"}
+    opened = load_checkpoint(path, task="modular-arithmetic", parameters=task, model=model)
+    return probes.run("lens", opened.subject(), permutations=19, seed=5, answer="all")
+
+
+def test_the_page_of_a_run_names_the_answer_that_each_part_asked_about(
+    mechint: Command, tmp_path: Path
+) -> None:
+    subject = composition(n=3, k=2, hops=(2,)).subject
+    saved = {"config": subject.model.config, "weights": subject.model.weights()}
+    save_checkpoint(tmp_path / "ckpt.pt", **saved, task=subject.task, step=0, metrics={})
+    (tmp_path / "config.json").write_text("{}")
+    asked = ("analyze", tmp_path, "--probe", "lens", "--set")
+    assert mechint(*asked, "permutations=19", "--answer", "0", "--seed", "2").exit_code == 0
+    assert mechint(*asked, "permutations=29").exit_code == 0
+    page = json.loads((tmp_path / "page.json").read_text())
+    opens = f"mechint analyze {tmp_path / 'ckpt.pt'} --probe lens"
+    assert {part["title"]: part["command"] for part in page["sections"]} == {
+        "lens": f"{opens} --set permutations=29",
+        "lens.answer-0": f"{opens} --set lens.permutations=19 --seed 2 --answer 0",
+    }
 
 
 def test_another_answer_is_asked_about(mechint: Command, tmp_path: Path) -> None:

@@ -137,3 +137,20 @@ def test_stacked_panels_have_one_axis_and_one_legend_below() -> None:
         note.get_window_extent().y1 < title.get_window_extent().y0
         for note in [*notes, *upper.texts]
     )
+
+
+def test_csv_of_an_attention_view_holds_every_example_and_head(tmp_path: Path) -> None:
+    heads = [f"L0H{i}" for i in range(20)]
+    examples = {"short": ["1", "="], "long": ["1", "2", "="]}
+    patterns = {
+        name: np.random.default_rng(len(tokens)).random((20, len(tokens), len(tokens)))
+        for name, tokens in examples.items()
+    }
+    made = figures.attention(heads, examples, patterns, title="T", caption="C")
+    with made.save(tmp_path / "a.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20 * (4 + 9)
+    for row in rows:
+        head, example = row["trace"].split(", ")
+        weight = patterns[example][heads.index(head), int(row["y"]), int(row["x"])]
+        assert float(row["z"]) == pytest.approx(weight, abs=6e-4)

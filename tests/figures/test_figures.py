@@ -4,6 +4,7 @@ gives equal bytes.
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -154,9 +155,37 @@ def test_numbers_keep_five_digits(values: list[float]) -> None:
         assert kept == pytest.approx(value, rel=1e-4)
 
 
-def test_colors() -> None:
-    assert len(set(colors(8))) == 8
-    assert len(colors(29)) == 29
+def _contrast(color: str, page: str) -> float:
+    """The contrast ratio of WCAG 2."""
+
+    def luminance(text: str) -> float:
+        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    low, high = sorted((luminance(color), luminance(page)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 10, 24, 60])
+def test_every_curve_of_a_family_has_a_color_of_its_own_that_both_pages_show(n: int) -> None:
+    made = colors(n)
+    assert len(made) == len(set(made)) == n
+    assert min(_contrast(color, "#131619") for color in made) > 2
+    assert min(_contrast(color, "#fdfdfc") for color in made) > 1.5
+
+
+def test_neighbors_in_a_long_family_of_curves_differ_in_their_dash_too() -> None:
+    def dashes(n: int) -> list[str | None]:
+        family = {f"mod {i}": [0.0, i] for i in range(n)}
+        made = figures.lines([1, 2], family, title="T", x_title="x", y_title="y", caption="C")
+        return [trace["line"].get("dash") for trace in made.spec["data"]]
+
+    assert dashes(8) == [None] * 8
+    assert dashes(12) == [None, "dash", "dot"] * 4
+
+
+def test_a_faint_color() -> None:
     assert faint("#0072B2", 0.5) == "rgba(0,114,178,0.5)"
 
 
@@ -212,3 +241,87 @@ def test_powers_of_ten_have_room_beside_each_other(lowest: float, step: int) -> 
         ["x", "y", "z"], {"s": [lowest, float("nan"), 1.0]}, y_log=True, horizontal=True, **NAMES
     )
     assert made.spec["layout"]["xaxis"]["dtick"] == step
+
+
+def test_columns_and_bars_of_one_name_are_not_merged() -> None:
+    texts = {"title": "T", "x_title": "token", "y_title": "layer", "caption": "C"}
+    tokens = ["the", "cat", "the"]
+    made = figures.heatmap([[1.0, 2.0, 3.0]], x=tokens, y=["L0"], z_title="z", **texts)
+    axis = made.spec["layout"]["xaxis"]
+    assert "x" not in made.spec["data"][0] and made.spec["data"][0]["y"] == ["L0"]
+    assert (axis["tickvals"], axis["ticktext"], axis.get("type")) == ([0, 1, 2], tokens, None)
+    for lying in (False, True):
+        made = figures.bars(tokens, {"a": [1, 2, 3]}, horizontal=lying, highlight=["cat"], **texts)
+        across = "y" if lying else "x"
+        (trace,), axis = made.spec["data"], made.spec["layout"][f"{across}axis"]
+        assert trace[across] == [0, 1, 2] and axis.get("type") is None
+        assert (axis["tickvals"], axis["ticktext"]) == ([0, 1, 2], tokens)
+        assert len(set(trace["marker"]["color"])) == 2
+    once = figures.bars(["a", "b"], {"a": [1, 2]}, **texts)
+    assert (
+        once.spec["data"][0]["x"] == ["a", "b"] and "tickvals" not in once.spec["layout"]["xaxis"]
+    )
+
+
+def test_plotly_is_given_texts_that_it_shows_letter_by_letter() -> None:
+    tokens = ["<s>", "&lt;", "a"]
+    made = figures.heatmap(
+        np.eye(3), x=tokens, y=tokens, title="<b>", x_title="x < 1", y_title="y", z_title="z",
+        caption="C",
+    )  # fmt: skip
+    shown = made.show()
+    assert list(shown.data[0].x) == ["&lt;s>", "&amp;lt;", "a"]
+    assert shown.layout.title.text == "&lt;b>"
+    assert shown.data[0].hovertemplate == ("y: %{y}<br>x &lt; 1: %{x}<br>z: %{z}<extra></extra>")
+    assert made.spec["data"][0]["x"] == tokens
+
+
+def _labels(made: figures.Figure, pixels: float, low: float, high: float) -> list[float]:
+    """Pixels from the lower edge of the plot to the lower edge of each level's name."""
+    return [
+        pixels * (note["y"] - low) / (high - low) + note.get("yshift", 0)
+        for note in made.spec["layout"]["annotations"]
+    ]
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), st.integers(1, 2))
+def test_no_name_of_a_level_stands_over_another(places: list[float], n: int) -> None:
+    """Names are 14 pixels high; the plot has 270 of 380, and the least its values take is 85%."""
+    family = {f"curve {i}": [0.0, 1.0] for i in range(n)}
+    levels = {f"level {i}": place for i, place in enumerate(places)}
+    texts = {"title": "T", "x_title": "x", "y_title": "y", "caption": "C"}
+    made = figures.lines([0, 1], family, levels=levels, **texts)
+    lower = _labels(made, 0.85 * 270, 0.0, 1.0)
+    order = sorted(range(len(places)), key=lambda i: (places[i], lower[i]))
+    for before, after in itertools.pairwise(order):
+        assert lower[after] - lower[before] >= 13, "rounded to pixels"
+    if n == 2:  # they stand inside the plot, where no line is to strike them out
+        for place in places:
+            line = 0.85 * 270 * place
+            assert not any(low + 1 < line < low + 13 for low in lower)
+
+
+def test_a_level_that_is_not_a_number_has_no_name_in_the_plot() -> None:
+    for log in (False, True):
+        made = figures.lines(
+            [1, 2], {"a": [1, 2]}, levels={"none": float("nan"), "one": 1.0}, y_log=log,
+            title="T", x_title="x", y_title="y", caption="C",
+        )  # fmt: skip
+        assert [note["text"] for note in made.spec["layout"]["annotations"]] == ["one"]
+
+
+def test_names_of_marks_that_lie_close_stand_above_each_other() -> None:
+    marks = {"training set learned": 100, "test set learned": 130, "end": 1000}
+    panel = figures.Panel("acc", {"test": ([0, 10, 100, 1000], [0, 0.1, 0.9, 1])})
+    made = figures.stacked([panel], x_title="step", title="T", caption="C", marks=marks)
+    layout = made.spec["layout"]
+    assert [note["yshift"] for note in layout["annotations"][:3]] == [14, 28, 14]
+    assert layout["meta"]["top"] == 54
+    apart = figures.stacked(
+        [panel], x_title="step", title="T", caption="C", marks={"a": 100, "b": 900}
+    )
+    assert apart.spec["layout"]["meta"]["top"] == 40
+    samples = {"n": np.linspace(0, 10, 50)}
+    near = {"observed here": 5.0, "observed there": 5.1}
+    made = figures.histogram(samples, marks=near, title="T", x_title="x", caption="C")
+    assert [note.get("yshift", 0) for note in made.spec["layout"]["annotations"]] == [0, 14]

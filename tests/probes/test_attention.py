@@ -349,3 +349,32 @@ def test_as_many_samples_as_asked_for() -> None:
     assert result.null["induction.largest"].samples == 600
     few = probe.run("attention", subject, samples=50)
     assert "50 null samples of induction.largest give no p below 0.02" in few.finding
+
+
+def test_the_view_of_many_heads_holds_the_best_of_each_kind_and_says_what_it_leaves_out() -> None:
+    task = TASKS["repeated-tokens"](length=35, n=40)
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
+    model = HookedTransformer(ModelConfig(n_layers=5, d_model=24, n_heads=12, d_mlp=8, **sizes))
+    subject = Subject(model, task, n_examples=12)
+    settings = {"samples": 19, "alpha": 0.2, "examples": 12}
+    result = probe.run("attention", subject, **settings)
+    shown = result.figures["patterns"]
+    heads = shown.spec["view"]["heads"]
+    assert len(heads) == 48 and heads == [n for n in result.metrics["heads"] if n in heads]
+    for kind in ("previous_token", "same_token", "induction"):
+        scores = result.metrics[f"{kind}.score"]
+        assert set(sorted(scores, key=lambda name: -scores[name])[:12]) <= set(heads)
+    assert shown.title == "Attention of 48 of 60 heads"
+    for sentence in (
+        "The heads are those that score highest.",
+        "A few of the 12 examples can be chosen.",
+        "Of 70 tokens the first 64 are shown.",
+        "There is room for the first 1 of 9 examples.",
+        "Saved as a drawing, it shows the first 12 heads.",
+    ):
+        assert sentence in shown.caption
+    whole = result.arrays["pattern"]
+    for place, name in enumerate(heads):  # the mean over the examples, of the head so named
+        drawn = np.reshape(shown.spec["view"]["frames"][-1][0][place], (64, 64))
+        mean = whole[result.metrics["heads"].index(name), :64, :64]
+        np.testing.assert_allclose(drawn, mean, atol=6e-4)

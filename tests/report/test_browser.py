@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +190,91 @@ def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path:
         waiting.value.save_as(tmp_path / "points.csv")
     rows = (tmp_path / "points.csv").read_text().splitlines()
     assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
+
+
+def test_what_is_printed_from_a_dark_desktop_has_the_colors_of_the_light_page(
+    browser: Any, report: Path
+) -> None:
+    printed = {}
+    tick = "getComputedStyle(document.querySelector('.xtick text')).fill"
+    for scheme in ("light", "dark"):
+        with opened(browser, report, 1280, scheme) as page:
+            before = page.evaluate(tick)
+            printed[scheme] = inks(page.pdf())
+            until(page, f"{tick} === '{before}'")
+            assert page.said == []
+    assert len(printed["light"]) > 3 and printed["dark"] == printed["light"]
+
+
+def inks(pdf: bytes) -> set[bytes]:
+    """The colors that a PDF fills and strokes with."""
+    found: set[bytes] = set()
+    for held in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        with contextlib.suppress(zlib.error):  # of a font or a picture
+            found |= {*re.findall(rb"([\d.]+ [\d.]+ [\d.]+) (?:rg|RG)\b", zlib.decompress(held))}
+    return found
+
+
+def test_tokens_that_look_like_markup_are_shown_letter_by_letter(
+    browser: Any, tmp_path: Path
+) -> None:
+    tokens = ["<s>", "<b>", "</s>", "&lt;", "R&D", "<|endoftext|>"]
+    texts = {"x_title": "token", "y_title": "layer", "caption": "C"}
+    drawn = {
+        "map": figures.heatmap(np.eye(6), x=tokens, z_title="z", title="A map", **texts),
+        "twice": figures.heatmap(np.eye(12), x=tokens * 2, z_title="z", title="Twice", **texts),
+        "lines": figures.lines(
+            [1, 2], {token: [1, 2] for token in tokens}, levels={"<i>": 1.5}, title="L", **texts
+        ),
+        "lying": figures.bars(tokens, {"a": range(6)}, horizontal=True, title="Bars", **texts),
+    }
+    seen = "(these) => [...document.querySelectorAll(these)].map((one) => one.textContent)"
+    file = write_page(Page("P", [Section("S", figures=drawn)]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        assert page.evaluate(seen, "#plot-1 .xtick text") == tokens
+        assert page.evaluate(seen, "#plot-2 .xtick text") == tokens * 2
+        assert page.evaluate(seen, "#plot-3 .legendtext") == tokens
+        assert page.evaluate(seen, "#plot-3 .annotation-text") == ["<i>"]
+        ink = "getComputedStyle(document.querySelector('#plot-3 .annotation-text')).fill"
+        assert page.evaluate(ink) == "rgb(98, 107, 118)", "that of the page's small letters"
+        assert page.evaluate(seen, "#plot-4 .ytick text") == tokens[::-1]  # from below
+        with page.expect_download() as waiting:
+            page.locator("button[data-name=map]").click()
+        waiting.value.save_as(tmp_path / "map.csv")
+        assert page.said == []
+    rows = (tmp_path / "map.csv").read_text().splitlines()[1:7]
+    assert [row.split(",")[1] for row in rows] == tokens
+
+
+def test_the_numbers_of_a_view_are_those_that_it_shows(browser: Any, tmp_path: Path) -> None:
+    """Its example, its step, all its heads; the drawing behind it has the first example and 12."""
+    heads, tokens = [f"L0H{i}" for i in range(14)], ["a", "b", "c"]
+
+    def patterns(seed: int) -> dict[str, Any]:
+        return {
+            name: np.random.default_rng((seed, place)).random((14, 3, 3)).round(3)
+            for place, name in enumerate(("first <one>", "second"))
+        }
+
+    steps = {0: patterns(0), 100: patterns(1)}
+    texts = dict.fromkeys(patterns(0), tokens)
+    drawn = figures.attention(
+        heads, texts, patterns(2), title="Attention", caption="C", steps=steps
+    )
+    file = write_page(Page("P", [Section("S", figures={"view": drawn})]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        page.locator(".view select").nth(0).select_option(index=1)
+        page.locator(".view input[type=range]").fill("1")
+        with page.expect_download() as waiting:
+            page.locator("button[data-csv]").click()
+        assert waiting.value.suggested_filename == "view-second-step-100.csv"
+        waiting.value.save_as(tmp_path / "view.csv")
+        assert page.said == []
+    rows = [line.split(",") for line in (tmp_path / "view.csv").read_text().splitlines()[1:]]
+    assert len(rows) == 14 * 9
+    for head, key, query, weight in rows:
+        shown = steps[100]["second"][heads.index(head), int(query), int(key)]
+        assert float(weight) == pytest.approx(shown, abs=1e-9)
 
 
 def test_a_figure_saved_as_a_page_opens(browser: Any, tmp_path: Path) -> None:

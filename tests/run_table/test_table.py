@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mechint
 import probes
 import tasks
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
-from mechint.run_table.entries import Entry, natural
+from mechint.run_table.entries import Entry, natural, told_apart
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
@@ -218,3 +220,35 @@ def test_many_settings_have_a_table_of_their_own() -> None:
     shown = page.sections[0].tables
     assert names[-1] not in shown["models"].columns
     assert shown["settings"].columns[names[-1]] == [0, 1, 2]
+
+
+def test_models_of_one_name_are_called_by_the_ends_of_their_paths(tmp_path: Path) -> None:
+    paths = ["x/a/model.pt", "y/a/model.pt", "y/b/model.pt", "z/other.pt", "z/other.pt"]
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    names = [entry.name for entry in mechint.runs([tmp_path / path for path in paths]).entries]
+    assert names == ["x/a/model.pt", "y/a/model.pt", "y/b/model.pt", "other.pt", "other.pt"]
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8))
+def test_names_differ_where_paths_do(parts: list[list[str]]) -> None:
+    """A name is an end of its path; a folder of runs gives some longer ones from the start."""
+    paths = [Path("/", *path) for path in parts]
+    given = [Entry(path, str(Path(*path.parts[-1 - i % 2 :]))) for i, path in enumerate(paths)]
+    given = [one if one.name[0] != "/" else Entry(one.path, one.path.name) for one in given]
+    named = told_apart(given)
+    assert [one.path for one in named] == paths
+    for one, before in zip(named, given, strict=True):
+        assert str(one.path).endswith(one.name) and len(one.name) >= len(before.name)
+    for name in {one.name for one in named}:
+        assert len({one.path for one in named if one.name == name}) == 1
+
+
+def test_a_page_of_checkpoint_files_does_not_say_that_nothing_differs() -> None:
+    from mechint.run_table.page import page_of_table
+
+    rows = [{"name": name, "path": name, "norms.status": "found"} for name in "abc"]
+    assert page_of_table(rows, "t").facts["what differs"] == "not read from checkpoint files"
+    same = [{**row, "seed": 0, "train.lr": 0.1} for row in rows]
+    assert page_of_table(same, "t").facts["what differs"] == "nothing"

@@ -10,7 +10,10 @@
     select.addEventListener("change", () => then(Number(select.value)));
     return [make("label", {}, `${title} `, select), select];
   };
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Paper is light whatever the screen is: print has the colors of the style's first rule.
+  let printing = false;
+  const light = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).find((rule) => rule.selectorText === ":root").style;
+  const color = (name) => (printing ? light : getComputedStyle(document.documentElement)).getPropertyValue(name).trim();
 
   const show = (root, spec) => {
     const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: 0, locked: false, arcs: false };
@@ -157,10 +160,19 @@
         state.arcs ? "An arc joins a query to a key it looks at." : "Rows are queries, columns are keys.",
       );
     };
+    // What stands here now, for who saves its numbers: a matrix per head, and the choices in words.
+    root.shown = () => ({
+      name: [spec.examples[state.example].name, spec.steps?.length ? `step ${spec.steps[state.step]}` : "", signed() ? `minus ${others()[state.minus][0]}` : ""].filter(Boolean).join(" "),
+      data: spec.heads.map((name, head) => {
+        const values = weights(head);
+        return { name, z: tokens().map((_, q) => values.slice(q * n(), (q + 1) * n())) };
+      }),
+    });
     state.query = n() - 1;
     offer();
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { printing = now; draw(); });
     new ResizeObserver(() => draw()).observe(root);
     exampleBox.value = state.example;
   };

@@ -1,6 +1,9 @@
 (() => {
   const root = document.documentElement;
-  const color = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  // Paper is light whatever the screen is: print has the colors of the style's first rule.
+  let printing = false;
+  const light = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).find((rule) => rule.selectorText === ":root").style;
+  const color = (name) => (printing ? light : getComputedStyle(root)).getPropertyValue(name).trim();
   const config = { responsive: true, displayModeBar: false };
   const NARROW = 560;
 
@@ -29,6 +32,14 @@
     return tall + 70;
   };
 
+  // Plotly reads texts as markup; names and tokens ("<s>", "&lt;") are shown letter by letter.
+  const TEXTS = new Set(["name", "text", "hovertext", "ticktext", "title", "x", "y", "x0", "x1", "y0", "y1", "tickvals", "categoryarray"]);
+  const plain = (value, shown = false) => {
+    if (Array.isArray(value)) return value.map((held) => plain(held, shown));
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, held]) => [key, plain(held, TEXTS.has(key))]));
+    return shown && typeof value === "string" ? value.replaceAll("&", "&amp;").replaceAll("<", "&lt;") : value;
+  };
+
   // The page's colors, light or dark, and its width go into a copy of the figure; titles that the
   // page itself shows are left out.
   const themed = (spec, hoisted, width) => {
@@ -40,6 +51,9 @@
       Object.assign(axis, { gridcolor: color("--grid"), linecolor: color("--quiet"), tickcolor: color("--quiet"), automargin: true });
       axis.tickfont = { ...axis.tickfont, color: color("--quiet") };
       if (hoisted.includes(name[0])) delete axis.title;
+    }
+    for (const note of layout.annotations ?? []) {  // names of levels have the figure's gray, too pale for small letters
+      if (note.font?.color && note.font.color === spec.layout.font?.color) note.font.color = color("--quiet");
     }
     delete layout.title;
     if (layout.coloraxis) layout.coloraxis.showscale = false;
@@ -59,7 +73,7 @@
         layout.height += 19 * Math.max(0, rows(spec.data ?? [], width - 80) - 2);
       }
     }
-    return layout;
+    return plain(layout);
   };
   // How many lines a legend across the page has.
   const rows = (data, width) => {
@@ -73,10 +87,11 @@
   };
   // Long names of lying bars lose their ends where the page is narrow; hovering shows them whole.
   const shorten = (layout, trace, width) => {
-    const most = Math.floor(width * 0.5 / 6.6), names = trace?.orientation === "h" ? (trace.y ?? []) : [];
+    const most = Math.floor(width * 0.5 / 6.6), at = trace?.orientation === "h" ? (trace.y ?? []) : [];
+    const names = typeof at[0] === "number" ? (layout.yaxis?.ticktext ?? []) : at;  // names that repeat stand beside numbers
     if (width >= NARROW || !names.some((name) => typeof name === "string" && name.length > most)) return;
     const text = names.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name));
-    Object.assign(layout.yaxis, { tickmode: "array", tickvals: names, ticktext: text });
+    Object.assign(layout.yaxis, { tickmode: "array", tickvals: at, ticktext: text });
   };
   // On a logarithmic axis a label for every decade, or for every second, third … where they are close.
   const decades = (layout, data, width) => {
@@ -94,7 +109,7 @@
   const bare = (data) => structuredClone(data ?? []).map((trace) => {
     if (trace.type === "heatmap") trace.showscale = false;
     if (trace.marker?.showscale) trace.marker.showscale = false;
-    return trace;
+    return plain(trace);
   });
 
   const cells = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
@@ -107,6 +122,7 @@
     });
     return rows.map((row) => row.map(cells).join(",")).join("\n") + "\n";
   };
+  const slug = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 80);
   const save = (name, text) => {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
@@ -123,7 +139,11 @@
   }));
   for (const button of document.querySelectorAll("button[data-csv]")) {
     const plot = plots.find(({ element }) => element.id === button.dataset.csv);
-    button.addEventListener("click", () => save(`${button.dataset.name}.csv`, csv(plot ? current(plot) : {})));
+    button.addEventListener("click", () => {
+      const view = document.getElementById(button.dataset.csv.replace("plot", "view"))?.shown?.();  // its example, step and all heads
+      const name = [button.dataset.name, view && slug(view.name)].filter(Boolean).join("-");
+      save(`${name}.csv`, csv(view ?? (plot ? current(plot) : {})));
+    });
   }
   // What a figure shows now: itself, or the step that its slider stands at.
   const frameOf = ({ spec, slider }) => (slider ? spec.frames[Number(slider.value)] : undefined);
@@ -167,6 +187,9 @@
   }
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  addEventListener("beforeprint", () => plots.forEach(({ element }) => element.hidden || !element.classList.contains("js-plotly-plot") || Plotly.Plots.resize(element)));
+  for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => {
+    printing = now;
+    plots.filter(({ element }) => element.classList.contains("js-plotly-plot")).forEach(drawOne);
+  });
   draw();
 })();
