@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
+STEPS = {"hv": "post", "vh": "pre", "hvh": "mid"}
+"""Plotly's step curves; "hv" goes across first, from each x to the next, as a histogram does."""
 
 
 def fill(
@@ -50,12 +52,14 @@ def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
         axes.fill(x, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
         return
     label = trace.get("name") if trace.get("showlegend", True) else None
+    step: Any = STEPS.get(line.get("shape", ""))
     if trace.get("fill") == "tozeroy":
-        axes.fill_between(x, 0, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+        shade = color(trace.get("fillcolor"), "#bbbbbb")
+        axes.fill_between(x, 0, y, color=shade, linewidth=0, step=step)
     if "lines" in mode:
-        style = DASHES.get(line.get("dash", ""), "-")
-        width = float(line.get("width", 2)) * 0.7
-        axes.plot(x, y, color=stroke, linestyle=style, linewidth=width, label=label)
+        style = {"linestyle": DASHES.get(line.get("dash", ""), "-"), "label": label}
+        style["drawstyle"] = f"steps-{step}" if step else "default"
+        axes.plot(x, y, color=stroke, linewidth=float(line.get("width", 2)) * 0.7, **style)
         label = None
     if "markers" in mode:
         shades = marker.get("color")

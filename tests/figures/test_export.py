@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import QuadMesh
+from matplotlib.cbook import STEP_LOOKUP_MAP
+from matplotlib.collections import PolyCollection, QuadMesh
 
 from mechint import figures
 from mechint.errors import ParameterError, RunError
@@ -77,6 +78,22 @@ def test_bars_and_matrices_hold_the_numbers_of_the_figure() -> None:
     assert np.allclose(images[1].get_array(), -MATRIX)
     low, high = images[0].get_clim()
     assert (low, high) == images[1].get_clim() and low == -high
+
+
+def test_a_histogram_is_drawn_as_steps_whose_area_is_one() -> None:
+    made = figures.histogram({"a": [0.5] * 10 + [3.5]}, bins=4, title="T", x_title="x", caption="C")
+    (axes,) = draw(made.spec, 5.5, None).axes
+    (curve,) = (line for line in axes.get_lines() if line.get_label() == "a")
+    corners = STEP_LOOKUP_MAP[curve.get_drawstyle()](curve.get_xdata(), curve.get_ydata())
+    area = np.trapezoid(corners[1], corners[0])
+    assert area == pytest.approx(1, abs=1e-4)
+    (shade,) = (one for one in axes.collections if isinstance(one, PolyCollection))
+    x, y = shade.get_paths()[0].vertices.T
+    shoelace = 0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+    assert shoelace == pytest.approx(1, abs=1e-4)
+    inside = axes.collections[0].get_paths()[0]
+    assert inside.contains_point((1.2, 1.0)), "the first bin is as high at its end"
+    assert not inside.contains_point((1.3, 0.1)), "the second bin is empty"
 
 
 def test_width_is_the_journal_s() -> None:
