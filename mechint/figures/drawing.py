@@ -173,7 +173,7 @@ def _color_bar(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axe
 
 
 def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
-    """Names of panels and of levels."""
+    """Names of panels and of levels; plotly.js places these in log10 of a logarithmic axis."""
     left, bottom, width, height = _frame(drawing, layout)
     for note in layout.get("annotations") or []:
         text, x, y = str(note.get("text", "")), note.get("x"), note.get("y")
@@ -187,6 +187,8 @@ def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) 
             at = 10**y if axes.get_yscale() == "log" else y
             axes.text(1.0, at, text, transform=axes.get_yaxis_transform(), ha="right", fontsize=6.5)
         elif note.get("yref") == "paper" and panels:
-            upper, shift = panels[0].get_xaxis_transform(), (0, 0.55 * note.get("yshift", 0))
+            axes, shift = panels[0], (0, 0.55 * note.get("yshift", 0))
+            at = 10**x if axes.get_xscale() == "log" else x
             lifted = {"xytext": shift, "textcoords": "offset points", "ha": "center"}
-            panels[0].annotate(text, (x, 1.0), xycoords=upper, va="bottom", fontsize=6.5, **lifted)
+            lifted |= {"xycoords": axes.get_xaxis_transform(), "va": "bottom"}
+            axes.annotate(text, (at, 1.0), fontsize=6.5, **lifted)

@@ -96,6 +96,39 @@ def test_a_histogram_is_drawn_as_steps_whose_area_is_one() -> None:
     assert not inside.contains_point((1.3, 0.1)), "the second bin is empty"
 
 
+NAMED = {
+    "mark": figures.stacked(
+        [figures.Panel("loss", {"test": ([1, 10, 1000], [3.0, 2.0, 1.0])})],
+        **{name: NAMES[name] for name in ("title", "x_title", "caption")},
+        marks={"named": 100},
+        x_log=True,
+    ),
+    "level": figures.lines([1, 2], {"a": [1, 1e4]}, **NAMES, levels={"named": 100}, y_log=True),
+    "fit": figures.fits({"a": ([1, 2], [1, 1e4])}, {}, **NAMES, levels={"named": 100}, y_log=True),
+    "points": figures.bars(
+        [f"component number {i} of seven" for i in range(7)],
+        {"a": [10.0**i for i in range(7)]},
+        **NAMES,
+        levels={"named": 100},
+        y_log=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_on_a_logarithmic_axis_stands_at_its_line(name: str) -> None:
+    drawing = draw(NAMED[name].spec, 5.5, None)
+    drawing.draw_without_rendering()
+    axes = drawing.axes[0]
+    (note,) = (text for text in axes.texts if text.get_text() == "named")
+    x, y = axes.transData.transform((100, 100))
+    box = note.get_window_extent()
+    if name in ("mark", "points"):
+        assert axes.get_xscale() == "log" and box.x0 < x < box.x1
+    else:
+        assert axes.get_yscale() == "log" and box.y0 - 3 < y < box.y1
+
+
 def test_width_is_the_journal_s() -> None:
     for width in (3.25, 5.5):
         assert draw(FIGURES["lines"].spec, width, 2.0).get_size_inches().tolist() == [width, 2.0]
