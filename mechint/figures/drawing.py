@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mechint.figures.scales import title_of
 from mechint.figures.theme import INK, PIXELS_PER_INCH, color, fitted
 from mechint.figures.traces import DASHES, fill
 from mechint.jsonable import to_jsonable
@@ -122,6 +123,8 @@ def _finish(
             scale("log")
         if style.get("range") and style.get("type") != "log" and not matrix:
             limits(*style["range"])
+    if y.get("scaleanchor"):
+        axes.set_aspect("equal", adjustable="box")
     if y.get("autorange") == "reversed" and not matrix:
         axes.invert_yaxis()
     for style, set_ticks in ((x, axes.set_xticks), (y, axes.set_yticks)):
@@ -169,7 +172,7 @@ def _color_bar(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axe
     inch = 1 / drawing.get_size_inches()[0]
     place = drawing.add_axes((left + width + 0.1 * inch, bottom, 0.1 * inch, height))
     bar = drawing.colorbar(images[0], cax=place)
-    bar.set_label(((shared.get("colorbar") or {}).get("title") or {}).get("text", ""))
+    bar.set_label(title_of(shared))
 
 
 def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.cbook import STEP_LOOKUP_MAP
-from matplotlib.collections import PolyCollection, QuadMesh
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection, QuadMesh
+from matplotlib.figure import Figure as Drawing
 
 from mechint import figures
 from mechint.errors import ParameterError, RunError
@@ -139,6 +140,70 @@ def test_csv_holds_every_point_and_cell() -> None:
     assert [float(row["z"]) for row in rows] == MATRIX.flatten().tolist()
     rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["points"].spec))))
     assert [(float(row["x"]), float(row["y"])) for row in rows] == [(1, 3), (2, 4)]
+
+
+def test_csv_holds_what_colors_texts_and_error_bars_say() -> None:
+    made = figures.scatter(
+        *([1, 2], [3, 4]), color=[0.5, None], color_title="c", text=["a, b", "c"], **NAMES
+    )
+    first, second = csv.DictReader(io.StringIO(numbers_of(made.spec)))
+    assert (first["color"], first["text"]) == ("0.5", "a, b")
+    assert (second["color"], second["text"]) == ("", "c")
+    made = figures.bars(
+        *([1, 2], {"a": [3.0, 4.0], "b": [5.0, 6.0]}), errors={"b": [0.1, 0.2]}, **NAMES
+    )
+    rows = list(csv.DictReader(io.StringIO(numbers_of(made.spec))))
+    assert [row["error_y"] for row in rows] == ["", "", "0.1", "0.2"]
+    assert "color" not in rows[0], "a palette's colors are no numbers"
+
+
+def _seen(drawing: Drawing) -> tuple[PathCollection, list[str]]:
+    """The points of a drawing with one panel, and the names beside its axes and scales."""
+    drawing.draw_without_rendering()
+    held = [one for axes in drawing.axes for one in axes.collections]
+    (points,) = (one for one in held if isinstance(one, PathCollection))
+    return points, [axes.get_ylabel() for axes in drawing.axes]
+
+
+def test_points_keep_their_scale_of_colors_and_its_meaning() -> None:
+    n = 113
+    angle = 2 * np.pi * np.arange(n) / n
+    circle = {"color": range(n), "color_title": "value mod 113", "cyclic": True, "equal": True}
+    drawing = draw(figures.scatter(np.cos(angle), np.sin(angle), **circle, **NAMES).spec, 5.5, None)
+    points, names = _seen(drawing)
+    shades = points.get_facecolors()[:, :3]
+    steps = np.abs(shades - np.roll(shades, 1, axis=0)).sum(1)
+    assert steps.max() < 0.1, "neighbors on the circle, 112 and 0 too, have colors that are close"
+    assert "value mod 113" in names
+    unit = drawing.axes[0].transData.transform([(0, 0), (1, 0), (0, 1)])
+    assert unit[1, 0] - unit[0, 0] == pytest.approx(unit[2, 1] - unit[0, 1])
+
+    signed = figures.scatter(
+        *([0, 1, 2], [0, 1, 2]), color=[-3, 0, 1], color_title="c", diverging=True, **NAMES
+    )
+    points, _ = _seen(draw(signed.spec, 5.5, None))
+    assert points.get_clim() == (-3, 3)
+    red, green, blue = points.get_facecolors()[1][:3]
+    assert min(red, green, blue) > 0.95, "zero has the color of zero"
+
+
+def test_a_matrix_s_scale_says_what_its_colors_show() -> None:
+    made = figures.heatmap(MATRIX, **{**NAMES, "z_title": "share of energy (0–1)"})
+    assert "share of energy (0–1)" in [
+        axes.get_ylabel() for axes in draw(made.spec, 5.5, None).axes
+    ]
+    square = figures.heatmap(np.eye(4), z_title="z", square=True, **NAMES)
+    drawing = draw(square.spec, 5.5, None)
+    drawing.draw_without_rendering()
+    box = drawing.axes[0].get_window_extent()
+    assert box.width == pytest.approx(box.height)
+
+
+def test_points_on_a_logarithmic_axis_keep_their_error_bars() -> None:
+    made = figures.bars([1, 2], {"a": [10.0, 100.0]}, errors={"a": [1, 20]}, y_log=True, **NAMES)
+    (axes,) = draw(made.spec, 5.5, None).axes
+    (spans,) = (one for one in axes.collections if isinstance(one, LineCollection))
+    assert [line[:, 1].tolist() for line in spans.get_segments()] == [[9, 11], [80, 120]]
 
 
 def test_endings_and_sizes_are_checked(tmp_path: Path) -> None:
