@@ -117,23 +117,52 @@ def _whole(spec: Spec) -> Spec:
 
 
 def numbers_of(spec: Spec) -> str:
-    """The figure's numbers as CSV: one row per point, with the trace it belongs to.
+    """The figure's numbers as CSV: one row per point, with the trace it belongs to; after x, y and
+    z the color, text and half-lengths of the error bars, where the figure has them.
 
     >>> numbers_of({"data": [{"name": "a", "x": [1, 2], "y": [0.5, None]}]}).split()
     ['trace,x,y,z', 'a,1,0.5,', 'a,2,,']
+    >>> numbers_of({"data": [{"x": [1], "y": [2], "marker": {"color": [0.5]}}]}).splitlines()
+    ['trace,x,y,z,color', 'trace 0,1,2,,0.5']
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["trace", "x", "y", "z"])
-    for index, trace in enumerate(to_jsonable(spec).get("data", [])):
+    traces = to_jsonable(spec).get("data", [])
+    more = {name: [of(trace) for trace in traces] for name, of in MORE.items()}
+    more = {name: held for name, held in more.items() if any(held)}
+    rows.writerow(["trace", "x", "y", "z", *more])
+    for index, trace in enumerate(traces):
         name = trace.get("name") or f"trace {index}"
         if "z" in trace:
-            rows.writerows(_cells(name, trace))
+            rows.writerows([*cell, *("" for _ in more)] for cell in _cells(name, trace))
             continue
         x, y = trace.get("x") or [], trace.get("y") or []
         for place in range(max(len(x), len(y))):
-            rows.writerow([name, _item(x, place), _item(y, place), ""])
+            beside = (_item(held[index], place) for held in more.values())
+            rows.writerow([name, _item(x, place), _item(y, place), "", *beside])
     return text.getvalue()
+
+
+def _shown(trace: Mapping[str, Any]) -> list[Any] | None:
+    """The numbers that the colors of points show; None where a color is only a color."""
+    values = (trace.get("marker") or {}).get("color")
+    numeric = isinstance(values, list) and not any(isinstance(value, str) for value in values)
+    return values if numeric else None
+
+
+def _text(trace: Mapping[str, Any]) -> list[Any] | None:
+    """The text of each point, which stands beside it or is shown on hover."""
+    values = trace.get("text")
+    return values if isinstance(values, list) and "z" not in trace else None
+
+
+MORE: Mapping[str, Callable[[Mapping[str, Any]], list[Any] | None]] = {
+    "color": _shown,
+    "text": _text,
+    "error_x": lambda trace: (trace.get("error_x") or {}).get("array"),
+    "error_y": lambda trace: (trace.get("error_y") or {}).get("array"),
+}
+"""Columns of the CSV that not every figure has."""
 
 
 def _cells(name: str, trace: Mapping[str, Any]) -> list[list[Any]]:

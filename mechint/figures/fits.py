@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.marks import band_of
-from mechint.figures.theme import axis, colors, level, numbers
+from mechint.figures.marks import band_of, marked_levels
+from mechint.figures.theme import axis, colors, numbers
 
 
 def fits(
@@ -61,7 +61,6 @@ def fits(
                 "marker": {"color": color, "size": 7, "opacity": 0.75},
             }
         )
-    marks = [level(value, name) for name, value in (levels or {}).items()]
     return figure(
         data,
         title,
@@ -69,7 +68,6 @@ def fits(
         height=height,
         xaxis=axis(x_title, log=x_log),
         yaxis=axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {}),
-        shapes=[shape for shape, _ in marks],
-        annotations=[note for _, note in marks],
         hovermode="closest",
+        **marked_levels(levels, None, y_log, False),
     )

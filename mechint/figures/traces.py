@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mechint.figures.scales import colormap, ends, title_of
 from mechint.figures.theme import color, fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
+MOST_TICKS = 48
+"""Names that are measured beside a matrix; `fit` leaves out those that have no room."""
+STEPS = {"hv": "post", "vh": "pre", "hvh": "mid"}
+"""Plotly's step curves; "hv" goes across first, from each x to the next, as a histogram does."""
 
 
 def fill(
@@ -50,29 +55,59 @@ def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
         axes.fill(x, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
         return
     label = trace.get("name") if trace.get("showlegend", True) else None
+    step: Any = STEPS.get(line.get("shape", ""))
     if trace.get("fill") == "tozeroy":
-        axes.fill_between(x, 0, y, color=color(trace.get("fillcolor"), "#bbbbbb"), linewidth=0)
+        shade = color(trace.get("fillcolor"), "#bbbbbb")
+        axes.fill_between(x, 0, y, color=shade, linewidth=0, step=step)
     if "lines" in mode:
-        style = DASHES.get(line.get("dash", ""), "-")
-        width = float(line.get("width", 2)) * 0.7
-        axes.plot(x, y, color=stroke, linestyle=style, linewidth=width, label=label)
+        style = {"linestyle": DASHES.get(line.get("dash", ""), "-"), "label": label}
+        style["drawstyle"] = f"steps-{step}" if step else "default"
+        axes.plot(x, y, color=stroke, linewidth=float(line.get("width", 2)) * 0.7, **style)
         label = None
     if "markers" in mode:
-        shades = marker.get("color")
-        each = shades if isinstance(shades, list) else [shades]
-        many = isinstance(shades, list) and not all(isinstance(one, str) for one in shades)
-        size = float(_one(marker.get("size")) or 6)
-        axes.scatter(
-            *(x, y),
-            s=size**2 * 0.35,
-            c=_values(shades) if many else [color(one, stroke) for one in each],
-            cmap="viridis" if many else None,
-            label=label,
-            linewidths=0,
-        )
+        _points(axes, trace, x, y, label)
     if "text" in mode:
         for place, text in enumerate(trace.get("text") or []):
-            axes.annotate(str(text), (x[place], y[place]), fontsize=6, ha="center", va="bottom")
+            above = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(str(text), (x[place], y[place]), fontsize=6, va="bottom", **above)
+
+
+def _points(axes: Axes, trace: Mapping[str, Any], x: Any, y: Any, label: str | None) -> None:
+    """Points with their error bars, in colors of their own or on a scale beside which a bar says
+    what it shows.
+    """
+    marker = trace.get("marker") or {}
+    shades = marker.get("color")
+    size = float(_one(marker.get("size")) or 6)
+    style: dict[str, Any] = {"s": size**2 * 0.35, "label": label, "linewidths": 0}
+    errors = {f"{one}err": _spread(trace, one) for one in "xy"}
+    if any(values is not None for values in errors.values()):
+        axes.errorbar(x, y, **errors, fmt="none", ecolor=color(_one(shades)), elinewidth=0.7)
+    if not isinstance(shades, list) or all(isinstance(one, str) for one in shades):
+        each = shades if isinstance(shades, list) else [shades]
+        axes.scatter(x, y, c=[color(one, color(_one(shades))) for one in each], **style)
+        return
+    low, high = ends(marker, "cmin", "cmax", shades)
+    style |= {"vmin": low, "vmax": high, "cmap": colormap(marker.get("colorscale"))}
+    shown = axes.scatter(x, y, c=_values(shades), **style)
+    if marker.get("showscale"):
+        scale_bar(shown, [axes], title_of(marker))
+
+
+def _spread(trace: Mapping[str, Any], axis: str) -> Any:
+    """Half the length of each error bar along an axis ("x" or "y"); None where there are none."""
+    array = (trace.get(f"error_{axis}") or {}).get("array")
+    return _values(array) if array else None
+
+
+def scale_bar(shown: Any, panels: Sequence[Axes], title: str) -> None:
+    """The bar of a scale of colors right of its panels; `title` says what the colors show."""
+    first = panels[0]
+    if len(panels) > 1:
+        bar = first.figure.colorbar(shown, ax=list(panels), aspect=30)
+    else:  # as high as a panel whose units are equal
+        bar = first.figure.colorbar(shown, cax=first.inset_axes((1.02, 0, 0.03, 1)))
+    bar.set_label(title)
 
 
 def _one(value: Any) -> Any:
@@ -101,9 +136,8 @@ def _bar(
     below = np.array([floor.get(place, 0.0) if stacked else 0.0 for place in places])
     shades = (trace.get("marker") or {}).get("color")
     fill = [color(one) for one in shades] if isinstance(shades, list) else color(shades)
-    spread = (trace.get(f"error_{up}") or {}).get("array")
     style = {"color": fill, "label": trace.get("name"), "error_kw": {"linewidth": 0.7}}
-    spans = _values(spread) if spread else None
+    spans = _spread(trace, up)
     if lying:
         axes.barh(places + shift, y, width, left=below, xerr=spans, **style)
     else:
@@ -119,9 +153,11 @@ def _bar(
 
 def _map(axes: Axes, trace: Mapping[str, Any]) -> None:
     """A matrix over two axes of numbers, which other panels have too."""
-    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax"), "cmap": "viridis"}
+    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
+    limits["cmap"] = colormap(trace.get("colorscale"))
     x, y = _values(trace["x"]), _values(trace["y"])
-    axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
+    shown = axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
+    scale_bar(shown, [axes], "")  # the panel's name says what the colors show
 
 
 def _cells(trace: Mapping[str, Any]) -> Any:
@@ -137,7 +173,6 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
     z = _cells(trace)
     shared = layout.get("coloraxis") or {}
     low, high = trace.get("zmin", shared.get("cmin")), trace.get("zmax", shared.get("cmax"))
-    scale = trace.get("colorscale", shared.get("colorscale"))
     shown = axes.imshow(
         z,
         origin="upper",
@@ -145,11 +180,11 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
         interpolation="nearest",
         vmin=low,
         vmax=high,
-        cmap="viridis" if isinstance(scale, str) or scale is None else _diverging(scale),
+        cmap=colormap(trace.get("colorscale", shared.get("colorscale"))),
     )
     for values, set_ticks in ((trace.get("x"), axes.set_xticks), (trace.get("y"), axes.set_yticks)):
         if values:
-            step = max(1, len(values) // 12)
+            step = max(1, len(values) // MOST_TICKS)
             set_ticks(range(0, len(values), step), [fitted(str(v)) for v in values[::step]])
     for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
         if not values:
@@ -157,10 +192,4 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
             assert isinstance(locator, MaxNLocator)
             locator.set_params(integer=True)
     if trace.get("showscale", "coloraxis" not in trace):
-        axes.figure.colorbar(shown, ax=axes, fraction=0.045, pad=0.02)
-
-
-def _diverging(stops: Sequence[Sequence[Any]]) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("scale", [(at, color(shade)) for at, shade in stops])
+        scale_bar(shown, [axes], title_of(trace))

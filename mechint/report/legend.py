@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mechint.figures.figure import Figure
+from mechint.figures.scales import ends
 from mechint.figures.theme import WHOLE_VIRIDIS
 
 HEX = re.compile(r"#[0-9a-fA-F]{6}")
@@ -85,15 +86,7 @@ def _scale(traces: Sequence[Any], layout: Mapping[str, Any]) -> Scale | None:
 
 
 def _made(held: Mapping[str, Any], low: str, high: str, values: Sequence[Any]) -> Scale:
-    numbers = [value for value in values if isinstance(value, int | float)]
-    ends = [held.get(low), held.get(high)]
-    if numbers and None in ends:
-        middle = held.get("cmid")
-        ends = [min(numbers), max(numbers)]
-        if isinstance(middle, int | float):
-            reach = max(ends[1] - middle, middle - ends[0])
-            ends = [middle - reach, middle + reach]
-    first, last = (end if isinstance(end, int | float) else None for end in ends)
+    first, last = ends(held, low, high, values)
     return Scale(_text(held.get("colorbar")), first, last, _stops(held.get("colorscale")))
 
 

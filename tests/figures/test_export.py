@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.collections import QuadMesh
+from matplotlib.cbook import STEP_LOOKUP_MAP
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection, QuadMesh
+from matplotlib.figure import Figure as Drawing
 
 from mechint import figures
 from mechint.errors import ParameterError, RunError
@@ -79,6 +81,55 @@ def test_bars_and_matrices_hold_the_numbers_of_the_figure() -> None:
     assert (low, high) == images[1].get_clim() and low == -high
 
 
+def test_a_histogram_is_drawn_as_steps_whose_area_is_one() -> None:
+    made = figures.histogram({"a": [0.5] * 10 + [3.5]}, bins=4, title="T", x_title="x", caption="C")
+    (axes,) = draw(made.spec, 5.5, None).axes
+    (curve,) = (line for line in axes.get_lines() if line.get_label() == "a")
+    corners = STEP_LOOKUP_MAP[curve.get_drawstyle()](curve.get_xdata(), curve.get_ydata())
+    area = np.trapezoid(corners[1], corners[0])
+    assert area == pytest.approx(1, abs=1e-4)
+    (shade,) = (one for one in axes.collections if isinstance(one, PolyCollection))
+    x, y = shade.get_paths()[0].vertices.T
+    shoelace = 0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+    assert shoelace == pytest.approx(1, abs=1e-4)
+    inside = axes.collections[0].get_paths()[0]
+    assert inside.contains_point((1.2, 1.0)), "the first bin is as high at its end"
+    assert not inside.contains_point((1.3, 0.1)), "the second bin is empty"
+
+
+NAMED = {
+    "mark": figures.stacked(
+        [figures.Panel("loss", {"test": ([1, 10, 1000], [3.0, 2.0, 1.0])})],
+        **{name: NAMES[name] for name in ("title", "x_title", "caption")},
+        marks={"named": 100},
+        x_log=True,
+    ),
+    "level": figures.lines([1, 2], {"a": [1, 1e4]}, **NAMES, levels={"named": 100}, y_log=True),
+    "fit": figures.fits({"a": ([1, 2], [1, 1e4])}, {}, **NAMES, levels={"named": 100}, y_log=True),
+    "points": figures.bars(
+        [f"component number {i} of seven" for i in range(7)],
+        {"a": [10.0**i for i in range(7)]},
+        **NAMES,
+        levels={"named": 100},
+        y_log=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_on_a_logarithmic_axis_stands_at_its_line(name: str) -> None:
+    drawing = draw(NAMED[name].spec, 5.5, None)
+    drawing.draw_without_rendering()
+    axes = drawing.axes[0]
+    (note,) = (text for text in axes.texts if text.get_text() == "named")
+    x, y = axes.transData.transform((100, 100))
+    box = note.get_window_extent()
+    if name in ("mark", "points"):
+        assert axes.get_xscale() == "log" and box.x0 < x < box.x1
+    else:
+        assert axes.get_yscale() == "log" and box.y0 - 3 < y < box.y1
+
+
 def test_width_is_the_journal_s() -> None:
     for width in (3.25, 5.5):
         assert draw(FIGURES["lines"].spec, width, 2.0).get_size_inches().tolist() == [width, 2.0]
@@ -89,6 +140,74 @@ def test_csv_holds_every_point_and_cell() -> None:
     assert [float(row["z"]) for row in rows] == MATRIX.flatten().tolist()
     rows = list(csv.DictReader(io.StringIO(numbers_of(FIGURES["points"].spec))))
     assert [(float(row["x"]), float(row["y"])) for row in rows] == [(1, 3), (2, 4)]
+
+
+def test_csv_holds_what_colors_texts_and_error_bars_say() -> None:
+    made = figures.scatter(
+        *([1, 2], [3, 4]), color=[0.5, None], color_title="c", text=["a, b", "c"], **NAMES
+    )
+    first, second = csv.DictReader(io.StringIO(numbers_of(made.spec)))
+    assert (first["color"], first["text"]) == ("0.5", "a, b")
+    assert (second["color"], second["text"]) == ("", "c")
+    made = figures.bars(
+        *([1, 2], {"a": [3.0, 4.0], "b": [5.0, 6.0]}), errors={"b": [0.1, 0.2]}, **NAMES
+    )
+    rows = list(csv.DictReader(io.StringIO(numbers_of(made.spec))))
+    assert [row["error_y"] for row in rows] == ["", "", "0.1", "0.2"]
+    assert "color" not in rows[0], "a palette's colors are no numbers"
+
+
+def _seen(drawing: Drawing) -> tuple[PathCollection, list[str]]:
+    """The points of a drawing with one panel, and what its scale shows."""
+    drawing.draw_without_rendering()
+    held = [one for axes in drawing.axes for one in axes.collections]
+    (points,) = (one for one in held if isinstance(one, PathCollection))
+    return points, _scales(drawing)
+
+
+def _scales(drawing: Drawing) -> list[str]:
+    """What the scales of colors right of the panels show."""
+    bars = [bar for axes in drawing.axes for bar in axes.child_axes]
+    return [bar.yaxis.label.get_text().replace("\n", " ") for bar in bars]
+
+
+def test_points_keep_their_scale_of_colors_and_its_meaning() -> None:
+    n = 113
+    angle = 2 * np.pi * np.arange(n) / n
+    circle = {"color": range(n), "color_title": "value mod 113", "cyclic": True, "equal": True}
+    drawing = draw(figures.scatter(np.cos(angle), np.sin(angle), **circle, **NAMES).spec, 5.5, None)
+    points, names = _seen(drawing)
+    shades = points.get_facecolors()[:, :3]
+    steps = np.abs(shades - np.roll(shades, 1, axis=0)).sum(1)
+    assert steps.max() < 0.1, "neighbors on the circle, 112 and 0 too, have colors that are close"
+    assert names == ["value mod 113"]
+    unit = drawing.axes[0].transData.transform([(0, 0), (1, 0), (0, 1)])
+    assert unit[1, 0] - unit[0, 0] == pytest.approx(unit[2, 1] - unit[0, 1])
+
+    signed = figures.scatter(
+        *([0, 1, 2], [0, 1, 2]), color=[-3, 0, 1], color_title="c", diverging=True, **NAMES
+    )
+    points, _ = _seen(draw(signed.spec, 5.5, None))
+    assert points.get_clim() == (-3, 3)
+    red, green, blue = points.get_facecolors()[1][:3]
+    assert min(red, green, blue) > 0.95, "zero has the color of zero"
+
+
+def test_a_matrix_s_scale_says_what_its_colors_show() -> None:
+    made = figures.heatmap(MATRIX, **{**NAMES, "z_title": "share of energy (0–1)"})
+    assert _scales(draw(made.spec, 5.5, None)) == ["share of energy (0–1)"]
+    square = figures.heatmap(np.eye(4), z_title="z", square=True, **NAMES)
+    drawing = draw(square.spec, 5.5, None)
+    drawing.draw_without_rendering()
+    box = drawing.axes[0].get_window_extent()
+    assert box.width == pytest.approx(box.height)
+
+
+def test_points_on_a_logarithmic_axis_keep_their_error_bars() -> None:
+    made = figures.bars([1, 2], {"a": [10.0, 100.0]}, errors={"a": [1, 20]}, y_log=True, **NAMES)
+    (axes,) = draw(made.spec, 5.5, None).axes
+    (spans,) = (one for one in axes.collections if isinstance(one, LineCollection))
+    assert [line[:, 1].tolist() for line in spans.get_segments()] == [[9, 11], [80, 120]]
 
 
 def test_endings_and_sizes_are_checked(tmp_path: Path) -> None:

@@ -63,7 +63,12 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
             range(9), {f"a curve of name {i}": np.arange(9) * i for i in range(7)}, **words, **xy
         ),
         "points": figures.scatter(
-            range(9), range(9), color=range(9), color_title="value", **words, **xy
+            *(range(9), range(9)),
+            color=range(9),
+            color_title="value",
+            text=[f"point {i}, named" for i in range(9)],
+            **words,
+            **xy,
         ),
     }
     drawn["dynamics"], drawn["stepped"] = _over_steps()
@@ -189,7 +194,8 @@ def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path:
             page.locator("button[data-name=points]").click()
         waiting.value.save_as(tmp_path / "points.csv")
     rows = (tmp_path / "points.csv").read_text().splitlines()
-    assert rows == ["trace,x,y,z", *(f"trace 0,{i},{i}," for i in range(9))]
+    assert rows[0] == "trace,x,y,z,color,text"
+    assert rows[1:] == [f'trace 0,{i},{i},,{i},"point {i}, named"' for i in range(9)]
 
 
 def test_what_is_printed_from_a_dark_desktop_has_the_colors_of_the_light_page(

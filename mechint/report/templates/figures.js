@@ -113,12 +113,20 @@
   });
 
   const cells = (value) => /[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
+  // Columns that not every figure has; colors that only tell apart are no numbers.
+  const MORE = {
+    color: (trace) => Array.isArray(trace.marker?.color) && !trace.marker.color.some((value) => typeof value === "string") ? trace.marker.color : undefined,
+    text: (trace) => Array.isArray(trace.text) && !trace.z ? trace.text : undefined,
+    error_x: (trace) => trace.error_x?.array,
+    error_y: (trace) => trace.error_y?.array,
+  };
   const csv = (spec) => {
-    const rows = [["trace", "x", "y", "z"]];
-    (spec.data ?? []).forEach((trace, t) => {
+    const data = spec.data ?? [], more = Object.values(MORE).filter((of) => data.some((trace) => of(trace)?.length));
+    const rows = [["trace", "x", "y", "z", ...Object.keys(MORE).filter((name) => more.includes(MORE[name]))]];
+    data.forEach((trace, t) => {
       const name = trace.name ?? `trace ${t}`;
-      if (trace.z) trace.z.forEach((line, r) => line.forEach((value, c) => rows.push([name, trace.x?.[c] ?? c, trace.y?.[r] ?? r, value])));
-      else for (let i = 0; i < Math.max(trace.x?.length ?? 0, trace.y?.length ?? 0); i++) rows.push([name, trace.x?.[i], trace.y?.[i], ""]);
+      if (trace.z) trace.z.forEach((line, r) => line.forEach((value, c) => rows.push([name, trace.x?.[c] ?? c, trace.y?.[r] ?? r, value, ...more.map(() => "")])));
+      else for (let i = 0; i < Math.max(trace.x?.length ?? 0, trace.y?.length ?? 0); i++) rows.push([name, trace.x?.[i], trace.y?.[i], "", ...more.map((of) => of(trace)?.[i])]);
     });
     return rows.map((row) => row.map(cells).join(",")).join("\n") + "\n";
   };
