@@ -28,7 +28,11 @@ class Figure:
         """The plotly Figure, for notebooks."""
         import plotly.graph_objects as go
 
-        return go.Figure(self.spec)
+        frames = [
+            {name: value for name, value in frame.items() if name != "caption"}
+            for frame in self.spec.get("frames") or []
+        ]
+        return go.Figure({**self.spec, "frames": frames})
 
     def save(self, path: str | Path, *, width: float = 5.5, height: float | None = None) -> Path:
         """Write the figure to `path`, without a browser or a network.

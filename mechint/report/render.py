@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from mechint.figures.export import view_asset
 from mechint.figures.theme import numbers
-from mechint.report.legend import legend_of
+from mechint.report.legend import words_of
 from mechint.report.page import SCHEMA, Page
 from mechint.report.validate import check_page
 from mechint.results import Null, Table, to_jsonable
@@ -115,7 +115,7 @@ def environment() -> jinja2.Environment:
         "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)) - TITLE,
         "flat": flat,
         "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
-        "legend": legend_of,
+        "words": words_of,
         "held": _held,
         "is_short": _is_short,
         "inline": inline,
