@@ -9,12 +9,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mechint.figures.attention import MOST_WEIGHTS
 from mechint.figures.figure import Figure
 from mechint.figures.stacked import flat, upright
 from mechint.figures.theme import numbers
 
 ROOM = 0.05
 """Share of an axis that stands free beyond the least and the largest value."""
+MOST_OVER_STEPS = 8 * MOST_WEIGHTS
+"""Weights of attention that one figure holds over all its steps."""
 Spec = Mapping[str, Any]
 
 
@@ -32,7 +35,8 @@ def stepped(steps: Mapping[float, Figure]) -> Figure:
 
     Its specification holds Plotly's "frames", one per step: the data, what of the layout differs
     from the last one's (None for what is not there), and the "caption" where it differs. Axes and
-    colors of one name, on one kind of scale, span the same range at all steps that have them.
+    colors of one name, on one kind of scale, span the same range at all steps that have them. An
+    attention view goes through the steps by its own slider and has no frames.
 
     >>> from mechint.figures import bars
     >>> text = {"title": "t", "x_title": "x", "y_title": "y", "caption": "c"}
@@ -40,6 +44,8 @@ def stepped(steps: Mapping[float, Figure]) -> Figure:
     >>> [frame["name"] for frame in made.spec["frames"]], made.spec["layout"]["yaxis"]["range"]
     (['0', '5'], [0.0, 5.25])
     """
+    if views := {step: shown for step, shown in steps.items() if "view" in shown.spec}:
+        return _view_through(views)
     shown = dict(zip(steps, _on_one_scale(list(steps.values())), strict=True))
     last = list(shown.values())[-1]
     frames = [
@@ -79,6 +85,37 @@ def _difference(layout: Spec, last: Spec) -> dict[str, Any]:
     """What makes `layout` of the last step's: its own values, None for what it does not have."""
     own = {name: value for name, value in layout.items() if last.get(name) != value}
     return own | {name: None for name in last if name not in layout}
+
+
+def _view_through(steps: Mapping[float, Figure]) -> Figure:
+    """The attention views of all steps as one, over the examples that all of them show.
+
+    Examples, and then steps, are left out where one page cannot hold them; where the steps share no
+    example, or their heads differ, the last one stands alone.
+    """
+    last = list(steps.values())[-1]
+    views = {f"{step:g}": shown.spec["view"] for step, shown in steps.items()}
+    own = last.spec["view"]
+    places = [
+        {(one["name"], *one["tokens"]): place for place, one in enumerate(view["examples"])}
+        for view in views.values()
+    ]
+    common = [key for key in places[-1] if all(key in place for place in places)]
+    if not common or any(view["heads"] != own["heads"] for view in views.values()):
+        return Figure(last.spec, f"{last.caption} Of step {list(views)[-1]} alone.")
+    sizes = [len(own["heads"]) * (len(key) - 1) ** 2 for key in common]
+    every = max(1, math.ceil(sizes[0] * len(views) / MOST_OVER_STEPS))
+    kept = list(views)[::-1][::every][::-1]
+    held = [sum(sizes[: i + 1]) * len(kept) <= MOST_OVER_STEPS for i in range(len(sizes))]
+    common = [key for i, key in enumerate(common) if i == 0 or held[i]]
+    frames = [
+        [views[step]["frames"][-1][place[key]] for key in common]
+        for step, place in zip(views, places, strict=True)
+        if step in kept
+    ]
+    examples = [own["examples"][places[-1][key]] for key in common]
+    view = {**own, "examples": examples, "frames": frames, "steps": kept}
+    return Figure({**last.spec, "view": view}, last.caption)
 
 
 # --- one scale for all steps ----------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mechint import figures
 from mechint.figures import Figure, stepped
-from mechint.figures.steps import at_steps
+from mechint.figures.steps import MOST_OVER_STEPS, at_steps
 from mechint.report import Page, Section, render
 from mechint.report.validate import check_figure, check_page
 
@@ -140,6 +141,53 @@ def test_matrices_of_other_things_keep_their_own_colors() -> None:
     }
     ends = [figure.spec["data"][0]["zmax"] for figure in at_steps(stepped(steps))]
     assert ends == [1.0, 50.0]
+
+
+# --- attention ------------------------------------------------------------------------------------
+def attention(first: float, examples: str = "ab", heads: int = 2) -> Figure:
+    """A view in which every head looks at token 0 by `first` from token 1."""
+    pattern = np.array([[[1.0, 0.0], [first, 1 - first]]] * heads)
+    return figures.attention(
+        [f"L0H{i}" for i in range(heads)],
+        {name: [name, "="] for name in examples},
+        dict.fromkeys(examples, pattern),
+        title="Attention",
+        caption="c",
+    )
+
+
+def test_an_attention_view_holds_every_step() -> None:
+    made = stepped({step: attention(step / 100) for step in (0, 30, 90)})
+    view = made.spec["view"]
+    assert view["steps"] == ["0", "30", "90"]
+    seen = [[example[1][2] for example in frame] for frame in view["frames"]]
+    assert seen == [[0.0, 0.0], [0.3, 0.3], [0.9, 0.9]]
+    assert "frames" not in made.spec, "one slider, that of the view"
+    html = render(Page("p", [Section("s", figures={"a": made})]))
+    assert '<input type="range"' not in html
+
+
+def test_views_meet_in_the_examples_that_all_steps_show() -> None:
+    made = stepped({0: attention(0.1, "ba"), 5: attention(0.5, "ac")})
+    view = made.spec["view"]
+    assert [example["name"] for example in view["examples"]] == ["a"]
+    assert [frame[0][0][2] for frame in view["frames"]] == [0.1, 0.5]
+    alone = stepped({0: attention(0.1, "a"), 5: attention(0.5, "b")})
+    assert alone.spec == attention(0.5, "b").spec and alone.caption == "c Of step 5 alone."
+    other = stepped({0: attention(0.1, heads=1), 5: attention(0.5)})
+    assert other.caption == "c Of step 5 alone."
+
+
+def test_a_view_of_many_steps_stays_small_and_ends_at_the_last() -> None:
+    heads, most = 48, 64
+    pattern = np.full((heads, most, most), 0.5)
+    tokens = {"a": [str(i) for i in range(most)], "b": ["x"] * most}
+    names = [f"L0H{i}" for i in range(heads)]
+    shown = figures.attention(names, tokens, dict.fromkeys(tokens, pattern), title="t", caption="c")
+    view = stepped(dict.fromkeys(range(0, 110, 10), shown)).spec["view"]
+    held = sum(len(head) for frame in view["frames"] for heads in frame for head in heads)
+    assert held <= MOST_OVER_STEPS and view["steps"][-1] == "100" and len(view["steps"]) > 1
+    assert len(view["examples"]) == 1
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -173,8 +173,9 @@
     }
   };
   for (const plot of plots.filter(({ slider }) => slider)) {
-    plot.slider.addEventListener("input", () => moveTo(frameOf(plot).name));
+    plot.slider.addEventListener("input", () => document.dispatchEvent(new CustomEvent("step", { detail: frameOf(plot).name })));
   }
+  document.addEventListener("step", ({ detail }) => moveTo(detail));
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   addEventListener("beforeprint", () => plots.forEach(({ element }) => element.hidden || !element.classList.contains("js-plotly-plot") || Plotly.Plots.resize(element)));
