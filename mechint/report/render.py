@@ -224,7 +224,13 @@ def _held(text: str) -> str:
 
 
 def _rows(table: Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(numbers(list(column)) for column in table.columns.values()), strict=True))
+    return list(zip(*(map(_cell, column) for column in table.columns.values()), strict=True))
+
+
+def _cell(value: Any) -> Any:
+    """A cell with short floats; one that is not finite stays as it is, and `show` names it."""
+    short = numbers(value)
+    return value if short is None else short
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
