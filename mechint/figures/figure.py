@@ -73,11 +73,12 @@ class Figure:
 
     def _repr_html_(self) -> str:
         """The figure in a notebook: interactive, with the caption below it."""
-        if "view" in self.spec:
+        if "view" in self.spec or self.spec.get("frames"):
             from mechint.figures.export import page
 
             held = html.escape(page(self.spec, self.caption), quote=True)
-            size = 'width="100%" height="560" style="border:0"'
+            tall = 560 if "view" in self.spec else 140 + self.spec["layout"].get("height", 450)
+            size = f'width="100%" height="{tall}" style="border:0"'
             return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
         drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
         return f"{drawn}<p>{html.escape(self.caption)}</p>"

@@ -237,3 +237,26 @@ def test_a_figure_saved_as_a_page_opens(browser: Any, tmp_path: Path) -> None:
         assert page.locator(".token").first.text_content() == "<b>"
         assert "0.60 at “=”" in page.locator(".said").text_content()
         assert page.said == []
+
+
+def test_a_stepped_figure_saved_as_a_page_stands_still_until_it_is_moved(
+    browser: Any, tmp_path: Path
+) -> None:
+    words = {"x_title": "x", "y_title": "y"}
+    steps = {
+        s: figures.bars([1, 2], {"a": [s, 1]}, title=f"T{s}", caption=f"At {s} <b>.", **words)
+        for s in (3, 7)
+    }
+    with opened(browser, figures.stepped(steps).save(tmp_path / "steps.html")) as page:
+        until(page, "document.getElementById('figure').data[0].y[0] === 7")
+        caption, shown = page.locator("#caption"), page.locator("#figure .gtitle")
+        assert (
+            page.title() == shown.text_content() == "T7" and caption.text_content() == "At 7 <b>."
+        )
+        page.locator("input[type=range]").press("ArrowLeft")
+        until(page, "document.getElementById('figure').data[0].y[0] === 3")
+        assert (
+            page.title() == shown.text_content() == "T3" and caption.text_content() == "At 3 <b>."
+        )
+        assert page.locator("output").text_content().strip() == "3"
+        assert page.said == []
