@@ -20,7 +20,8 @@ from mechint.figures.figure import Figure, figure
 from mechint.figures.fits import fits
 from mechint.figures.images import arcs, heatmap, image_grid
 from mechint.figures.points import histogram, scatter
-from mechint.figures.stacked import Panel, stacked, stepped, with_cursor
+from mechint.figures.stacked import Panel, stacked
+from mechint.figures.steps import stepped, with_cursor
 from mechint.figures.theme import COLORS
 from mechint.figures.training import training_curve
 

@@ -63,10 +63,10 @@ def drawn(spec: Spec, form: str, width: float, height: float | None) -> bytes:
 def page(spec: Spec, caption: str) -> str:
     """The figure as one HTML file that opens offline."""
     if "view" in spec:
-        return attention_page(spec, caption)
-    import plotly.graph_objects as go
+        return _document(spec, caption, "view", spec["view"])
+    from plotly.offline import get_plotlyjs
 
-    return go.Figure(plain(spec)).to_html(include_plotlyjs=True, full_html=True, div_id="figure")
+    return _document(spec, caption, "figure", plain(spec), get_plotlyjs())
 
 
 COLORS = (
@@ -78,20 +78,26 @@ COLORS = (
 
 
 def view_asset(name: str) -> str:
-    """The script ("attention.js") or the style of the attention view."""
+    """A script or a style of a figure that moves: "attention.js", "attention.css", "figure.js"."""
     return (Path(__file__).parent / "view" / name).read_text(encoding="utf-8")
 
 
-def attention_page(spec: Spec, caption: str) -> str:
-    """An attention view as one HTML file without Plotly."""
-    data = json.dumps(to_jsonable(spec["view"])).replace("<", "\\u003c")
-    title = html.escape(((spec.get("layout") or {}).get("title") or {}).get("text", ""))
+def _document(spec: Spec, caption: str, kind: str, held: Any, *scripts: str) -> str:
+    """A page with one figure of `kind`, "view" or "figure", made of what is `held`."""
+    data = json.dumps(to_jsonable(held)).replace("<", "\\u003c")
+    named = (spec.get("layout") or {}).get("title") or ""
+    title = html.escape(named.get("text", "") if isinstance(named, Mapping) else str(named))
+    style, script, heading = "", view_asset("figure.js"), ""
+    if kind == "view":
+        style, script = view_asset("attention.css"), view_asset("attention.js")
+        heading = f"<h3>{title}</h3>"
+    before = "".join(f"<script>{text}</script>" for text in scripts)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{COLORS}{view_asset('attention.css')}</style></head><body><h3>{title}</h3>"
-        f'<div class="view" id="view"></div><p>{html.escape(caption)}</p>'
-        f'<script type="application/json" data-view="view">{data}</script>'
-        f"<script>{view_asset('attention.js')}</script></body></html>"
+        f"<style>{COLORS}{style}</style>{before}</head><body>{heading}"
+        f'<div class="{kind}" id="{kind}"></div><p id="caption">{html.escape(caption)}</p>'
+        f'<script type="application/json" data-{kind}="{kind}">{data}</script>'
+        f"<script>{script}</script></body></html>"
     )
 
 

@@ -29,7 +29,12 @@ class Figure:
         """The plotly Figure, for notebooks."""
         import plotly.graph_objects as go
 
-        return go.Figure(plain(self.spec))
+        spec = plain(self.spec)
+        frames = [
+            {name: value for name, value in frame.items() if name != "caption"}
+            for frame in spec.get("frames") or []
+        ]
+        return go.Figure({**spec, "frames": frames})
 
     def save(self, path: str | Path, *, width: float = 5.5, height: float | None = None) -> Path:
         """Write the figure to `path`, without a browser or a network.
@@ -70,11 +75,12 @@ class Figure:
 
     def _repr_html_(self) -> str:
         """The figure in a notebook: interactive, with the caption below it."""
-        if "view" in self.spec:
+        if "view" in self.spec or self.spec.get("frames"):
             from mechint.figures.export import page
 
             held = html.escape(page(self.spec, self.caption), quote=True)
-            size = 'width="100%" height="560" style="border:0"'
+            tall = 560 if "view" in self.spec else 140 + self.spec["layout"].get("height", 450)
+            size = f'width="100%" height="{tall}" style="border:0"'
             return f'<iframe srcdoc="{held}" {size} title="{html.escape(self.caption)}"></iframe>'
         drawn = self.show().to_html(include_plotlyjs=True, full_html=False)
         return f"{drawn}<p>{html.escape(self.caption)}</p>"

@@ -1,4 +1,4 @@
-"""Panels above each other on one shared axis, and figures that go through steps."""
+"""Panels above each other on one shared axis."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def stacked(
 
 def _span(data: Sequence[Mapping[str, Any]], x_log: bool) -> dict[str, Any]:
     """The range of the x axis: that of the points, with a little room."""
-    at = [x for trace in data for x in _flat(trace["x"]) if x > 0 or not x_log]
+    at = [x for trace in data for x in flat(trace["x"]) if x > 0 or not x_log]
     if not at or min(at) == max(at):
         return {}
     low, high = (math.log10(end) if x_log else end for end in (min(at), max(at)))
@@ -119,7 +119,7 @@ def _y_axis(panel: Panel, domain: list[float]) -> dict[str, Any]:
     if panel.y_range is not None:
         style["range"] = list(panel.y_range)
     if panel.log:  # at most about four powers of ten
-        values = [y for _, ys in panel.series.values() for y in _flat(numbers(ys))]
+        values = [y for _, ys in panel.series.values() for y in flat(numbers(ys))]
         style["dtick"] = powers(values, 4)
     else:
         style["nticks"] = 4
@@ -131,7 +131,7 @@ def _traces(
 ) -> list[dict[str, Any]]:
     if panel.image is not None:
         x, y, z = (numbers(values) for values in panel.image)
-        span = _flat(z) or [0.0, 1.0]
+        span = flat(z) or [0.0, 1.0]
         shade = {"zmin": min(span), "zmax": max(span), "colorscale": SEQUENTIAL}
         shade |= {"showscale": False, "showlegend": False}
         shade |= {"colorbar": {"title": {"text": panel.title}}}
@@ -169,7 +169,7 @@ def _marks(marks: Mapping[str, float], x_log: bool) -> tuple[list[Any], list[Any
     """Dotted lines through all panels, each with its label at the top."""
     shapes, notes = [], []
     for text, x in marks.items():
-        shapes.append(_upright(x, "dot", 1.2))
+        shapes.append(upright(x, "dot", 1.2))
         at = math.log10(x) if x_log and x > 0 else x  # annotations are placed by the exponent
         notes.append(
             {"x": numbers(float(at)), "y": 1, "yref": "paper", "yanchor": "bottom", "text": text}
@@ -178,71 +178,18 @@ def _marks(marks: Mapping[str, float], x_log: bool) -> tuple[list[Any], list[Any
     return shapes, notes
 
 
-def _upright(x: float, dash: str, width: float) -> dict[str, Any]:
+def upright(x: float, dash: str, width: float) -> dict[str, Any]:
+    """A line through the whole height of a drawing, as a layout's shape."""
     line = {"color": INK, "width": width, "dash": dash}
     return {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": x, "x1": x, "line": line}
 
 
-# --- through steps --------------------------------------------------------------------------------
-def with_cursor(made: Figure, steps: Sequence[float]) -> Figure:
-    """`made` with a line at the step that the page's slider stands at, the last one at first."""
-    before = list(made.spec["layout"].get("shapes", []))
-    shapes = {step: [*before, _upright(step, "solid", 1.5)] for step in steps}
-    frames = [{"name": f"{step:g}", "layout": {"shapes": shapes[step]}} for step in steps]
-    layout = {**made.spec["layout"], "shapes": shapes[steps[-1]]}
-    return Figure({**made.spec, "layout": layout, "frames": frames}, made.caption)
+def flat(values: Any) -> list[float]:
+    """The numbers in nested lists, in their order.
 
-
-def stepped(steps: Mapping[float, Figure]) -> Figure:
-    """One figure that a slider takes through `steps`; it stands at the last one.
-
-    Its specification holds Plotly's "frames", one per step, whose axes span the same range. The
-    caption is the last one's.
-
-    >>> from mechint.figures import bars
-    >>> text = {"title": "t", "x_title": "x", "y_title": "y", "caption": "c"}
-    >>> made = stepped({s: bars([1, 2], {"a": [s, 1]}, **text) for s in (0, 5)})
-    >>> [frame["name"] for frame in made.spec["frames"]], made.spec["layout"]["yaxis"]["range"]
-    (['0', '5'], [0, 5.25])
+    >>> flat([[1, None], [2.5, "a"]])
+    [1, 2.5]
     """
-    last = list(steps.values())[-1]
-    shared = _shared_range(list(steps.values()))
-    frames = []
-    for step, shown in steps.items():
-        layout = {name: shown.spec["layout"].get(name) for name in ("shapes", "annotations")}
-        scale = shared.get("colors", {})
-        data = [{**trace, **(scale if "z" in trace else {})} for trace in shown.spec["data"]]
-        kept = {name: value for name, value in layout.items() if value}
-        frames.append({"name": f"{step:g}", "data": data, "layout": kept})
-    layout = {**last.spec["layout"]}
-    if "y" in shared:
-        layout["yaxis"] = {**layout.get("yaxis", {}), "range": shared["y"]}
-    return Figure(
-        {**last.spec, "data": frames[-1]["data"], "layout": layout, "frames": frames}, last.caption
-    )
-
-
-def _shared_range(figures: Sequence[Figure]) -> dict[str, Any]:
-    """The range of the y axis over all figures where there is one linear one, and of the colors."""
-    traces = [trace for one in figures for trace in one.spec["data"]]
-    found: dict[str, Any] = {}
-    heights = [value for trace in traces for value in _flat(trace.get("z"))]
-    if heights:
-        found["colors"] = {"zmin": min(heights), "zmax": max(heights)}
-    layouts = [one.spec["layout"] for one in figures]
-    single = all(layout.get("yaxis", {}).get("type") is None for layout in layouts)
-    if single and all(t.get("type") in ("bar", "scatter") and "yaxis" not in t for t in traces):
-        values = [value for trace in traces for value in _flat(trace.get("y"))]
-        stacks = any(layout.get("barmode") == "stack" for layout in layouts)
-        if values and not stacks:
-            low, high = min(values), max(values)
-            room = 0.05 * (high - low or 1)
-            down = 0 if low >= 0 and any(t["type"] == "bar" for t in traces) else low - room
-            found["y"] = [down, high + room]
-    return found
-
-
-def _flat(values: Any) -> list[float]:
     if isinstance(values, list | tuple):
-        return [number for value in values for number in _flat(value)]
+        return [number for value in values for number in flat(value)]
     return [values] if isinstance(values, int | float) and not isinstance(values, bool) else []

@@ -12,6 +12,7 @@ from typing import Any
 
 from mechint.figures.figure import Figure
 from mechint.figures.scales import ends
+from mechint.figures.steps import at_steps
 from mechint.figures.theme import WHOLE_VIRIDIS
 
 HEX = re.compile(r"#[0-9a-fA-F]{6}")
@@ -62,6 +63,14 @@ def legend_of(figure: Figure) -> Legend:
     shared = {name: texts - {""} for name, texts in axes.items()}
     x, y = (next(iter(texts)) if len(texts) == 1 else "" for texts in shared.values())
     return Legend(_text(layout), x, y, _scale(figure.spec.get("data") or [], layout))
+
+
+def words_of(figure: Figure) -> list[tuple[Legend, str]]:
+    """What the page writes around `figure`, and its caption, at each step of its slider; one pair
+    where there is no slider or they are the same at all steps.
+    """
+    words = [(legend_of(one), one.caption) for one in at_steps(figure)]
+    return words if any(other != words[0] for other in words) else words[:1]
 
 
 def _text(holder: Any) -> str:

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from mechint.figures.export import view_asset
 from mechint.figures.theme import numbers
-from mechint.report.legend import legend_of
+from mechint.report.legend import words_of
 from mechint.report.page import SCHEMA, Page
 from mechint.report.validate import check_page
 from mechint.results import Null, Table, to_jsonable
@@ -115,7 +115,7 @@ def environment() -> jinja2.Environment:
         "height": lambda figure: int(figure.spec.get("layout", {}).get("height", 380)) - TITLE,
         "flat": flat,
         "without_view": lambda figures: [one for one in figures if not one.spec.get("view")],
-        "legend": legend_of,
+        "words": words_of,
         "held": _held,
         "is_short": _is_short,
         "inline": inline,
@@ -224,7 +224,13 @@ def _held(text: str) -> str:
 
 
 def _rows(table: Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(numbers(list(column)) for column in table.columns.values()), strict=True))
+    return list(zip(*(map(_cell, column) for column in table.columns.values()), strict=True))
+
+
+def _cell(value: Any) -> Any:
+    """A cell with short floats; one that is not finite stays as it is, and `show` names it."""
+    short = numbers(value)
+    return value if short is None else short
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

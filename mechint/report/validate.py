@@ -115,18 +115,13 @@ def check_figure(data: Any, where: str = "figure") -> None:
     _check_traces(spec.get("data", []), f"{where}.spec.data")
     for index, frame in enumerate(spec.get("frames", [])):
         place = f"{where}.spec.frames[{index}]"
-        _fields(frame, place, {"name": str}, {"data": list, "layout": dict})
+        _fields(frame, place, {"name": str}, {"data": list, "layout": dict, "caption": str})
         _check_traces(frame.get("data", []), f"{place}.data")
-        _refuse_pictures(frame.get("layout", {}), f"{place}.layout")
+        own = {name: value for name, value in frame.get("layout", {}).items() if value is not None}
+        _check_layout(own, f"{place}.layout")
     if "view" in spec:
         check_view(spec["view"], f"{where}.spec.view")
-    layout = spec.get("layout", {})
-    height = layout.get("height", 380)
-    if isinstance(height, bool) or not isinstance(height, int | float):
-        raise DataError(f"{where}.spec.layout.height: expected a number of pixels")
-    if not HEIGHTS[0] <= height <= HEIGHTS[1]:
-        raise DataError(f"{where}.spec.layout.height: got {height:g}, expected 60 to 6000")
-    _refuse_pictures(layout, f"{where}.spec.layout")
+    _check_layout(spec.get("layout", {}), f"{where}.spec.layout")
 
 
 def _check_traces(traces: Any, where: str) -> None:
@@ -140,7 +135,12 @@ def _check_traces(traces: Any, where: str) -> None:
             )
 
 
-def _refuse_pictures(layout: Mapping[str, Any], where: str) -> None:
+def _check_layout(layout: Mapping[str, Any], where: str) -> None:
+    height = layout.get("height", 380)
+    if isinstance(height, bool) or not isinstance(height, int | float):
+        raise DataError(f"{where}.height: expected a number of pixels")
+    if not HEIGHTS[0] <= height <= HEIGHTS[1]:
+        raise DataError(f"{where}.height: got {height:g}, expected 60 to 6000")
     if layout.get("images"):
         raise DataError(f"{where}.images: pictures from elsewhere are not drawn")
 

@@ -188,6 +188,47 @@ def test_a_slider_moves_every_figure_of_its_steps(browser: Any, tmp_path: Path) 
         assert page.said == []
 
 
+def test_a_slider_moves_names_words_and_attention(browser: Any, tmp_path: Path) -> None:
+    """Each step has other bars, another title and caption; the attention goes with them."""
+    long = "embedding: second harmonics of the frequencies {} and {}"
+    chosen = {0: (5, 7), 10: (3, 4, 5, 7)}
+    words = {"x_title": "component", "y_title": "loss (nats)"}
+    bars = {
+        step: figures.bars(
+            [long.format(k, 2 * k) for k in keys],
+            {"loss": keys},
+            title=f"{len(keys)} keys",
+            caption=f"Of {len(keys)} keys.",
+            **words,
+        )
+        for step, keys in chosen.items()
+    }
+    views = {
+        step: figures.attention(
+            ["L0H0"], {"a": ["x", "="]}, {"a": [[[1, 0], [w, 1 - w]]]}, title="A", caption="C"
+        )
+        for step, w in ((0, 0.25), (10, 1.0))
+    }
+    held = {"bars": figures.stepped(bars), "attention": figures.stepped(views)}
+    file = write_page(Page("P", [Section("S", figures=held)]), tmp_path / "page.html")
+    with opened(browser, file) as page:
+        said = page.locator(".view .said")
+        title, caption = (page.locator(f"{name}:visible").first for name in ("h3", ".caption"))
+        assert title.text_content() == "4 keys" and "1.00 at “x”" in said.text_content()
+        page.locator(".steps input").focus()
+        page.keyboard.press("ArrowLeft")
+        until(page, "document.getElementById('plot-1').data[0].x.length === 2")
+        names = page.locator("#plot-1 .yaxislayer-above text").all_text_contents()
+        assert [name.split()[-3] for name in names] == ["5", "7"]
+        assert title.text_content() == "2 keys" and caption.text_content() == "Of 2 keys."
+        assert page.locator("#plot-1").get_attribute("aria-label") == "Of 2 keys."
+        assert "0.25 at “x”" in said.text_content()
+        page.locator(".view input").press("ArrowRight")
+        until(page, "document.getElementById('plot-1').data[0].x.length === 4")
+        assert title.text_content() == "4 keys" and "1.00 at “x”" in said.text_content()
+        assert page.said == []
+
+
 def test_the_numbers_of_a_figure_are_saved(browser: Any, shapes: Path, tmp_path: Path) -> None:
     with opened(browser, shapes) as page:
         with page.expect_download() as waiting:
@@ -289,4 +330,27 @@ def test_a_figure_saved_as_a_page_opens(browser: Any, tmp_path: Path) -> None:
     with opened(browser, drawn.save(tmp_path / "view.html")) as page:
         assert page.locator(".token").first.text_content() == "<b>"
         assert "0.60 at “=”" in page.locator(".said").text_content()
+        assert page.said == []
+
+
+def test_a_stepped_figure_saved_as_a_page_stands_still_until_it_is_moved(
+    browser: Any, tmp_path: Path
+) -> None:
+    words = {"x_title": "x", "y_title": "y"}
+    steps = {
+        s: figures.bars([1, 2], {"a": [s, 1]}, title=f"T{s}", caption=f"At {s} <b>.", **words)
+        for s in (3, 7)
+    }
+    with opened(browser, figures.stepped(steps).save(tmp_path / "steps.html")) as page:
+        until(page, "document.getElementById('figure').data[0].y[0] === 7")
+        caption, shown = page.locator("#caption"), page.locator("#figure .gtitle")
+        assert (
+            page.title() == shown.text_content() == "T7" and caption.text_content() == "At 7 <b>."
+        )
+        page.locator("input[type=range]").press("ArrowLeft")
+        until(page, "document.getElementById('figure').data[0].y[0] === 3")
+        assert (
+            page.title() == shown.text_content() == "T3" and caption.text_content() == "At 3 <b>."
+        )
+        assert page.locator("output").text_content().strip() == "3"
         assert page.said == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -256,6 +257,13 @@ def test_grouped_bars_of_a_thumbnail_stand_beside_each_other() -> None:
     )
     assert len(spans) == 6
     assert all(end <= begin + 0.1 for (_, end), (begin, _) in itertools.pairwise(spans))
+
+
+def test_a_cell_that_is_not_finite_is_told_from_an_empty_one() -> None:
+    cells = [math.inf, -math.inf, np.float32(math.inf), math.nan, None, 0.123456789]
+    html = render(Page("P", [Section("S", tables={"t": Table({"a": cells}, "c")})]))
+    shown = re.findall(r'<td(?: class="n")?>([^<]*)</td>', html)
+    assert shown == ["∞", "−∞", "∞", "–", "–", "0.1235"]
 
 
 def test_text_of_values() -> None:

@@ -45,7 +45,16 @@
     const [kindLabel] = choice("drawn as", ["matrices", "arcs"], (i) => { state.arcs = i === 1; draw(); });
     const slider = make("input", { type: "range", min: 0, max: spec.frames.length - 1, value: state.step });
     const stepText = make("output");
-    slider.addEventListener("input", () => { state.step = Number(slider.value); state.minus = 0; offer(); draw(); });
+    const stand = (step) => { state.step = step; state.minus = 0; slider.value = step; offer(); draw(); };
+    slider.addEventListener("input", () => {
+      stand(Number(slider.value));
+      document.dispatchEvent(new CustomEvent("step", { detail: spec.steps[state.step] }));
+    });
+    // Where a page's other figures go through the same steps, all of them stand at one.
+    document.addEventListener("step", ({ detail }) => {
+      const step = (spec.steps ?? []).indexOf(detail);
+      if (step >= 0 && step !== state.step) stand(step);
+    });
     const controls = make("div", { class: "controls" }, exampleLabel, headLabel, make("label", {}, "minus ", minusBox), kindLabel);
     if (spec.frames.length > 1) controls.append(make("label", {}, "step ", slider, stepText));
     const row = make("div", { class: "tokens", role: "group", "aria-label": "tokens: hover one to see where it looks, press to lock it" });

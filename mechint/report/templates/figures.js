@@ -98,7 +98,7 @@
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key) && layout[key].type === "log")) {
       const letter = name[0], id = name.replace("axis", ""), domain = layout[name].domain ?? [0, 1];
       const values = data.filter((trace) => (trace[`${letter}axis`] ?? letter) === id).flatMap((trace) => trace[letter] ?? []).filter((value) => value > 0);
-      const span = Math.log10(Math.max(...values) / Math.min(...values)) || 1;
+      const [low, high] = layout[name].range ?? [Math.min(...values), Math.max(...values)].map(Math.log10), span = high - low || 1;
       const names = data.flatMap((trace) => trace.orientation === "h" ? trace.y.map((text) => String(text).length) : []);
       const left = Math.min(width / 2, 70 + 6.6 * Math.max(0, ...names));
       const pixels = (domain[1] - domain[0]) * (letter === "y" ? layout.height - 70 : width - left - 40) / span;
@@ -141,7 +141,7 @@
 
   const plots = [...document.querySelectorAll("script[data-plot]")].map((source) => ({
     element: document.getElementById(source.dataset.plot),
-    hoisted: source.dataset.hoisted ?? "",
+    hoisted: (source.dataset.hoisted ?? "").split("|"),
     spec: JSON.parse(source.textContent),
     slider: document.querySelector(`input[data-steps="${source.dataset.plot}"]`),
   }));
@@ -153,16 +153,28 @@
       save(`${name}.csv`, csv(view ?? (plot ? current(plot) : {})));
     });
   }
-  // What a figure shows now: itself, or the step that its slider stands at.
+  // What a figure shows now: itself, or the step that its slider stands at. A step's layout holds
+  // what differs from the figure's own, null for what it does not have.
   const frameOf = ({ spec, slider }) => (slider ? spec.frames[Number(slider.value)] : undefined);
   const current = (plot) => {
     const frame = frameOf(plot);
-    return { data: frame?.data ?? plot.spec.data, layout: { ...plot.spec.layout, ...frame?.layout } };
+    const layout = { ...plot.spec.layout, ...frame?.layout };
+    for (const name of Object.keys(layout)) if (layout[name] === null) delete layout[name];
+    return { data: frame?.data ?? plot.spec.data, layout };
+  };
+  // The step, and the words of that step: title, axes, scale of the colors, caption.
+  const say = ({ element, slider, spec }) => {
+    const place = Number(slider.value), figure = element.closest("figure"), { name } = spec.frames[place];
+    slider.setAttribute("aria-valuetext", `step ${name}`);
+    slider.nextElementSibling.value = name;
+    for (const words of figure.querySelectorAll("[data-step]")) words.hidden = Number(words.dataset.step) !== place;
+    element.setAttribute("aria-label", figure.querySelector(".caption:not([hidden])").textContent);
   };
   const drawOne = (plot) => {
     const { element, hoisted } = plot, spec = current(plot);
+    if (plot.slider) say(plot);
     if (element.hidden || element.closest("details:not([open])")) return Promise.resolve();
-    const layout = themed(spec, hoisted, element.clientWidth);
+    const layout = themed(spec, hoisted[Number(plot.slider?.value)] ?? hoisted[0], element.clientWidth);
     element.style.height = `${layout.height}px`;
     return Plotly.react(element, bare(spec.data), layout, config);
   };
@@ -184,15 +196,14 @@
       const place = plot.spec.frames.findIndex((frame) => frame.name === name);
       if (place < 0) continue;
       plot.slider.value = place;
-      plot.slider.setAttribute("aria-valuetext", `step ${name}`);
-      plot.slider.nextElementSibling.value = name;
       if (!waiting.size) requestAnimationFrame(() => { waiting.forEach(drawOne); waiting.clear(); });
       waiting.add(plot);
     }
   };
   for (const plot of plots.filter(({ slider }) => slider)) {
-    plot.slider.addEventListener("input", () => moveTo(frameOf(plot).name));
+    plot.slider.addEventListener("input", () => document.dispatchEvent(new CustomEvent("step", { detail: frameOf(plot).name })));
   }
+  document.addEventListener("step", ({ detail }) => moveTo(detail));
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => {
