@@ -145,7 +145,8 @@ def sweep(
     settings, asked = probe_settings(settings, probes)
     if Path(what).is_dir():
         of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        _refuse_new_plan(what, of_plan | {"group-size": group_size, "search": search["spaces"]})
+        of_plan |= {"group-size": group_size, "search": search["spaces"]}
+        _refuse_new_plan(what, of_plan | {name: search[name] for name in OF_SEARCH})
     at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
     if is_search(what) and not resume and trials is None:
         return show_search(Path(what), as_json)
@@ -178,6 +179,10 @@ def sweep(
         return finish(run_some(groups, only, out, device, asked), out, 0, as_json)
     request = SweepRequest(executor, device, options, at_once, asked, loggers, as_json)
     return run_sweep_command(groups, out, request)
+
+
+OF_SEARCH = ("objective", "minimize", "sampler")
+"""Options that say what is searched for, besides the spaces."""
 
 
 def _refuse_new_plan(what: str, options: Mapping[str, Any]) -> None:
