@@ -174,7 +174,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert len(json.loads(table.stdout)["rows"]) == 3
     for wrong, text in (
         (["--search", "lr=1..2", "--over", "lr=1,2"], "is given twice"),
-        (["--search", "lr=1..2", "--executor", "ray"], "expected --executor local"),
+        (["--search", "lr=1..2", "--executor", "ray"], "--executor ray: a search trains its"),
+        (["--search", "lr=1..2", "--dry-run"], "--dry-run: a search trains its trials here"),
+        (["--search", "lr=1..2", "--only", "0"], "--only: a search trains its trials here"),
+        (["--search", "lr=1..2", "--group-size", "2"], "--group-size: a search trains its"),
+        (["--search", "lr=1..2", "--slurm", "time=3"], "--slurm: a search trains its trials"),
     ):
         refused = run(main, ["sweep", TASK, *wrong, "--out", str(tmp_path / "n")])
         assert refused.exit_code == 2 and text in refused.stderr
@@ -192,7 +196,11 @@ def test_without_optuna_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("task", "settings"),
-    [(TASK, SETTINGS), ("single-index", ("steps=1",)), ("remainders", ("steps=1", "d_model=8"))],
+    [
+        (TASK, SETTINGS),
+        ("single-index", ("steps=1", "task.d=8", "n_directions=2")),
+        ("composition", ("steps=1", "n=3", "k=2", "hops=1,2", "d_model=8", "n_heads=1")),
+    ],
 )
 def test_the_names_of_metrics_are_those_of_a_training(
     task: str, settings: tuple[str, ...], tmp_path: Path
