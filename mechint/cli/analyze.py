@@ -29,7 +29,6 @@ from mechint.cli.table import TableRequest, refuse_foreign_table, show_table, wa
 from mechint.errors import (
     CheckpointError,
     MechintError,
-    ParameterError,
     RunError,
     UnknownNameError,
 )
@@ -149,24 +148,11 @@ def analyze(
         from mechint.report import check_writable
 
         check_writable(out, force=force)
-    if wants_table(paths, over_steps, csv):
-        if data is not None:
-            raise ParameterError(
-                f"--data {data}: is for one model; a table measures every model on its own task"
-            )
-        _, options = sort_settings(settings, task, names)
-        if options["model"]:
-            raise ParameterError(
-                f"--set model.{next(iter(options['model']))}: is for one checkpoint; a table reads "
-                "every model as its file states it"
-            )
-        asked = {name: options.get(name, {}) for name in dict.fromkeys(names)}
-        refuse_foreign_table(csv, force=force)
-        return show_table(
-            paths, TableRequest(asked, seed, which, over_steps, workers, csv, out, as_json)
-        )
     plugins = click.get_current_context().meta.get(PLUGINS, ())
-    opening = Opening(paths[0], task, settings, device, data, seed, which, plugins)
+    opening = Opening(paths[0], task, settings, device, data, seed, which, plugins, names)
+    if wants_table(paths, over_steps, csv):
+        refuse_foreign_table(csv, force=force)
+        return show_table(paths, TableRequest(opening, over_steps, workers, csv, out, as_json))
     return analyze_one(opening, names, out, as_json)
 
 

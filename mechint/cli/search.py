@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mechint.sweeps.search import Search
 
 FILE = "search.json"
-TRIALS = 20
+TRIALS, OBJECTIVE, SAMPLER = 20, "test.accuracy", "tpe"
+"""What is taken where the option is not given."""
 
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,9 +27,8 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--sampler",
             type=click.Choice(["tpe", "random"]),
-            default="tpe",
-            show_default=True,
-            help="Draw from what earlier trials gave (Bayesian), or at random.",
+            help="Draw from what earlier trials gave (Bayesian), or at random.  "
+            f"[default: {SAMPLER}]",
         ),
         click.option(
             "--trials",
@@ -39,9 +39,8 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--objective",
             metavar="NAME",
-            default="test.accuracy",
-            show_default=True,
-            help="What to optimize: a metric, or PROBE.METRIC. Losses are minimized.",
+            help="What to optimize: a metric, or PROBE.METRIC. Losses are minimized.  "
+            f"[default: {OBJECTIVE}]",
         ),
         click.option(
             "--search",
@@ -73,9 +72,10 @@ def described_search(
     twice = next((name for name in names if names.count(name) > 1 or name in values), None)
     if twice is not None:
         raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
-    objective = options["objective"]
+    objective = options["objective"] or OBJECTIVE
     least = options["minimize"] or "loss" in objective.split(".")
-    return Search(task, tuple(settings), spaces, values, objective, least, options["sampler"])
+    sampler = options["sampler"] or SAMPLER
+    return Search(task, tuple(settings), spaces, values, objective, least, sampler)
 
 
 def run_search_command(
@@ -92,14 +92,16 @@ def run_search_command(
     status.
     """
     from mechint.sweeps.measuring import keep_probes
-    from mechint.sweeps.search import keep_search, read_search, run_search
+    from mechint.sweeps.search import check_objective, keep_search, read_search, run_search
     from mechint.sweeps.search import trials as trials_of
     from mechint.training.loggers import forwarding
 
     if search is not None:
         first = {one.name: (one.choices or (one.high,))[0] for one in search.spaces}
         whole = {one.name: int(first[one.name]) for one in search.spaces if one.whole}
-        announce(search.specs(0, first | whole, out), device, workers)
+        specs = search.specs(0, first | whole, out)
+        announce(specs, device, workers)
+        check_objective(search.objective, specs[0])
         keep_search(search, out)
     else:
         search = read_search(out)

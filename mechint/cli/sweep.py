@@ -28,6 +28,12 @@ from mechint.cli.search import (
     search_options,
     show_search,
 )
+from mechint.cli.sweep_options import (
+    OF_SEARCH,
+    refuse_idle,
+    refuse_missing,
+    refuse_new_plan,
+)
 from mechint.cli.sweep_run import (
     SweepRequest,
     finish,
@@ -145,13 +151,16 @@ def sweep(
     settings, asked = probe_settings(settings, probes)
     if Path(what).is_dir():
         of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        _refuse_new_plan(what, of_plan | {"group-size": group_size, "search": search["spaces"]})
+        of_plan |= {"group-size": group_size, "search": search["spaces"]}
+        refuse_new_plan(what, of_plan | {name: search[name] for name in OF_SEARCH})
+    elif what not in TASKS and (resume or not (over or search["spaces"])):
+        refuse_missing(what)
+    of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
+    refuse_idle(what, resume, executor, of_sweep, search | {"trials": trials})
     at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
     if is_search(what) and not resume and trials is None:
         return show_search(Path(what), as_json)
     if search["spaces"] or is_search(what):
-        if executor != "local" or only is not None or dry_run:
-            raise ParameterError("--search: runs on this machine; expected --executor local")
         chosen, place = None, Path(what)
         if not is_search(what):
             TASKS[what]  # an unknown task is said so first
@@ -164,12 +173,11 @@ def sweep(
             "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
             "the runs in DIR have written"
         )
-    stands = Path(what).is_dir() and not resume and only is None and not dry_run
     if Path(what).is_dir():
         groups, out = groups_in(Path(what)), Path(what)
     else:
         groups, out = _planned(what, over, settings, preset, out, device, group_size)
-    if stands and executor == "local":
+    if Path(what).is_dir() and not resume and only is None and not dry_run:
         return show_sweep(groups, out, asked, loggers, at_once, as_json)
     if dry_run:
         _say(groups, out, executor, device, options)
@@ -178,16 +186,6 @@ def sweep(
         return finish(run_some(groups, only, out, device, asked), out, 0, as_json)
     request = SweepRequest(executor, device, options, at_once, asked, loggers, as_json)
     return run_sweep_command(groups, out, request)
-
-
-def _refuse_new_plan(what: str, options: Mapping[str, Any]) -> None:
-    """ParameterError where an option would change the plan of the sweep or search in `what`."""
-    given = next((name for name, value in options.items() if value), None)
-    if given is not None:
-        raise ParameterError(
-            f"sweep {what}: --{given}: what a directory holds is planned already; expected a task "
-            "or a file, with another --out"
-        )
 
 
 def probe_settings(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import print_error, print_json
-from mechint.errors import MechintError, counted
+from mechint.cli.opening import Opening
+from mechint.cli.sorting import sort_settings
+from mechint.errors import MechintError, ParameterError, counted
 from mechint.progress import console, counting
 
 if TYPE_CHECKING:
     from mechint.run_table import Comparison, Runs
-    from mechint.subject import Which
 
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What was asked for: probes with their settings, and where the table goes."""
+    """What was asked for: how models are opened and asked, by which of its probes, and where the
+    table goes.
+    """
 
-    probes: Mapping[str, Mapping[str, Any]]
-    seed: int = 0
-    answer: Which | None = None
+    opening: Opening
     over_steps: bool = False
     workers: int = 1
     csv: Path | None = None
@@ -50,22 +52,51 @@ def refuse_foreign_table(path: Path | None, *, force: bool) -> None:
         refuse_foreign(path, force=force, mark=b"name,path", kind="a table of mechint's")
 
 
+def _asked(paths: Sequence[Path], request: TableRequest) -> Runs:
+    """The table that was asked for, of which nothing is measured yet."""
+    from mechint.run_table import runs
+
+    opening = request.opening
+    if opening.data is not None:
+        raise ParameterError(
+            f"--data {opening.data}: is for one model; a table measures every model on its own task"
+        )
+    idle = "--answer" if opening.answer is not None else "--seed" if opening.seed else None
+    if idle is not None and not opening.probes:
+        raise ParameterError(
+            f"{idle}: is for probes that measure, and without --probe a table shows what runs keep"
+        )
+    parameters, options = sort_settings(opening.settings, opening.task, opening.probes)
+    if options["model"]:
+        raise ParameterError(
+            f"--set model.{next(iter(options['model']))}: is for one checkpoint; a table reads "
+            "every model as its file states it"
+        )
+    table = runs(
+        list(paths),
+        workers=request.workers,
+        task=opening.task,
+        device=opening.device,
+        **parameters,
+    )
+    if request.over_steps:
+        table = table.over_steps()
+    for name in opening.probes:
+        given = options.get(name, {})
+        table = table.probe(name, seed=opening.seed, answer=opening.answer, **given)
+    return table if opening.probes else table.kept()
+
+
 def show_table(paths: Sequence[Path], request: TableRequest) -> int:
     """Measure, write what was asked for, print the rest; the exit status.
 
     Raises:
         CheckpointError: a path without a model. RunError: a file cannot be written.
+        ParameterError: something that a table does not carry out.
     """
     from mechint.files import write_text
-    from mechint.run_table import runs
 
-    table: Runs = runs(list(paths), workers=request.workers)
-    if request.over_steps:
-        table = table.over_steps()
-    for name, settings in request.probes.items():
-        table = table.probe(name, seed=request.seed, answer=request.answer, **settings)
-    if not request.probes:
-        table = table.kept()
+    table = _asked(paths, request)
     one_run = len({entry.path for entry in table.entries}) == 1 < len(table)
     if one_run and request.out is not None:
         table = table.with_figures()
@@ -79,13 +110,12 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         from mechint.report import write_page
         from mechint.run_table.page import page_of_table
 
-        names = " ".join(str(path) for path in paths)
         title = paths[0].name if len(paths) == 1 else counted(len(rows), "model")
         if len(rows) == 2:
             title = " and ".join(str(row["name"]) for row in rows)
         measured = [measurement.probe.name for measurement in table.measurements]
         figures = {name: table.figures_of(name) for name in measured} if one_run else {}
-        command = _command(names, request)
+        command = _command(paths, request)
         page = page_of_table(rows, title, comparison=comparison, figures=figures, command=command)
         write_page(page, request.out)
         print_error(f"report written to {request.out}")
@@ -98,7 +128,7 @@ def show_table(paths: Sequence[Path], request: TableRequest) -> int:
         _print(rows, [measurement.probe.name for measurement in table.measurements])
         if comparison is not None:
             console().print(f"\n{comparison.sentence()}", markup=False)
-    problems = [row.get(f"{name}.error") for row in rows for name in request.probes]
+    problems = [row.get(f"{name}.error") for row in rows for name in request.opening.probes]
     if problems and all(isinstance(problem, str) for problem in problems):
         print_error(str(problems[0]))
         return 2
@@ -123,11 +153,12 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return pd.DataFrame(rows).to_csv(index=False)
 
 
-def _command(names: str, request: TableRequest) -> str:
-    options = f" --probe {','.join(request.probes)}" if request.probes else ""
-    if request.answer is not None:
-        options += f" --answer {request.answer}"
-    return f"mechint analyze {names}{options}{' --over-steps' if request.over_steps else ''}"
+def _command(paths: Sequence[Path], request: TableRequest) -> str:
+    """The command that makes the page again."""
+    probes = request.opening.probes
+    options = f" --probe {','.join(probes)}" if probes else ""
+    options += request.opening.options(probes) + (" --over-steps" if request.over_steps else "")
+    return f"mechint analyze {shlex.join(map(str, paths))}{options} --out report.html"
 
 
 def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:

@@ -33,11 +33,14 @@ FIGURES = "figures"
 
 @dataclass(frozen=True)
 class Entry:
-    """One model: a checkpoint file, a run directory (its last weights), or a run at one step."""
+    """One model: a checkpoint file, a run directory (its last weights), or a run at one step; what
+    else `load_checkpoint` is given to open it is `opening`.
+    """
 
     path: Path
     name: str
     step: int | None = None
+    opening: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     @property
     def is_run(self) -> bool:
@@ -57,7 +60,7 @@ class Entry:
         """An entry per kept checkpoint; itself where none is kept."""
         found = sorted((self.path / KEPT).glob("step-*.pt")) if self.is_run else []
         steps = [int(match[1]) for file in found if (match := re.match(r"step-(\d+)$", file.stem))]
-        return [Entry(self.path, self.name, step) for step in steps] or [self]
+        return [dataclasses.replace(self, step=step) for step in steps] or [self]
 
     def subject(self) -> Subject:
         """The model as probes are given it.
@@ -67,7 +70,7 @@ class Entry:
         """
         from mechint.checkpoints import load_checkpoint
 
-        return load_checkpoint(self.weights).subject()
+        return load_checkpoint(self.weights, **self.opening).subject()
 
     def describe(self) -> dict[str, Any]:
         """Path, name, status, step, settings and the metrics at that step, without the model.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import write_text
+from mechint.models import find_device
 from mechint.run_table.entries import Entry, find_entries, is_setting, told_apart
 from mechint.run_table.measuring import Measurement, run_jobs
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mechint.results import Figure
+    from mechint.task import Task
 
 Report = Callable[[int, int, str], None]
 """Called with how many models are done, how many there are, and the latest one's name."""
@@ -185,18 +187,39 @@ def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -
     return {name: value for name, value in row.items() if name not in same}
 
 
-def runs(paths: str | Path | Iterable[str | Path], *, workers: int = 1) -> Runs:
+def runs(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    workers: int = 1,
+    task: str | Task | None = None,
+    device: str = "cpu",
+    **parameters: Any,
+) -> Runs:
     """A table of the models under `paths`: checkpoints, runs, folders of runs, sweeps.
 
     Args:
         paths: one path or several; a folder is searched for runs to any depth, in natural order.
         workers: processes that measure.
+        task: of checkpoint files that do not name it, as in `mechint.load`; `parameters` are the
+            task's. A run states both.
+        device: where the models are measured: "cpu", "cuda" or "cuda:1".
 
     Raises:
         CheckpointError: a path that is not there, or that holds neither a checkpoint nor a run.
+        ParameterError: a device that is not there, or a task or parameters where a path is a run.
     """
+    find_device(device)
     places = [paths] if isinstance(paths, str | Path) else list(paths)
     entries = [entry for place in places for entry in find_entries(Path(place))]
     if not entries:
         raise CheckpointError("runs: expected at least one path of a checkpoint or a run")
-    return Runs(tuple(told_apart(entries))).with_workers(workers)
+    given = [*(["task"] if task is not None else []), *parameters]
+    run = next((entry for entry in entries if entry.is_run), None)
+    if given and run is not None:
+        raise ParameterError(
+            f"{run.path}: a run states its task and the task's parameters; expected these for "
+            f"checkpoint files alone, got {', '.join(given)}"
+        )
+    opening = {"task": task, "parameters": parameters, "device": device}
+    opened = [dataclasses.replace(entry, opening=opening) for entry in entries]
+    return Runs(tuple(told_apart(opened))).with_workers(workers)

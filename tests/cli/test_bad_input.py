@@ -237,6 +237,11 @@ def test_a_group_alone_prints_its_help(mechint: Command, group: str) -> None:
 
 
 def test_a_directory_of_a_sweep_that_is_not_there(mechint: Command) -> None:
+    for more in ((), ("--resume",), ("--resume", "--over", "seed=0:2")):
+        said = one_line(mechint("sweep", "S2", *more))
+        assert said.startswith("sweep S2: there is no such directory of a sweep, and unknown task")
+    assert "did you mean 'listops'?" in one_line(mechint("sweep", "listosp"))
+    assert one_line(mechint("sweep", "S2", "--over", "seed=0:2")).startswith("unknown task 'S2'")
     assert one_line(mechint("sweep", "runs/none")) == (
         "sweep runs/none: there is no such directory; expected a sweep's or a task"
     )

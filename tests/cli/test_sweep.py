@@ -69,6 +69,8 @@ def test_some_groups_of_a_new_sweep_leave_a_sweep(mechint: Command, tmp_path: Pa
         ["--group-size", 1],
         ["--out", "elsewhere"],
         ["--search", "lr=1e-4..1e-2"],
+        ["--objective", "test.loss"],
+        ["--minimize"],
     ],
 )
 def test_the_plan_of_a_directory_stands(
@@ -78,6 +80,14 @@ def test_the_plan_of_a_directory_stands(
     for more in ([], ["--resume"], ["--only", 0], ["--dry-run"]):
         line = one_line(mechint("sweep", tmp_path, *options, *more))
         assert f"{options[0]}: what a directory holds is planned already" in line
+
+
+def test_a_directory_goes_on_elsewhere_with_resume_only(mechint: Command, tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("[]")
+    for executor in ("slurm", "ray"):
+        line = one_line(mechint("sweep", tmp_path, "--executor", executor))
+        assert line == f"--executor {executor}: {tmp_path} stands there; --resume goes on with it"
+    assert "--trials: is for a search" in one_line(mechint("sweep", tmp_path, "--trials", 3))
 
 
 def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> None:
@@ -120,6 +130,12 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
         (["--over", "seed=0:100000000000"], "expected at most 100,000 values"),
         (["--over", "seeds=0:2"], "unknown parameter 'seeds'; did you mean 'seed'"),
         (["--over", "seed=0:2", "--slurm", "time"], "expected KEY=VALUE"),
+        (["--over", "seed=0:2", "--slurm", "time=3"], "--slurm: is for --executor slurm, got"),
+        (["--over", "seed=0:2", "--trials", "5"], "--trials: is for a search; expected --search"),
+        (["--over", "seed=0:2", "--objective", "test.loss"], "--objective: is for a search"),
+        (["--over", "seed=0:2", "--minimize"], "--minimize: is for a search"),
+        (["--over", "seed=0:2", "--sampler", "random"], "--sampler: is for a search"),
+        (["--over", "seed=0:2", "--executor", "ray", "--only", "0"], "leave --executor ray out"),
         (["--over", "seed=0:2", "--probe", "nrms"], "unknown probe 'nrms'"),
         (["--over", "seed=0:2", "--device", "gpu"], "device 'gpu': expected one of cpu, cuda"),
         (["--over", "d_model=65536", "--set", "n_layers=1000"], "one model of modular-arithmetic"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
+from mechint.config import ModelConfig
+from mechint.models import build
 from tests.cli.conftest import Command
 
 TRAIN = ("p=7", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
@@ -84,3 +90,64 @@ def test_what_cannot_be_asked_is_said_in_one_line(
         for _ in range(2):
             assert mechint("analyze", seeds, "--csv", place, *force).exit_code == 0
             assert place.read_text().startswith("name,path")
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> list[Path]:
+    """Two checkpoint files that do not say their task, in a folder whose name a shell would
+    split.
+    """
+    config = ModelConfig(n_layers=1, d_model=8, n_heads=2, d_vocab=8, d_vocab_out=7, n_ctx=3)
+    places = [tmp_path / "my models" / f"{seed}.pt" for seed in (3, 4)]
+    places[0].parent.mkdir()
+    for seed, place in enumerate(places, start=3):
+        torch.save(build(config, seed=seed).transformer_lens_state(), place)
+    return places
+
+
+def test_a_table_opens_files_with_the_task_that_it_is_given(
+    mechint: Command, foreign: list[Path], tmp_path: Path
+) -> None:
+    given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "operation=subtract")
+    given += ("--probe", "lens", "--set", "permutations=19", "--seed", 2)
+    rows = json.loads(mechint("analyze", *foreign, *given, "--json").stdout)["rows"]
+    for path, row in zip(foreign, rows, strict=True):
+        alone = json.loads(mechint("analyze", path, *given, "--json").stdout)["results"]["lens"]
+        numbers = {f"lens.{k}": v for k, v in alone["metrics"].items() if isinstance(v, float)}
+        assert "lens.lens.final_accuracy" in numbers
+        assert {name: row[name] for name in numbers} == numbers
+        assert row["lens.status"] == alone["status"]
+    assert mechint("analyze", foreign[0], *given, "--csv", tmp_path / "one.csv").exit_code == 0
+    assert len(pd.read_csv(tmp_path / "one.csv")) == 1
+
+
+def test_a_table_refuses_what_it_does_not_carry_out(
+    mechint: Command, seeds: Path, foreign: list[Path]
+) -> None:
+    norms = ("--probe", "norms")
+    for arguments, text in (
+        ((seeds, *norms, "--set", "null_model=9"), "a run states its task and the task's parame"),
+        ((seeds, *norms, "--task", "listops", "--set", "n=5"), "files alone, got task, n"),
+        ((seeds, *norms, "--device", "cuda:99"), "device 'cuda:99' is not there"),
+        ((*foreign, *norms, "--device", "cuda:99"), "device 'cuda:99' is not there"),
+        ((*foreign, *norms, "--set", "p=7"), "p belongs to none; name the task too"),
+        ((seeds, "--answer", 0), "--answer: is for probes that measure"),
+        ((seeds, "--seed", 1), "--seed: is for probes that measure"),
+    ):
+        result = mechint("analyze", *arguments)
+        assert result.exit_code == 2 and text in result.stderr, arguments
+
+
+def test_the_command_of_a_table_s_page_gives_that_page_again(
+    mechint: Command, foreign: list[Path], tmp_path: Path
+) -> None:
+    given = ("--task", "modular-arithmetic", "--set", "p=7", "--set", "norms.null_models=19")
+    given += ("--probe", "norms,lens", "--set", "permutations=29", "--seed", 3, "--answer", "all")
+    page, again = tmp_path / "t.html", tmp_path / "again.html"
+    assert mechint("analyze", *foreign, *given, "--out", page).exit_code == 0
+    (command,) = set(re.findall(r"mechint analyze [^<]*--out report.html", page.read_text()))
+    words = shlex.split(html.unescape(command))
+    assert mechint(*words[1:-1], again).exit_code == 0
+    assert again.read_text() == page.read_text()
+    assert mechint("analyze", *foreign, *given[:-2], "--out", again, "--force").exit_code == 0
+    assert again.read_text() != page.read_text()

@@ -10,7 +10,10 @@ same trials.
 """
 
 from mechint.sweeps.search.plan import SEARCH, Search, keep_search, read_search
-from mechint.sweeps.search.run import run_search, trials
+from mechint.sweeps.search.run import check_objective, run_search, trials
 from mechint.sweeps.search.space import Space
 
-__all__ = ["SEARCH", "Search", "Space", "keep_search", "read_search", "run_search", "trials"]
+__all__ = [
+    "SEARCH", "Search", "Space", "check_objective", "keep_search", "read_search", "run_search",
+    "trials",
+]  # fmt: skip

@@ -19,9 +19,11 @@ from mechint.sweeps.plan import Row
 from mechint.sweeps.search.plan import Search, read_search
 
 if TYPE_CHECKING:
-    from mechint.training import Run
+    from mechint.training import Run, Spec
 
 STUDY = "search.db"
+NAMES = 12
+"""Metrics that a message names at most."""
 MISSING = "search: Optuna is not installed; pip install 'mechint[search]'"
 
 
@@ -117,6 +119,28 @@ def _train(
         else:
             study.tell(number, value)
     return [_row(trial) for trial in study.trials if trial.number in batch]
+
+
+def check_objective(name: str, spec: Spec) -> None:
+    """Raise ParameterError, before anything is trained, where runs such as `spec` have no metric
+    `name`: an untrained model is evaluated. Which numbers a probe gives depends on what it finds;
+    of PROBE.METRIC the probe alone is looked up.
+    """
+    import torch
+
+    from mechint.training.learners import learner_of
+
+    if name.partition(".")[0] in PROBES:
+        return
+    learner = learner_of([spec.model], [spec.task], spec.train, torch.device("cpu"))
+    precision = torch.float64 if spec.train.precision == "float64" else torch.float32
+    initial = learner.initial(0, spec.train.seed)
+    weights = {key: value[None].to(precision) for key, value in initial.items()}
+    (metrics,) = learner.evaluate(weights, [spec.data_seed], 2)
+    if name not in {"step", *metrics}:
+        known = sorted(metrics, key=lambda one: one.count("."))  # those over all outputs first
+        shown = ", ".join(known[:NAMES]) + (" …" if len(known) > NAMES else "")
+        raise ParameterError(f"--objective {name}: expected PROBE.METRIC, or one of {shown}")
 
 
 def objective_of(runs: Sequence[Run], name: str) -> float | None:
