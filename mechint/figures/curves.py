@@ -89,7 +89,9 @@ def lines(
     first = data[0]["x"] if data else []
     x_axis = axis(x_title, log=x_log, labels=has_names(first))
     y_axis = axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {})
-    marks = marked_levels(levels, null, y_log, len(series) == 1)
+    shown = [y_range] if y_range else [numbers(y) for y in series.values()]
+    heights = [one for y in shown for one in y]
+    marks = marked_levels(levels, null, y_log, len(series) == 1, values=heights, height=height)
     return figure(
         data, title, caption, height=height, xaxis=x_axis, yaxis=y_axis, hovermode="x", **marks
     )
@@ -145,31 +147,29 @@ def bars(
             "marker": {"color": fill, "line": {"width": 0}, **({"size": 10} if y_log else {})},
         }
         if errors and name in errors:
-            bar["error_x" if lying else "error_y"] = {
-                "type": "data",
-                "array": numbers(errors[name]),
-                "thickness": 1,
-                "width": 3,
-            }
+            spread = {"type": "data", "array": numbers(errors[name]), "thickness": 1, "width": 3}
+            bar["error_x" if lying else "error_y"] = spread
         data.append(bar)
+    heights = [one for y in series.values() for one in numbers(y)]
+    alone, room = len(series) == 1, {"values": [0.0, *heights], "height": height or 380}
     layout = {
         "barmode": "stack" if stacked else "group",
         "bargap": 0.15,
-        **marked_levels(levels, null, y_log, len(series) == 1, lying),
+        **marked_levels(levels, null, y_log, alone, lying, **room),
     }
     names, values = axis(x_title, labels=has_names(places)), axis(y_title, log=y_log)
     if has_names(at) and (lying or repeat):
         names |= _fitted_ticks(at, repeat)
     if y_log:
-        values["dtick"] = powers([one for y in series.values() for one in numbers(y)], DECADES)
+        values["dtick"] = powers(heights, DECADES)
     if lying:
         names, values = values, names | {"autorange": "reversed", "showgrid": y_log}
         rows = len(at) * (1 if stacked else max(1, len(series)))
         notes = len(layout["annotations"])
-        room = max(40, (22 if rows == len(at) else 14) * rows)
-        height = height or min(1200, 110 + room + LINE * max(0, notes - 1))
+        inside = max(40, (22 if rows == len(at) else 14) * rows)
+        height = height or min(1200, 110 + inside + LINE * max(0, notes - 1))
         if notes and len(series) > 1:  # the names of the levels stand where a legend would
-            layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / room, "yanchor": "top"}
+            layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / inside, "yanchor": "top"}
             layout["meta"]["legend"] = "below"
             height += 24
     return figure(data, title, caption, height=height or 380, xaxis=names, yaxis=values, **layout)

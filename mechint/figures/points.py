@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.marks import has_names
+from mechint.figures.marks import LINE, has_names, rows_of
 from mechint.figures.theme import (
     COLORS,
     CYCLIC,
     DIVERGING,
+    MARGIN,
     SEQUENTIAL,
     axis,
     colors,
@@ -151,6 +152,11 @@ def histogram(
             }
         )
     shapes, notes = _marked(marks or {})
+    names = [*(marks or {})]
+    above = [LINE * row for row in rows_of([n["x"] for n in notes], names, edges[[0, -1]].tolist())]
+    notes = [{**note, "yshift": up} if up else note for note, up in zip(notes, above, strict=True)]
+    high = max(above, default=0)
+    raised = {"margin": MARGIN | {"t": MARGIN["t"] + high}, "meta": {"top": 24 + high}}
     return figure(
         data,
         title,
@@ -160,6 +166,7 @@ def histogram(
         yaxis=axis(y_title, rangemode="tozero"),
         shapes=shapes,
         annotations=notes,
+        **(raised if high else {}),
     )
 
 

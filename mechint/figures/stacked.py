@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mechint.figures.figure import Figure, figure
-from mechint.figures.marks import band_of
+from mechint.figures.marks import LINE, band_of, rows_of
 from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, numbers, powers
 
 PANEL, GAP, FRAME = 110, 34, 170
@@ -79,19 +79,26 @@ def stacked(
         ]
     bottom = "y" if len(panels) == 1 else f"y{len(panels)}"
     layout["xaxis"] = axis(x_title, log=x_log, anchor=bottom) | _span(data, x_log)
+    named = notes[: len(lines)]
+    rows = rows_of(
+        [note["x"] for note in named], [*(marks or {})], layout["xaxis"].get("range", (0, 1))
+    )
+    above = LINE * max(rows, default=0)
+    for note, row in zip(named, rows, strict=True):
+        note["yshift"] += LINE * row
     layout["legend"] = {"orientation": "h", "x": 0, "y": -52 / whole, "yanchor": "top"}
     made = figure(
         data,
         title,
         caption,
-        height=whole + FRAME,
+        height=whole + FRAME + above,
         hovermode="x",
-        margin=ROOM,
+        margin=ROOM | {"t": ROOM["t"] + above},
         shapes=lines,
         annotations=notes,
         **layout,
     )
-    meta = {"legend": "below"} | ({"top": 40} if marks else {})
+    meta = {"legend": "below"} | ({"top": 40 + above} if marks else {})
     layout = {**made.spec["layout"], "showlegend": bool(several), "meta": meta}
     return Figure({**made.spec, "layout": layout}, caption)
 

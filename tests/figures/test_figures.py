@@ -4,6 +4,7 @@ gives equal bytes.
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -273,3 +274,54 @@ def test_plotly_is_given_texts_that_it_shows_letter_by_letter() -> None:
     assert shown.layout.title.text == "&lt;b>"
     assert shown.data[0].hovertemplate == ("y: %{y}<br>x &lt; 1: %{x}<br>z: %{z}<extra></extra>")
     assert made.spec["data"][0]["x"] == tokens
+
+
+def _labels(made: figures.Figure, pixels: float, low: float, high: float) -> list[float]:
+    """Pixels from the lower edge of the plot to the lower edge of each level's name."""
+    return [
+        pixels * (note["y"] - low) / (high - low) + note.get("yshift", 0)
+        for note in made.spec["layout"]["annotations"]
+    ]
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), st.integers(1, 2))
+def test_no_name_of_a_level_stands_over_another(places: list[float], n: int) -> None:
+    """Names are 14 pixels high; the plot has 270 of 380, and the least its values take is 85%."""
+    family = {f"curve {i}": [0.0, 1.0] for i in range(n)}
+    levels = {f"level {i}": place for i, place in enumerate(places)}
+    texts = {"title": "T", "x_title": "x", "y_title": "y", "caption": "C"}
+    made = figures.lines([0, 1], family, levels=levels, **texts)
+    lower = _labels(made, 0.85 * 270, 0.0, 1.0)
+    order = sorted(range(len(places)), key=lambda i: (places[i], lower[i]))
+    for before, after in itertools.pairwise(order):
+        assert lower[after] - lower[before] >= 13, "rounded to pixels"
+    if n == 2:  # they stand inside the plot, where no line is to strike them out
+        for place in places:
+            line = 0.85 * 270 * place
+            assert not any(low + 1 < line < low + 13 for low in lower)
+
+
+def test_a_level_that_is_not_a_number_has_no_name_in_the_plot() -> None:
+    for log in (False, True):
+        made = figures.lines(
+            [1, 2], {"a": [1, 2]}, levels={"none": float("nan"), "one": 1.0}, y_log=log,
+            title="T", x_title="x", y_title="y", caption="C",
+        )  # fmt: skip
+        assert [note["text"] for note in made.spec["layout"]["annotations"]] == ["one"]
+
+
+def test_names_of_marks_that_lie_close_stand_above_each_other() -> None:
+    marks = {"training set learned": 100, "test set learned": 130, "end": 1000}
+    panel = figures.Panel("acc", {"test": ([0, 10, 100, 1000], [0, 0.1, 0.9, 1])})
+    made = figures.stacked([panel], x_title="step", title="T", caption="C", marks=marks)
+    layout = made.spec["layout"]
+    assert [note["yshift"] for note in layout["annotations"][:3]] == [14, 28, 14]
+    assert layout["meta"]["top"] == 54
+    apart = figures.stacked(
+        [panel], x_title="step", title="T", caption="C", marks={"a": 100, "b": 900}
+    )
+    assert apart.spec["layout"]["meta"]["top"] == 40
+    samples = {"n": np.linspace(0, 10, 50)}
+    near = {"observed here": 5.0, "observed there": 5.1}
+    made = figures.histogram(samples, marks=near, title="T", x_title="x", caption="C")
+    assert [note.get("yshift", 0) for note in made.spec["layout"]["annotations"]] == [0, 14]

@@ -235,6 +235,8 @@ def test_tokens_that_look_like_markup_are_shown_letter_by_letter(
         assert page.evaluate(seen, "#plot-2 .xtick text") == tokens * 2
         assert page.evaluate(seen, "#plot-3 .legendtext") == tokens
         assert page.evaluate(seen, "#plot-3 .annotation-text") == ["<i>"]
+        ink = "getComputedStyle(document.querySelector('#plot-3 .annotation-text')).fill"
+        assert page.evaluate(ink) == "rgb(98, 107, 118)", "that of the page's small letters"
         assert page.evaluate(seen, "#plot-4 .ytick text") == tokens[::-1]  # from below
         with page.expect_download() as waiting:
             page.locator("button[data-name=map]").click()

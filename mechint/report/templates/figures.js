@@ -52,6 +52,9 @@
       axis.tickfont = { ...axis.tickfont, color: color("--quiet") };
       if (hoisted.includes(name[0])) delete axis.title;
     }
+    for (const note of layout.annotations ?? []) {  // names of levels have the figure's gray, too pale for small letters
+      if (note.font?.color && note.font.color === spec.layout.font?.color) note.font.color = color("--quiet");
+    }
     delete layout.title;
     if (layout.coloraxis) layout.coloraxis.showscale = false;
     const noted = (layout.annotations ?? []).length;
