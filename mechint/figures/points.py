@@ -153,7 +153,7 @@ def histogram(
         )
     shapes, notes = _marked(marks or {})
     names = [*(marks or {})]
-    above = [LINE * row for row in rows_of([n["x"] for n in notes], names, edges[[0, -1]])]
+    above = [LINE * row for row in rows_of([n["x"] for n in notes], names, edges[[0, -1]].tolist())]
     notes = [{**note, "yshift": up} if up else note for note, up in zip(notes, above, strict=True)]
     high = max(above, default=0)
     raised = {"margin": MARGIN | {"t": MARGIN["t"] + high}, "meta": {"top": 24 + high}}
