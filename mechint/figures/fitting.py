@@ -12,17 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mechint.figures.theme import MARGIN, PIXELS_PER_INCH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure as Drawing
     from matplotlib.text import Text
 
 ALONE, ONE_OF_MANY = 1.2, 0.45
 """Inches that a panel is high at least, alone or one of many."""
-LINE, MOST_NAMES = 0.135, 60
+EQUAL = 2.0
+"""Inches up to which one whose units are equal is as high as it may be wide."""
+LINE, MOST_NAMES = 0.125, 60
 """Inches from one line of ticks to the next, and how many names a drawing grows for."""
 NAMES = 0.4
 """The share of a drawing's width that the names left of it may take."""
@@ -108,7 +112,7 @@ def _along(text: Text) -> float:
     return box.height if text.get_rotation() == 90 else box.width
 
 
-def _thin(axis: Axis, length: float, longest: float) -> None:
+def _thin(axis: XAxis | YAxis, length: float, longest: float) -> None:
     """Leave out ticks whose names would touch, after turning names below a plot upright.
 
     Args:
@@ -124,14 +128,15 @@ def _thin(axis: Axis, length: float, longest: float) -> None:
     if hidden or not any(texts) or isinstance(locator, LogLocator):  # which leaves room by itself
         return
     widest = max(labels, key=_along)
-    line = LINE * axis.get_figure(root=True).dpi
+    line = LINE * axis.axes.figure.dpi
     room = widest.get_window_extent().width + 0.4 * line if flat else line
     if isinstance(locator, MaxNLocator):
         if len(places) * room > length:
             locator.set_params(nbins=max(1, int(length / room) - 1))
         return
-    low, high = axis.get_transform().transform(axis.get_view_interval())
-    at = axis.get_transform().transform(places)
+    along = axis.get_transform().transform
+    low, high = np.asarray(along(axis.get_view_interval())).tolist()
+    at = np.asarray(along(places)).tolist()
     gaps = [abs(b - a) for a, b in pairwise(at)]
     gap = min(gaps, default=abs(high - low)) * length / (abs(high - low) or 1.0)
     upright = labels[0].get_rotation() == 90 or (
@@ -189,13 +194,17 @@ def _grow(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -
         names = [label.get_text() for label in panels[0].get_yticklabels()]
         rows = 0 if all(map(_is_number, names)) else min(len(names), MOST_NAMES)
         least = max(ALONE, LINE * (1 + 1.12 * rows))  # bars have a margin above and below them
+        if panels[0].get_aspect() == 1:
+            wide = panels[0].get_position(original=True).width * drawing.get_figwidth()
+            least = max(least, min(wide, EQUAL))
     lacking, seen = 0.0, set[int]()
     for axes in panels:
         place = axes.get_subplotspec()
         assert place is not None
         row = place.rowspan.start
         if row not in seen:
-            wanted = max(least, place.get_gridspec().get_height_ratios()[row] * inches)
+            shares = np.asarray(place.get_gridspec().get_height_ratios(), dtype=np.float64)
+            wanted = max(least, float(shares[row]) * inches)
             lacking += wanted - axes.get_position(original=True).height * drawing.get_figheight()
         seen.add(row)
     drawing.set_figheight(max(1.0, drawing.get_figheight() + lacking))

@@ -153,7 +153,7 @@ def _bar(
 
 def _map(axes: Axes, trace: Mapping[str, Any]) -> None:
     """A matrix over two axes of numbers, which other panels have too."""
-    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
+    limits: dict[str, Any] = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
     limits["cmap"] = colormap(trace.get("colorscale"))
     x, y = _values(trace["x"]), _values(trace["y"])
     shown = axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
