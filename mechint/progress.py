@@ -31,10 +31,16 @@ def print_line(message: str) -> None:
 
 
 def console(*, err: bool = False) -> Console:
-    """A rich console on stdout or stderr."""
+    """A rich console on stdout or stderr, which leaves a pipe that nobody reads any more to the
+    command: rich's own ends with the status 1, which stands for a claim that failed.
+    """
     from rich.console import Console
 
-    return Console(stderr=err, highlight=False)
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # the BrokenPipeError that rich is handling
+
+    return PipedConsole(stderr=err, highlight=False)
 
 
 @contextlib.contextmanager

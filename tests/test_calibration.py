@@ -134,6 +134,23 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
         calibrate(["subspace"], "smoke", tmp_path)
 
 
+def test_what_is_measured_stays_where_the_next_probe_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = engine._of_probe
+
+    def stopped(name: str, *rest: Any) -> Any:
+        if name == "norms":
+            raise KeyboardInterrupt
+        return measure(name, *rest)
+
+    monkeypatch.setattr(engine, "_of_probe", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(["subspace", "norms"], "smoke", tmp_path)
+    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
+    assert set(columns["probe"]) == {"subspace"} and len(columns["runs"]) == 3
+
+
 def test_another_ones_files_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

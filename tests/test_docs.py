@@ -80,6 +80,40 @@ needs_mkdocs = pytest.mark.skipif(
 )
 
 
+def rows_of(text: str) -> set[str]:
+    """What stands as code in the rows of the tables in `text`."""
+    return {
+        name
+        for line in text.splitlines()
+        if line.startswith("|")
+        for name in re.findall(r"`([a-z-]+)`", line)
+    }
+
+
+def test_every_name_stands_in_the_tables() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    of_tasks, _, rest = readme.partition("## Tasks")[2].partition("## Probes")
+    assert rows_of(of_tasks) >= set(TASKS.names())
+    assert rows_of(rest.partition("\n## ")[0]) >= set(PROBES.names())
+    choosing = (DOCS / "choosing-a-probe.md").read_text(encoding="utf-8")
+    assert rows_of(choosing) >= set(PROBES.names())
+    using = " ".join(choosing.split()).partition("only probes that intervene (")[2]
+    named = set(re.findall(r"`([a-z-]+)`", using.partition(") say what")[0]))
+    assert named == {name for name in PROBES if PROBES[name].intervenes}
+
+
+def test_what_the_pages_count_is_what_the_tests_hold() -> None:
+    from tests.probes.test_null_uniformity import NOT_ASKED
+    from tests.training import test_damages
+
+    nulls = " ".join((DOCS / "nulls.md").read_text(encoding="utf-8").split())
+    named = nulls.partition("Not those of ")[2].partition(", whose null")[0]
+    assert set(re.findall(r"`([a-z-]+)`", named)) == set(NOT_ASKED)
+    (repaired,) = (mark.args[1] for mark in test_damages.test_repaired.pytestmark)
+    counted = f"| {len(test_damages.REFUSED)} damages refused, {len(repaired)} repaired |"
+    assert counted in (DOCS / "reliability.md").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning of the builder is an error."""

@@ -8,7 +8,7 @@ import datetime
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,8 @@ def calibrate(
     Args:
         probes: names of the registry; those without a trial are passed over.
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
-        out: directory for ``calibration.json`` and ``calibration.md``; rows of other probes that
-            are there already stay.
+        out: directory for ``calibration.json`` and ``calibration.md``, written after each probe;
+            rows of other probes that are there already stay.
         progress: called before each model, with the row that it belongs to.
 
     Returns:
@@ -110,19 +110,21 @@ def calibrate(
         raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
     if out is not None:
         check_place(Path(out))
-    rows = [
-        row
-        for name in probes or PROBES
-        for row in _of_probe(name, SIZES[size], progress or (lambda text: None))
-    ]
-    table = Table(
+    rows: list[dict[str, Any]] = []
+    for name in probes or PROBES:
+        measured = list(_of_probe(name, SIZES[size], progress or (lambda text: None)))
+        if out is not None:  # what is done stays where the next probe is stopped
+            write(_table(measured), size, vars(SIZES[size]), Path(out))
+        rows += measured
+    return _table(rows)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
         {column: [row[column] for row in rows] for column in COLUMNS},
         CAPTION,
         {"seconds": "of processor time per run, mean", "made": "date"},
     )
-    if out is not None:
-        write(table, size, vars(SIZES[size]), Path(out))
-    return table
 
 
 def n_models(probes: Sequence[str], size: str) -> int:

@@ -29,6 +29,7 @@ from mechint.cli.table import TableRequest, refuse_foreign_table, show_table, wa
 from mechint.errors import (
     CheckpointError,
     MechintError,
+    ParameterError,
     RunError,
     UnknownNameError,
 )
@@ -148,6 +149,8 @@ def analyze(
         from mechint.report import check_writable
 
         check_writable(out, force=force)
+    if out is not None and csv is not None and out.resolve() == csv.resolve():
+        raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
     plugins = click.get_current_context().meta.get(PLUGINS, ())
     opening = Opening(paths[0], task, settings, device, data, seed, which, plugins, names)
     if wants_table(paths, over_steps, csv):

@@ -4,6 +4,7 @@ shared options.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -19,6 +20,13 @@ from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.progress import print_line as print_error
 
 INTERRUPTED = 130
+GOES_ON = {
+    "train": "; --resume goes on with it",
+    "sweep": "; --resume goes on with it",
+    "reproduce": "; the same command goes on with it",
+    "calibrate": "; with --out, the probes that were done are in the table",
+}
+"""Command → what is said when it is stopped; the others keep nothing that would go on."""
 
 
 class CliGroup(click.Group):
@@ -52,16 +60,29 @@ class CliGroup(click.Group):
             raise UnknownNameError.of("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """What the command returns; 0 where the reader of its output, such as head, has seen enough
+        (click would exit with 1).
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _leave_output()
+            return 0
+
     def main(self, args: Any = None, prog_name: str | None = "mechint", **extra: Any) -> Any:
         """Run the command and exit: 0 or the command's own status, 2 for an error of the user."""
         extra["standalone_mode"] = False
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="replace")  # what the terminal's encoding has no sign for
         if any("\0" in argument for argument in args or ()):
             fail("an argument holds a null character; expected text")
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
                 status = super().main(args=args, prog_name=prog_name, **extra)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # >&-
+                sys.stdout.flush()
         except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
             click.echo(error.format_message(), err=True)
             sys.exit(2)
@@ -70,14 +91,20 @@ class CliGroup(click.Group):
         except MechintError as error:
             fail(str(error))
         except (KeyboardInterrupt, click.Abort):
-            print_error("stopped; training goes on with --resume, a study by the same command")
+            words = sys.argv[1:] if args is None else args
+            print_error(f"stopped{GOES_ON.get(next(iter(words), ''), '')}")
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # what was left to flush
+            _leave_output()
             sys.exit(0)
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _leave_output() -> None:
+    """Nobody reads stdout any more: what Python still flushes at its end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def examples(*lines: str) -> str:

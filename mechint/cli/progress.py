@@ -186,7 +186,7 @@ def announce(
     text += f", {bytes_in_words(disk)} of disk" if disk else ""
     if rough > WORTH_TIMING:
         seconds = estimate_seconds(specs, target) / max(1, min(workers, len(parts)))
-        text += f", at most {in_words(seconds)}"
+        text += f", about {in_words(seconds)} for the steps alone on idle cores"
     print_error(text)
 
 

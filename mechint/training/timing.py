@@ -51,8 +51,8 @@ def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
 
 
 def estimate_seconds(specs: Sequence[Spec], device: torch.device) -> float:
-    """Seconds that the runs take on this machine at most, one ensemble after another, on a CPU
-    with a core each.
+    """Seconds that the steps of the runs take on this machine while nothing else runs on it, one
+    ensemble after another, on a CPU with a core each; evaluations and kept checkpoints come on top.
 
     An ensemble of each kind is timed for a few steps, with at most `TIMED_MODELS` of its models and
     of at most `KINDS` kinds; the others are taken to cost in proportion to their memory.

@@ -71,12 +71,13 @@ def test_two_checkpoints_side_by_side(mechint: Command, seeds: Path) -> None:
 def test_what_cannot_be_asked_is_said_in_one_line(
     mechint: Command, seeds: Path, tmp_path: Path
 ) -> None:
-    foreign, data = tmp_path / "keep.pt", tmp_path / "data.csv"
+    foreign, data, both = (tmp_path / name for name in ("keep.pt", "data.csv", "both"))
     foreign.write_bytes(b"x")
     data.write_text("subject,age\n1,30\n")
     for arguments, message in (
         (("analyze", seeds, "--csv", foreign), "is not a table of mechint's and would be lost"),
         (("analyze", seeds, "--csv", data), "is not a table of mechint's and would be lost"),
+        (("analyze", seeds, "--csv", both, "--out", both), "is the file of --csv too"),
         (("analyze", seeds, tmp_path / "none"), "there is no such file"),
         (("analyze", seeds, "--probe", "subspace"), "does not apply"),
         (("analyze", seeds, "--probe", "nroms"), "did you mean 'norms'"),
@@ -84,6 +85,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(
         result = mechint(*arguments)
         assert result.exit_code == 2, arguments
         assert message in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    assert not both.exists()
     assert (foreign.read_bytes(), data.read_text()) == (b"x", "subject,age\n1,30\n")
     for force in ((), ("--force",)):  # one of ours is written again, another's where asked for
         place = data if force else tmp_path / "ours.csv"

@@ -74,3 +74,19 @@ def test_ensembles_that_memory_cannot_hold_side_by_side(
     assert "4 models in 2 ensembles of" in capsys.readouterr().err
     with pytest.raises(MechintError, match=r"2 ensembles at once takes .* fewer --workers"):
         announce(specs, "cpu", workers=2, groups=pairs)
+
+
+def test_the_time_that_is_announced_is_that_of_the_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mechint.cli import progress
+    from mechint.sweeps.plan import make_spec
+    from mechint.training import timing
+
+    monkeypatch.setattr(progress, "WORTH_TIMING", 0.0)
+    monkeypatch.setattr(timing, "estimate_seconds", lambda *_: 120.0)
+    progress.announce(
+        [make_spec("modular-arithmetic", ("p=5", "d_model=8", "n_heads=1"), {})], "cpu"
+    )
+    said = capsys.readouterr().err
+    assert "about 2 min for the steps alone on idle cores" in said and "at most" not in said

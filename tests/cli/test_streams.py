@@ -1,0 +1,71 @@
+"""Streams that end early, cannot write a sign, or are not there; and what a stop says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mechint.cli.common import INTERRUPTED
+from tests.cli.conftest import Command
+
+RICH, PLAIN = ("probes", "fourier"), ("tasks",)
+"""A command whose output rich writes, and one of click's."""
+
+
+@pytest.mark.parametrize("command", [RICH, PLAIN], ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_failure(command: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "mechint", *command]
+    try:
+        done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_that_lacks_a_sign(encoding: str) -> None:
+    words = [sys.executable, "-m", "mechint", *RICH]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(words, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"fourier") and b"?" in done.stdout
+
+
+@pytest.mark.parametrize("command", [RICH, PLAIN], ids=" ".join)
+def test_no_stdout_at_all(command: tuple[str, ...]) -> None:
+    words = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "mechint", *command]
+    done = subprocess.run(words, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "said"),
+    [
+        (("calibrate", "llc"), "mechint.calibration.calibrate", "; with --out, the probes that"),
+        (("analyze", "PATH", "--probe", "norms"), "mechint.checkpoints.load_checkpoint", "\n"),
+        (("train", "listops"), "mechint.training.train_many", "; --resume goes on with it\n"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_a_stop_says(
+    mechint: Command,
+    planted: object,
+    tmp_path: object,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    work: str,
+    said: str,
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, stopped)
+    out = ("--out", tmp_path) if command[0] == "train" else ()
+    result = mechint(*(planted if word == "PATH" else word for word in command), *out)
+    assert result.exit_code == INTERRUPTED
+    assert f"mechint: stopped{said}" in result.stderr
