@@ -123,6 +123,7 @@ class Subject:
         if data is None:
             data = _examples(task, n_examples, split_seed)
         _check_data(data, task)
+        answer = _which(answer)
         data = data.to(next(model.parameters()).device)
         self.__dict__.update(
             model=model,
@@ -132,7 +133,7 @@ class Subject:
             series=dict(series or {}),
             split_seed=split_seed,
             _split=split,
-            answer=_which(answer),
+            answer=answer,
             memory=memory,
             _most=chunk,
             _provenance=dict(provenance or {}),
