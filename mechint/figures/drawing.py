@@ -2,55 +2,80 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mechint.errors import ParameterError
+from mechint.figures.fitting import fit, wrap
 from mechint.figures.scales import title_of
-from mechint.figures.theme import INK, PIXELS_PER_INCH, color, fitted
-from mechint.figures.traces import DASHES, fill
+from mechint.figures.theme import INK, PIXELS_PER_INCH, color
+from mechint.figures.traces import DASHES, fill, scale_bar
 from mechint.jsonable import to_jsonable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-LEFT, RIGHT, BOTTOM, TOP = 0.62, 0.15, 0.48, 0.42
-"""Inches between the edges of the drawing and its panels."""
-BAR, LETTER, ROW = 0.6, 0.062, 0.2
-"""Inches that a scale of colors takes right of its panels, a letter of a name left of them, and a
-row of marks' names above or of a legend below them.
+BESIDE = 0.3
+"""The share of the width that the name of a level may take right of a panel; a longer one stands
+inside.
 """
 
 
 def draw(spec: Mapping[str, Any], width: float, height: float | None) -> Drawing:
-    """Plotly's dictionary as a Matplotlib figure of `width` by `height` inches."""
+    """Plotly's dictionary as a Matplotlib figure of `width` by `height` inches; where None, as high
+    as its panels and the texts around them need.
+
+    Raises:
+        ParameterError: the texts leave no room for the panels.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Drawing
 
-    spec = to_jsonable(spec)
+    spec = _plain(to_jsonable(spec))
     layout, data = spec.get("layout", {}), spec.get("data", [])
-    names = (fitted(n) for trace in data for n in trace.get("y") or [] if isinstance(n, str))
-    layout = {**layout, "names": LETTER * (max(map(len, names), default=0) + 4)}
     tall = height or max(1.6, width * float(layout.get("height", 380)) / (PIXELS_PER_INCH * 7.2))
     with rc_context({"font.size": 8, "axes.linewidth": 0.6, "axes.edgecolor": INK}):
-        drawing = Drawing(figsize=(width, tall))
+        drawing = Drawing(figsize=(width, tall), layout="constrained")
         title = (layout.get("title") or {}).get("text", "")
         drawing.suptitle(title, x=0.02, ha="left", fontsize=9, fontweight="bold")
-        panels: dict[tuple[str, str], Axes] = {}
-        for trace in data:
-            key = (trace.get("xaxis", "x"), trace.get("yaxis", "y"))
-            if key not in panels:
-                panels[key] = _panel(drawing, layout, *key)
+        panels = _panels(drawing, layout, data)
         stack = _stacked(panels)
-        for index, (key, axes) in enumerate(panels.items()):
-            traces = [t for t in data if (t.get("xaxis", "x"), t.get("yaxis", "y")) == key]
+        for key, axes in panels.items():
+            traces = [trace for trace in data if _key(trace) == key]
             fill(axes, traces, layout, stack)
-            _finish(axes, layout, key, legend=index == 0 and not stack)
+            _finish(axes, layout, key)
+        held = list(panels.values())
         if stack:
-            _join(drawing, layout, list(panels.values()))
-        _color_bar(drawing, layout, list(panels.values()))
-        _notes(drawing, layout, list(panels.values()))
+            _join(held)
+        elif len(held) > 1:
+            _outer(drawing, held)
+        shared, images = layout.get("coloraxis"), [i for axes in held for i in axes.get_images()]
+        if shared and images:
+            scale_bar(images[0], held, title_of(shared))
+        _notes(drawing, layout, panels)
+        if layout.get("showlegend"):
+            _legend(drawing, held)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="constrained_layout not applied")
+            try:
+                fit(drawing, layout, held, grows=height is None)
+            except UserWarning:
+                size = f"width={width}" + (f", height={height}" if height else "")
+                raise ParameterError(
+                    f"{size}: titles and names leave no room for the plot; expected more inches"
+                ) from None
     return drawing
+
+
+def _plain(value: Any) -> Any:
+    """`value` with every "$" of its texts as itself: Matplotlib reads "$x_$" as a formula."""
+    if isinstance(value, str):
+        return value.replace("$", r"\$")
+    if isinstance(value, dict):
+        return {name: _plain(held) for name, held in value.items()}
+    return [_plain(held) for held in value] if isinstance(value, list) else value
 
 
 def _axis(layout: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -58,62 +83,98 @@ def _axis(layout: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return layout.get(f"{name[0]}axis{name[1:]}") or {}
 
 
+def _domain(layout: Mapping[str, Any], name: str) -> tuple[float, float]:
+    """Where an axis begins and ends, as shares of what all panels take."""
+    low, high = _axis(layout, name).get("domain") or (0.0, 1.0)
+    return low, high
+
+
+def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
+    """The axes of a trace, which name its panel."""
+    return trace.get("xaxis", "x"), trace.get("yaxis", "y")
+
+
+def _panels(
+    drawing: Drawing, layout: Mapping[str, Any], data: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, str], Axes]:
+    """Axes in rows and columns, as the domains of their axes lie."""
+    keys = list(dict.fromkeys(map(_key, data))) or [("x", "y")]
+    columns = dict(sorted({_domain(layout, x)[0]: _domain(layout, x) for x, _ in keys}.items()))
+    rows = {_domain(layout, y)[1]: _domain(layout, y) for _, y in keys}
+    rows = dict(sorted(rows.items(), reverse=True))
+    grid = drawing.add_gridspec(
+        *(len(rows), len(columns)),
+        width_ratios=[high - low for low, high in columns.values()],
+        height_ratios=[high - low for low, high in rows.values()],
+    )
+    across, down = list(columns), list(rows)
+    return {
+        (x, y): drawing.add_subplot(
+            grid[down.index(_domain(layout, y)[1]), across.index(_domain(layout, x)[0])]
+        )
+        for x, y in keys
+    }
+
+
 def _stacked(panels: Mapping[tuple[str, str], Axes]) -> bool:
     """Whether several panels, the first above, have one x axis together."""
     return len(panels) > 1 and len({x for x, _ in panels}) == 1
 
 
-def _join(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
-    """One x axis below all panels, and one legend below it."""
+def _join(panels: Sequence[Axes]) -> None:
+    """One x axis below all panels."""
     for axes in panels[:-1]:
         axes.set_xlim(panels[-1].get_xlim())
         axes.set_xlabel("")
         axes.tick_params(labelbottom=False)
+
+
+def _outer(drawing: Drawing, panels: Sequence[Axes]) -> None:
+    """Names of panels in rows and columns on their outer edges: ticks where they are alike, and
+    each title once.
+    """
+    places = [axes.get_subplotspec() for axes in panels]
+    taken = {(place.rowspan.start, place.colspan.start) for place in places if place is not None}
+    alike = len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
+    for axes, place in zip(panels, places, strict=True):
+        if alike and place is not None:
+            row, column = place.rowspan.start, place.colspan.start
+            axes.tick_params(left=column == 0, labelleft=column == 0)
+            lowest = (row + 1, column) not in taken
+            axes.tick_params(bottom=lowest, labelbottom=lowest)
+    for get, clear, once in (
+        ("get_xlabel", "set_xlabel", drawing.supxlabel),
+        ("get_ylabel", "set_ylabel", drawing.supylabel),
+    ):
+        titles = {getattr(axes, get)() for axes in panels} - {""}
+        if len(titles) == 1:
+            once(titles.pop(), fontsize=8)
+            for axes in panels:
+                getattr(axes, clear)("")
+
+
+def _legend(drawing: Drawing, panels: Sequence[Axes]) -> None:
+    """Each name once, below the panels, where no curve runs; as many beside each other as fit."""
     named = {
         label: handle
         for axes in panels
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         if not label.startswith("_")
     }
-    if layout.get("showlegend") and named:
-        style: dict[str, Any] = {"fontsize": 6.5, "frameon": False, "loc": "lower center"}
-        drawing.legend(named.values(), named.keys(), ncols=min(6, len(named)), **style)
+    style: dict[str, Any] = {"fontsize": 6.5, "frameon": False, "loc": "outside lower center"}
+    wide = drawing.dpi * drawing.get_figwidth()
+    for columns in range(min(6, len(named)), 0, -1):
+        legend = drawing.legend(named.values(), named.keys(), ncols=columns, **style)
+        if columns == 1 or legend.get_window_extent().width < 0.98 * wide:
+            return
+        legend.remove()
 
 
-def _frame(drawing: Drawing, layout: Mapping[str, Any]) -> tuple[float, float, float, float]:
-    """Left, bottom, width and height of all panels together, as shares of the drawing."""
-    width, height = drawing.get_size_inches()
-    right = RIGHT + (BAR if "coloraxis" in layout else 0)
-    left = min(max(LEFT, layout["names"]), 0.6 * width)
-    meta = layout.get("meta") or {}
-    bottom = BOTTOM + (ROW if meta.get("legend") == "below" else 0)
-    top = TOP + (ROW if meta.get("top") else 0)
-    inches = left, bottom, max(width - left - right, 0.2), max(height - bottom - top, 0.2)
-    return inches[0] / width, inches[1] / height, inches[2] / width, inches[3] / height
-
-
-def _panel(drawing: Drawing, layout: Mapping[str, Any], x: str, y: str) -> Axes:
-    """Axes at the place that the domains of the two axes name."""
-    across = _axis(layout, x).get("domain") or [0, 1]
-    up = _axis(layout, y).get("domain") or [0, 1]
-    left, bottom, width, height = _frame(drawing, layout)
-    size = (across[1] - across[0]) * width, (up[1] - up[0]) * height
-    return drawing.add_axes((left + across[0] * width, bottom + up[0] * height, *size))
-
-
-def _finish(
-    axes: Axes,
-    layout: Mapping[str, Any],
-    key: tuple[str, str],
-    *,
-    legend: bool,
-) -> None:
-    """Titles, scales and ranges of the axes, levels and bands, the legend."""
+def _finish(axes: Axes, layout: Mapping[str, Any], key: tuple[str, str]) -> None:
+    """Titles, scales and ranges of the axes, levels and bands."""
     x, y = (_axis(layout, name) for name in key)
     axes.set_xlabel((x.get("title") or {}).get("text", ""))
     axes.set_ylabel((y.get("title") or {}).get("text", ""))
-    if (_axis(layout, key[0]).get("domain") or [0])[0] > 0 and not axes.get_ylabel():
-        axes.set_yticklabels([])  # a panel right of another that names its rows
     matrix = bool(axes.get_images())
     for style, scale, limits in (
         (x, axes.set_xscale, axes.set_xlim),
@@ -134,8 +195,6 @@ def _finish(
     axes.spines[["top", "right"]].set_visible(matrix)
     for shape in layout.get("shapes") or []:
         _shape(axes, shape, key)
-    if legend and layout.get("showlegend") and not matrix:
-        axes.legend(fontsize=6.5, frameon=False)
 
 
 def _shape(axes: Axes, shape: Mapping[str, Any], key: tuple[str, str]) -> None:
@@ -162,36 +221,40 @@ def _shape(axes: Axes, shape: Mapping[str, Any], key: tuple[str, str]) -> None:
         axes.plot([shape["x0"], shape["x1"]], [shape["y0"], shape["y1"]], **style)
 
 
-def _color_bar(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
-    """The one scale of panels that share it."""
-    shared = layout.get("coloraxis")
-    images = [image for axes in panels for image in axes.get_images()]
-    if not shared or not images:
-        return
-    left, bottom, width, height = _frame(drawing, layout)
-    inch = 1 / drawing.get_size_inches()[0]
-    place = drawing.add_axes((left + width + 0.1 * inch, bottom, 0.1 * inch, height))
-    bar = drawing.colorbar(images[0], cax=place)
-    bar.set_label(title_of(shared))
-
-
-def _notes(drawing: Drawing, layout: Mapping[str, Any], panels: Sequence[Axes]) -> None:
+def _notes(
+    drawing: Drawing, layout: Mapping[str, Any], panels: Mapping[tuple[str, str], Axes]
+) -> None:
     """Names of panels and of levels; plotly.js places these in log10 of a logarithmic axis."""
-    left, bottom, width, height = _frame(drawing, layout)
+    if not panels:
+        return
+    first = next(iter(panels.values()))
+    wide = drawing.dpi * drawing.get_figwidth()
     for note in layout.get("annotations") or []:
         text, x, y = str(note.get("text", "")), note.get("x"), note.get("y")
         if x is None or y is None:
             continue
+        lifted: dict[str, Any] = {"fontsize": 6.5, "textcoords": "offset points", "va": "bottom"}
+        shift = 0.55 * note.get("yshift", 0)
         if note.get("xref") == "paper" and note.get("yref") == "paper":
-            place = left + x * width, bottom + y * height
-            drawing.text(*place, text, ha=note.get("xanchor", "center"), va="bottom", fontsize=7)
-        elif note.get("xref") == "paper" and panels:
-            axes = panels[0]
-            at = 10**y if axes.get_yscale() == "log" else y
-            axes.text(1.0, at, text, transform=axes.get_yaxis_transform(), ha="right", fontsize=6.5)
-        elif note.get("yref") == "paper" and panels:
-            axes, shift = panels[0], (0, 0.55 * note.get("yshift", 0))
-            at = 10**x if axes.get_xscale() == "log" else x
-            lifted = {"xytext": shift, "textcoords": "offset points", "ha": "center"}
-            lifted |= {"xycoords": axes.get_xaxis_transform(), "va": "bottom"}
-            axes.annotate(text, (at, 1.0), fontsize=6.5, **lifted)
+            axes = panels[min(panels, key=lambda key: _far(layout, key, x, y))]
+            side = "left" if note.get("xanchor") == "left" else "center"
+            axes.set_title(text, loc=side, fontsize=7, pad=2)
+        elif note.get("xref") == "paper":
+            at = 10**y if first.get_yscale() == "log" else y
+            lifted["xycoords"] = first.get_yaxis_transform()
+            held = first.annotate(text, (1, at), xytext=(0, shift), ha="right", **lifted)
+            beside = note.get("xanchor") == "left"
+            if beside and held.get_window_extent().width < BESIDE * wide:
+                held.set(ha="left", va="center", position=(3, shift))
+        elif note.get("yref") == "paper":
+            at = 10**x if first.get_xscale() == "log" else x
+            above = shift + (6 if first.get_title(loc="left") else 0)
+            lifted["xycoords"] = first.get_xaxis_transform()
+            held = first.annotate(text, (at, 1.0), xytext=(0, above), ha="center", **lifted)
+            wrap(held, 0.9 * wide)
+
+
+def _far(layout: Mapping[str, Any], key: tuple[str, str], x: float, y: float) -> float:
+    """How far a point is from the upper edge of a panel."""
+    low, high = _domain(layout, key[0])
+    return max(low - x, 0.0, x - high) + abs(y - _domain(layout, key[1])[1])

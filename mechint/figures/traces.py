@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = {"dash": "--", "dot": ":", "dashdot": "-.", "longdash": "--"}
+MOST_TICKS = 48
+"""Names that are measured beside a matrix; `fit` leaves out those that have no room."""
 STEPS = {"hv": "post", "vh": "pre", "hvh": "mid"}
 """Plotly's step curves; "hv" goes across first, from each x to the next, as a histogram does."""
 
@@ -66,7 +68,8 @@ def _curve(axes: Axes, trace: Mapping[str, Any]) -> None:
         _points(axes, trace, x, y, label)
     if "text" in mode:
         for place, text in enumerate(trace.get("text") or []):
-            axes.annotate(str(text), (x[place], y[place]), fontsize=6, ha="center", va="bottom")
+            above = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center"}
+            axes.annotate(str(text), (x[place], y[place]), fontsize=6, va="bottom", **above)
 
 
 def _points(axes: Axes, trace: Mapping[str, Any], x: Any, y: Any, label: str | None) -> None:
@@ -99,8 +102,11 @@ def _spread(trace: Mapping[str, Any], axis: str) -> Any:
 
 def scale_bar(shown: Any, panels: Sequence[Axes], title: str) -> None:
     """The bar of a scale of colors right of its panels; `title` says what the colors show."""
-    wide = {"fraction": 0.045, "pad": 0.02} if len(panels) == 1 else {}
-    bar = panels[0].figure.colorbar(shown, ax=list(panels), **wide)
+    first = panels[0]
+    if len(panels) > 1:
+        bar = first.figure.colorbar(shown, ax=list(panels), aspect=30)
+    else:  # as high as a panel whose units are equal
+        bar = first.figure.colorbar(shown, cax=first.inset_axes((1.02, 0, 0.03, 1)))
     bar.set_label(title)
 
 
@@ -147,10 +153,11 @@ def _bar(
 
 def _map(axes: Axes, trace: Mapping[str, Any]) -> None:
     """A matrix over two axes of numbers, which other panels have too."""
-    limits = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
+    limits: dict[str, Any] = {"vmin": trace.get("zmin"), "vmax": trace.get("zmax")}
     limits["cmap"] = colormap(trace.get("colorscale"))
     x, y = _values(trace["x"]), _values(trace["y"])
-    axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
+    shown = axes.pcolormesh(x, y, _cells(trace), shading="nearest", rasterized=True, **limits)
+    scale_bar(shown, [axes], "")  # the panel's name says what the colors show
 
 
 def _cells(trace: Mapping[str, Any]) -> Any:
@@ -177,7 +184,7 @@ def _matrix(axes: Axes, trace: Mapping[str, Any], layout: Mapping[str, Any]) -> 
     )
     for values, set_ticks in ((trace.get("x"), axes.set_xticks), (trace.get("y"), axes.set_yticks)):
         if values:
-            step = max(1, len(values) // 12)
+            step = max(1, len(values) // MOST_TICKS)
             set_ticks(range(0, len(values), step), [fitted(str(v)) for v in values[::step]])
     for side, values in ((axes.xaxis, trace.get("x")), (axes.yaxis, trace.get("y"))):
         if not values:
