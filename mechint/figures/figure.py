@@ -43,10 +43,12 @@ class Figure:
             path: its ending says how: ``.svg``, ``.pdf`` or ``.png`` for a paper, ``.html`` for a
                 page that opens offline, ``.csv`` for the numbers, ``.json`` for the specification.
             width, height: of the drawing in inches; 5.5 is the text of a one-column journal, 3.25
-                one of two columns. The height follows from the figure's own when None.
+                one of two columns. The height follows from the figure's own, and from the room
+                that its texts need, when None.
 
         Raises:
-            ParameterError: another ending, or a size out of range.
+            ParameterError: another ending, a size out of range, or one whose texts leave no room
+                for the plot.
             RunError: `path` cannot be written.
         """
         from mechint.figures.export import save
