@@ -151,6 +151,37 @@ def test_what_is_measured_stays_where_the_next_probe_is_stopped(
     assert set(columns["probe"]) == {"subspace"} and len(columns["runs"]) == 3
 
 
+def test_the_page_says_with_which_settings_plants_and_controls_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "run_trial", lambda name, *_: [ROW | {"probe": name}])
+    calibrate(["das"], "smoke", tmp_path)
+    calibrate(["attribution", "circuits", "lens"], "smoke", tmp_path)
+    data = json.loads((tmp_path / "calibration.json").read_text())["settings"]
+    assert list(data) == ["attribution", "circuits", "das", "lens"], "what stood there stays"
+    for name, choices in data.items():
+        trials = PROBES[name].calibration().trials
+        assert [one for choice in choices for one in choice["mechanisms"]] == list(
+            dict.fromkeys(one.mechanism for one in trials)
+        )
+        for one in trials:  # with what is told the probe is the one that ran
+            (told,) = (choice for choice in choices if one.mechanism in choice["mechanisms"])
+            for part, more in (("plants", {}), ("controls", one.control_settings)):
+                ran = PROBES[name].from_dict({**one.settings, **more})
+                assert PROBES[name].from_dict(told[part]) == ran
+    text = (tmp_path / "calibration.md").read_text()
+    assert (
+        "- `attribution`: plants with `examples=128`; controls with the same but "
+        "`only_correct=false`\n" in text
+    )
+    assert "; controls with the same but `steps=30`, `pairs=64`, `only_correct=false`\n" in text
+    assert "- `circuits` (modular addition): plants with `pairs=32`" in text
+    assert "\n- `lens`: the defaults\n" in text
+
+
+ROW = dict.fromkeys(engine.COLUMNS) | {"runs": 1, "detected": 1.0, "low": 0.0, "high": 1.0}
+
+
 def test_another_ones_files_are_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +270,7 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
         for row in zip(*data["columns"].values(), strict=True)
     ]
     names = {row["probe"] for row in found}
-    assert names == set(PROBES.names())
+    assert names == set(PROBES.names()) == set(data["settings"])
     for row in found:
         if row["noise"] == 0:
             silent = 1 - row["detected"] if row["probe"] in SILENT else 0

@@ -114,9 +114,40 @@ def calibrate(
     for name in probes or PROBES:
         measured = list(_of_probe(name, SIZES[size], progress or (lambda text: None)))
         if out is not None:  # what is done stays where the next probe is stopped
-            write(_table(measured), size, vars(SIZES[size]), Path(out))
+            write(_table(measured), size, vars(SIZES[size]), Path(out), {name: settings_of(name)})
         rows += measured
     return _table(rows)
+
+
+def settings_of(name: str) -> list[dict[str, Any]]:
+    """With which settings the probe `name` is calibrated, where they are not its defaults: for each
+    different choice the "mechanisms" whose trials share it, "plants", and "controls", which half-
+    trained models share.
+
+    >>> settings_of("norms")[0]["plants"], settings_of("das")[0]["controls"]["pairs"]
+    ({'null_examples': 4}, 64)
+    """
+    defaults = PROBES[name].from_dict({}).to_dict()
+    found: list[dict[str, Any]] = []
+    for trial in PROBES[name].calibration().trials:
+        both = {
+            "plants": trial.settings,
+            "controls": {**trial.settings, **trial.control_settings},
+        }
+        chosen = {
+            part: {
+                key: value
+                for key, value in PROBES[name].from_dict(dict(given)).to_dict().items()
+                if value != defaults[key]
+            }
+            for part, given in both.items()
+        }
+        same = next((one for one in found if {part: one[part] for part in both} == chosen), None)
+        if same is None:
+            found.append({"mechanisms": [trial.mechanism], **chosen})
+        else:
+            same["mechanisms"].append(trial.mechanism)
+    return found
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,30 @@ from mechint import __version__
 from mechint.errors import RunError
 from mechint.results import Table, to_jsonable
 
+Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Probe → with which settings it is calibrated, as `mechint.calibration.engine.settings_of` has
+them.
+"""
 
-def write(table: Table, size: str, settings: Mapping[str, Any], out: Path) -> None:
+
+def write(
+    table: Table, size: str, settings: Mapping[str, Any], out: Path, chosen: Chosen | None = None
+) -> None:
     """``calibration.json`` (data) and ``calibration.md`` (to read) in the directory `out`.
 
-    settings: of the size, as `Size` has them.
+    settings: of the size, as `Size` has them; chosen: the settings of the table's probes.
 
     Raises:
         RunError: the directory cannot be written.
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
+    chosen = {**_kept_settings(out / "calibration.json"), **(chosen or {})}
     table = _beside(table, out / "calibration.json")
     data = {
         "command": command,
         "mechint": __version__,
         "size": to_jsonable(settings),
+        "settings": to_jsonable(dict(sorted(chosen.items()))),
         "columns": to_jsonable(table.columns),
         "caption": table.caption,
     }
@@ -33,7 +42,8 @@ def write(table: Table, size: str, settings: Mapping[str, Any], out: Path) -> No
         out.mkdir(parents=True, exist_ok=True)
         (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         (out / "calibration.md").write_text(
-            markdown(table, command, int(settings.get("plants", 0))), encoding="utf-8"
+            markdown(table, command, int(settings.get("plants", 0)), data["settings"]),
+            encoding="utf-8",
         )
     except OSError as error:
         raise RunError(
@@ -61,6 +71,13 @@ def _kept(path: Path) -> dict[str, list[Any]]:
         raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
 
 
+def _kept_settings(path: Path) -> dict[str, Any]:
+    """The settings of the probes in the file at `path`; {} where it tells none."""
+    if not path.is_file():
+        return {}
+    return dict(json.loads(path.read_text(encoding="utf-8")).get("settings") or {})
+
+
 def _beside(table: Table, path: Path) -> Table:
     """The table with the rows of the file at `path` for probes that it lacks, by probe."""
     rows = list(zip(*table.columns.values(), strict=True))
@@ -77,9 +94,9 @@ def _beside(table: Table, path: Path) -> Table:
     )
 
 
-def markdown(table: Table, command: str, plants: int = 0) -> str:
-    """The table as Markdown, with what its columns mean and which probes have rows of fewer plants
-    than `plants`.
+def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None = None) -> str:
+    """The table as Markdown, with what its columns mean, which probes have rows of fewer plants
+    than `plants`, and with which settings they ran.
     """
     shown = [column for column in table.columns if column not in ("low", "high", "seconds")]
     shares = zip(*(table.columns[column] for column in ("low", "high")), strict=True)
@@ -113,6 +130,7 @@ def markdown(table: Table, command: str, plants: int = 0) -> str:
         ),
         "that is not needed when it is taken out, which another computation than its own decides.",
         *_fewer(table, plants),
+        *_settings(chosen or {}),
         "",
         "| " + " | ".join(shown) + " |",
         "|" + " --- |" * len(shown),
@@ -124,6 +142,56 @@ def markdown(table: Table, command: str, plants: int = 0) -> str:
         )
         + "\n"
     )
+
+
+def _settings(chosen: Chosen) -> list[str]:
+    """For every probe, with which settings its plants and its controls ran."""
+    if not chosen:
+        return []
+    told, plain = [], []
+    for probe, choices in chosen.items():
+        for one in choices:
+            plants, controls = one["plants"], one["controls"]
+            if not (plants or controls):
+                plain += [f"`{probe}`"] if f"`{probe}`" not in plain else []
+                continue
+            of = f" ({', '.join(one['mechanisms'])})" if len(choices) > 1 else ""
+            other = {name: v for name, v in controls.items() if plants.get(name) != v}
+            other |= {name: "the default" for name in plants if name not in controls}
+            same = "the same" if plants else "the defaults"
+            text = f"but {_written(other)}" if other else ""
+            told.append(
+                f"- `{probe}`{of}: plants with {_written(plants) or 'the defaults'}; controls with "
+                f"{' '.join([same, text]).strip()}"
+            )
+    defaults = [f"- {', '.join(plain)}: the defaults"] if plain else []
+    return ["", DIFFERENT, "", *told, *defaults]
+
+
+DIFFERENT = (
+    "Thresholds are the defaults; other settings are not everywhere, so that hundreds of models "
+    "can be asked. A probe asked with its defaults may search further, or draw more samples, than "
+    "here, and where controls have settings of their own, false positives are those of another "
+    "search than the power above them. Half-trained models are asked as controls are. Settings "
+    "that are not a probe's defaults:"
+)
+
+
+def _written(settings: Mapping[str, Any]) -> str:
+    """Settings as ``--set`` takes them.
+
+    >>> _written({"dimensions": [1, 2], "hook": "hook_embed", "only_correct": False})
+    '`dimensions=1,2`, `hook=hook_embed`, `only_correct=false`'
+    """
+    texts = {
+        name: ",".join(map(str, value))
+        if isinstance(value, list)
+        else value
+        if isinstance(value, str)
+        else json.dumps(value)
+        for name, value in settings.items()
+    }
+    return ", ".join(f"`{name}={text}`" for name, text in texts.items())
 
 
 def _fewer(table: Table, plants: int) -> list[str]:
