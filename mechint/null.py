@@ -110,7 +110,7 @@ class Null:
         if self.arrangements * alpha < 1 - 1e-9:
             return f"{few}; p ≤ {alpha:g} takes {math.ceil(1 / alpha - 1e-9)}"
         reached = round(self.p_value * (1 + self.samples)) - 1
-        if self.p_value <= alpha * (1 + 1e-9):
+        if not reached or self.p_value <= alpha * (1 + 1e-9):
             return None
         from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 

@@ -61,6 +61,7 @@ def fits(
                 "marker": {"color": color, "size": 7, "opacity": 0.75},
             }
         )
+    heights = [one for _, y in points.values() for one in numbers(y)]
     return figure(
         data,
         title,
@@ -69,5 +70,5 @@ def fits(
         xaxis=axis(x_title, log=x_log),
         yaxis=axis(y_title, log=y_log) | ({"range": list(y_range)} if y_range else {}),
         hovermode="closest",
-        **marked_levels(levels, None, y_log, False),
+        **marked_levels(levels, None, y_log, False, values=heights, height=height),
     )
