@@ -11,13 +11,16 @@ import numpy as np
 from jaxtyping import Float, Num
 from numpy.typing import ArrayLike, NDArray
 
-from mechint.errors import DataError
+from mechint.errors import DataError, ParameterError
 from mechint.task import rng
 
 Array = NDArray[np.float64]
 
 STEEPEST = 40.0
 """Largest slope per factor e of parameters: between two widths any steeper curve fits as well."""
+
+FLAT = 1e-9
+"""Slope of a curve that is the same over all sizes, as far as numbers tell."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,11 @@ class Transition:
 
     parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn
     again with replacement, each size on its own. A level that lies above the largest model, where
-    the runs never pass it, is at infinity.
+    the runs never pass it, is at infinity. Where no rising curve describes the runs better than
+    their mean does, the curve passes no level: it is flat (slope `FLAT`), at that mean or, where it
+    is lower, at the mean of the largest models.
+
+    Levels lie between 0 and 1, without them; ParameterError otherwise.
     """
 
     parameters: Array
@@ -81,6 +88,8 @@ class Transition:
 
     @staticmethod
     def _solve(level: float, middle: float, slope: float) -> float:
+        if not 0 < level < 1:
+            raise ParameterError(f"transition: level={level}: expected a number between 0 and 1")
         return middle + math.log(level / (1 - level)) / slope
 
     def _within(self, log_size: float) -> float:
@@ -105,16 +114,14 @@ def fit_transition(
         parameters: (n,) weights of each model; accuracies: (n,) 0–1, one a run.
 
     Raises:
-        DataError: fewer than two different sizes.
+        DataError: fewer than two different sizes, a size that is not a number above 0, an accuracy
+            outside 0–1, or not as many of the one as of the other.
 
     >>> fit_transition([1e3, 1e4, 1e5, 1e6], [0.0, 0.1, 0.9, 1.0],
     ...     bootstrap=5).at(0.5).__round__(-3)
     32000.0
     """
-    x, y = (
-        np.log(np.asarray(parameters, dtype=np.float64)),
-        np.asarray(accuracies, dtype=np.float64),
-    )
+    x, y = _checked(parameters, accuracies)
     if len(np.unique(x)) < 2:
         raise DataError(
             f"transition: runs of {len(np.unique(x))} size; expected at least two sizes"
@@ -136,9 +143,26 @@ def fit_transition(
     return Transition(np.exp(x), y, *_least_squares(x, y), samples)
 
 
+def _checked(parameters: ArrayLike, accuracies: ArrayLike) -> tuple[Array, Array]:
+    """ln parameters and accuracies, each (n,)."""
+    sizes, y = (np.asarray(values, dtype=np.float64) for values in (parameters, accuracies))
+    if sizes.ndim != 1 or sizes.shape != y.shape:
+        raise DataError(
+            f"transition: sizes of shape {sizes.shape} and accuracies of shape {y.shape}; "
+            "expected one accuracy for each size"
+        )
+    for name, values, right, expected in (
+        ("size", sizes, (sizes > 0) & np.isfinite(sizes), "a number above 0"),
+        ("accuracy", y, (y >= 0) & (y <= 1), "a share between 0 and 1"),
+    ):
+        if not right.all():
+            raise DataError(f"transition: {name} {values[~right][0]:g}: expected {expected}")
+    return np.log(sizes), y
+
+
 def _least_squares(x: Array, y: Array) -> tuple[float, float]:
     """Middle and slope of the best curve: a coarse grid, then refined about its best point; no
-    start value can mislead it.
+    start value can mislead it. Flat where the mean is better than any that rises.
     """
     span = x.max() - x.min()
     middles, slopes = (
@@ -156,4 +180,17 @@ def _least_squares(x: Array, y: Array) -> tuple[float, float]:
         )
         middles = np.linspace(middle - step, middle + step, 21)
         slopes = np.clip(np.geomspace(slope / factor, slope * factor, 11), 0.2, STEEPEST)
+    rising = ((logistic(x, middle, slope) - y) ** 2).sum()
+    if ((y - y.mean()) ** 2).sum() < rising - 1e-9:
+        # larger models that do worse have not passed a level that smaller ones had
+        height = min(float(y.mean()), float(y[x == x.max()].mean()))
+        return _flat(height, float(x.max())), FLAT
     return float(middle), float(slope)
+
+
+def _flat(height: float, largest: float) -> float:
+    """The middle of the curve of slope `FLAT` that has `height` just above the size `largest`, both
+    sizes as logarithms.
+    """
+    height = min(max(height, 1e-6), 1 - 1e-6)  # draws that were spread may leave 0–1
+    return largest + 1 - math.log(height / (1 - height)) / FLAT

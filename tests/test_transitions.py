@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from mechint.errors import DataError
+from mechint.errors import DataError, ParameterError
 from mechint.transitions import fit_transition, logistic
 
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
@@ -20,10 +20,10 @@ def planted(
     middle: float, slope: float, seeds: int, noise: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     sizes = np.repeat(SIZES, seeds)
-    generator = np.random.default_rng(seed)
-    return sizes, logistic(np.log(sizes), math.log(middle), slope) + generator.normal(
+    noisy = logistic(np.log(sizes), math.log(middle), slope) + np.random.default_rng(seed).normal(
         0, noise, len(sizes)
     )
+    return sizes, noisy.clip(0, 1)
 
 
 def test_a_planted_curve_is_found() -> None:
@@ -89,6 +89,69 @@ def test_a_point_among_the_models_is_one() -> None:
     found = fit_transition(*planted(2e4, 2.5, 2, 0.01), bootstrap=10)
     assert (found.bounds()[:, 0] == found.bounds()[:, 1]).all()
     assert found.bounds()[:, 0] == pytest.approx(found.draws())
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "at"),
+    [
+        ([1.0, 0.9, 0.6, 0.3, 0.1, 0.0], math.inf),
+        ([1.0, 1.0, 1.0, 0.9, 0.8, 0.0], math.inf),  # its mean lies above the level
+        ([0.9, 0.91, 0.9, 0.9, 0.89, 0.9], 1e3),  # above the level at every size
+        ([0.4, 0.41, 0.39, 0.4, 0.42, 0.4], math.inf),
+        ([0.5] * 6, math.inf),
+    ],
+)
+def test_what_no_rising_curve_describes_does_not_cross(accuracies: list[float], at: float) -> None:
+    """scipy finds no curve that rises and is better than the mean."""
+    found = fit_transition(SIZES, accuracies, bootstrap=10)
+    assert not found.crosses() and found.at() == pytest.approx(at)
+    assert found.interval() == pytest.approx((at, at))
+    fit, low, high = found.curve(SIZES)
+    for values in (fit, low, high):
+        assert values == pytest.approx(
+            np.full(6, min(np.mean(accuracies), accuracies[-1])), abs=1e-5
+        )
+    best = optimize.minimize(
+        lambda p: ((logistic(np.log(SIZES), p[0], math.exp(p[1])) - accuracies) ** 2).sum(),
+        [10.0, 0.0],
+        bounds=[(0, 20), (math.log(0.2), math.log(40))],
+    )
+    assert best.fun > np.var(accuracies) * 6 - 1e-12
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_a_curve_that_rises_crosses_and_the_same_upside_down_does_not(turn: bool) -> None:
+    sizes, accuracies = planted(2e4, 2.5, 3, 0.05)
+    found = fit_transition(sizes, 1 - accuracies if turn else accuracies, bootstrap=10)
+    assert found.crosses() is (not turn)
+    assert np.isfinite(found.bounds()[:, 1]).all() == (not turn)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "accuracies", "said"),
+    [
+        (SIZES, [0.0, 0.1, math.nan, 0.5, 0.9, 1.0], "accuracy nan: expected a share between"),
+        (SIZES, [0.0, 10.0, 20.0, 50.0, 90.0, 100.0], "accuracy 10: expected a share between"),
+        (SIZES, [-0.1, 0.1, 0.2, 0.5, 0.9, 1.0], "accuracy -0.1"),
+        (SIZES[:3], [0.0, 1.0], r"shape \(3,\) and accuracies of shape \(2,\)"),
+        ([0, 1e4, 1e5], [0.0, 1.0, 1.0], "size 0: expected a number above 0"),
+        ([1e3, math.inf, 1e5], [0.0, 1.0, 1.0], "size inf"),
+    ],
+)
+def test_what_is_no_accuracy_by_size_is_refused(
+    sizes: list[float], accuracies: list[float], said: str
+) -> None:
+    with pytest.raises(DataError, match=said) as caught:
+        fit_transition(sizes, accuracies)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1.5, -1.0, math.nan])
+def test_a_level_lies_between_0_and_1(level: float) -> None:
+    found = fit_transition(SIZES, np.linspace(0, 1, 6), bootstrap=2)
+    for ask in (found.at, found.crosses, found.bounds, found.interval, found.at_least):
+        with pytest.raises(ParameterError, match="expected a number between 0 and 1"):
+            ask(level)
 
 
 def test_one_size_is_no_curve() -> None:

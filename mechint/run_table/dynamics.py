@@ -131,7 +131,8 @@ def transition(
     """The logistic curve of `accuracy` over the logarithm of column `size`, with its bootstrap.
 
     Raises:
-        UnknownNameError: no such column. DataError: fewer than two sizes.
+        UnknownNameError: no such column. DataError: fewer than two sizes, or an accuracy outside
+            0–1.
     """
     check_column(rows, size)
     check_column(rows, accuracy)
