@@ -18,7 +18,13 @@ import numpy as np
 
 from mechint.claim import Claim
 from mechint.figures.figure import Figure
-from mechint.jsonable import decode_array, encode_array, to_jsonable
+from mechint.jsonable import (
+    decode_array,
+    encode_array,
+    integer_keyed,
+    to_jsonable,
+    with_integer_keys,
+)
 from mechint.notebook import as_html, short
 from mechint.null import Null
 
@@ -132,6 +138,12 @@ class ProbeResult:
     findings: tuple[Finding, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __eq__(self, other: object) -> bool:
+        """Whether `to_dict` is the same, arrays bit for bit and figures too."""
+        if not isinstance(other, ProbeResult):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
     def to_dict(self, arrays: bool = True, figures: bool = True) -> dict[str, Any]:
         """JSON values; without `arrays` and `figures` what ``--json`` prints."""
         result: dict[str, Any] = {
@@ -142,6 +154,7 @@ class ProbeResult:
             "finding": self.finding,
             "findings": [to_jsonable(asdict(finding)) for finding in self.findings],
             "metrics": to_jsonable(self.metrics),
+            "integer_keys": integer_keyed(self.metrics),
             "units": dict(self.units),
             "null": {name: null.to_dict() for name, null in self.null.items()},
             "tables": {name: table.to_dict() for name, table in self.tables.items()},
@@ -159,7 +172,7 @@ class ProbeResult:
         return cls(
             probe=data["probe"],
             question=data["question"],
-            metrics=data["metrics"],
+            metrics=with_integer_keys(data["metrics"], data.get("integer_keys", [])),
             finding=data["finding"],
             null={name: Null.from_dict(null) for name, null in data["null"].items()},
             tables={name: Table(**table) for name, table in data["tables"].items()},
@@ -172,7 +185,7 @@ class ProbeResult:
         )
 
     def to_json(self) -> str:
-        """Everything, arrays and figures too; `from_json` gives an equal result."""
+        """Everything, arrays and figures too; `from_json` gives an equal result, keys as here."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     @classmethod

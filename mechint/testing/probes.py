@@ -160,14 +160,14 @@ class _Held:
 
     # --- what it returns --------------------------------------------------------------------------
     def same_seed_same_result(self) -> None:
-        assert _same(self.first, self.probe.run(self.subject, seed=0)), "another result"
+        assert self.first == self.probe.run(self.subject, seed=0), "another result"
 
     def result_is_complete(self) -> None:
         _check_complete(self.probe, self.first)
 
     def survives_json(self) -> None:
         result = self.first
-        assert _same(ProbeResult.from_json(result.to_json()), result), "another result comes back"
+        assert ProbeResult.from_json(result.to_json()) == result, "another result comes back"
         json.loads(json.dumps(result.to_dict(), allow_nan=False))
 
     def findings_are_guarded(self) -> None:
@@ -230,10 +230,6 @@ class _Held:
             split_seed=self.subject.split_seed,
         )
         _check_complete(self.probe, self.probe.run(foreign, seed=0))
-
-
-def _same(a: ProbeResult, b: ProbeResult) -> bool:
-    return json.loads(a.to_json()) == json.loads(b.to_json())
 
 
 def _too_few_samples(result: ProbeResult) -> list[Any]:
