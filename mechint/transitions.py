@@ -31,7 +31,8 @@ class Transition:
     parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn
     again with replacement, each size on its own. A level that lies above the largest model, where
     the runs never pass it, is at infinity. Where no rising curve describes the runs better than
-    their mean does, the curve is that mean (slope `FLAT`) and passes no level.
+    their mean does, the curve passes no level: it is flat (slope `FLAT`), at that mean or, where it
+    is lower, at the mean of the largest models.
 
     Levels lie between 0 and 1, without them; ParameterError otherwise.
     """
@@ -181,11 +182,15 @@ def _least_squares(x: Array, y: Array) -> tuple[float, float]:
         slopes = np.clip(np.geomspace(slope / factor, slope * factor, 11), 0.2, STEEPEST)
     rising = ((logistic(x, middle, slope) - y) ** 2).sum()
     if ((y - y.mean()) ** 2).sum() < rising - 1e-9:
-        return _flat(y.mean(), x.max()), FLAT
+        # larger models that do worse have not passed a level that smaller ones had
+        height = min(float(y.mean()), float(y[x == x.max()].mean()))
+        return _flat(height, float(x.max())), FLAT
     return float(middle), float(slope)
 
 
-def _flat(mean: float, largest: float) -> float:
-    """The middle of the curve of slope `FLAT` that is `mean` just above ln `largest`."""
-    mean = min(max(mean, 1e-6), 1 - 1e-6)  # draws that were spread may leave 0–1
-    return largest + 1 - math.log(mean / (1 - mean)) / FLAT
+def _flat(height: float, largest: float) -> float:
+    """The middle of the curve of slope `FLAT` that has `height` just above the size `largest`, both
+    sizes as logarithms.
+    """
+    height = min(max(height, 1e-6), 1 - 1e-6)  # draws that were spread may leave 0–1
+    return largest + 1 - math.log(height / (1 - height)) / FLAT
