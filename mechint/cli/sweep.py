@@ -151,8 +151,8 @@ def sweep(
     settings, asked = probe_settings(settings, probes)
     if Path(what).is_dir():
         of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        of_plan |= {"group-size": group_size, "search": search["spaces"]}
-        refuse_new_plan(what, of_plan | {name: search[name] for name in OF_SEARCH})
+        of_search = {"search": search["spaces"]} | {name: search[name] for name in OF_SEARCH}
+        refuse_new_plan(what, of_plan | {"group-size": group_size} | of_search)
     elif what not in TASKS and (resume or not (over or search["spaces"])):
         refuse_missing(what)
     of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
@@ -163,7 +163,6 @@ def sweep(
     if search["spaces"] or is_search(what):
         chosen, place = None, Path(what)
         if not is_search(what):
-            TASKS[what]  # an unknown task is said so first
             texts = [*preset_settings(what, preset), *settings]
             chosen = described_search(what, texts, over, search)
             place = out or Path("runs") / f"search-{what}"
