@@ -424,7 +424,7 @@ class Subject:
         by one; nothing where a quarter of the memory does not hold them all.
         """
         places = _places(names, at)
-        if self._fits(places):
+        if not self._cached(places) and self._fits(places):
             self.activations(names, places)
 
     def stream(
@@ -494,10 +494,9 @@ class Subject:
         return all(cache.find(key) is not None for key in places.items())
 
     def _fits(self, places: Mapping[str, At]) -> bool:
+        """Whether a quarter of the memory holds activations that are not cached."""
         if not self.memory or not len(self.data):
             return False
-        if self._cached(places):
-            return True
         one = self.activations(list(places), places, self.data[:1])
         return 4 * len(self.data) * sum(value.nbytes for value in one.values()) <= self.memory
 
