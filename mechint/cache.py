@@ -50,10 +50,18 @@ def model_fingerprint(model: Any) -> tuple[Any, ...]:
     hooks = [(*module._forward_pre_hooks, *module._forward_hooks) for module in modules]
     return (
         *(fingerprint(weight) for weight in model.parameters()),
-        # buffers may be of any type and layout
-        *((id(buffer), _edits(buffer)) for buffer in buffers),
+        *(_buffer(buffer) for buffer in buffers),
         *(added for added in hooks if added),  # torch gives every hook a number of its own
     )
+
+
+def _buffer(buffer: Shaped[Tensor, ...]) -> tuple[Any, ...]:
+    """As `fingerprint`, where `buffer` holds dense numbers; masks can be as large as a context
+    squared, and no one edits them behind torch's back.
+    """
+    if buffer.is_floating_point() and buffer.layout is torch.strided:
+        return fingerprint(buffer)
+    return id(buffer), _edits(buffer)
 
 
 def _edits(tensor: Tensor) -> int | None:

@@ -117,6 +117,7 @@ def test_the_model_of_a_wrapped_module_and_of_a_bridge_is_asked_again() -> None:
     edits = [
         (wrapped, lambda: module[2].weight.data.mul_(2)),
         (wrapped, lambda: module[1].running_var.mul_(2)),  # a buffer
+        (wrapped, lambda: module[1].running_mean.data.add_(1)),  # which torch does not count
         (native, lambda: next(native.parameters()).data.mul_(2)),
         (native, lambda: native.add_hook("blocks.0.hook_mlp_out", lambda x, hook: x * 0)),
     ]

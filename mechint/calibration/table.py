@@ -28,8 +28,9 @@ def write(
         RunError: the directory cannot be written.
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
-    chosen = {**_kept_settings(out / "calibration.json"), **(chosen or {})}
-    table = _beside(table, out / "calibration.json")
+    kept, earlier = _kept(out / "calibration.json")
+    chosen = {**earlier, **(chosen or {})}
+    table = _beside(table, kept)
     data = {
         "command": command,
         "mechint": __version__,
@@ -59,29 +60,24 @@ def check_place(out: Path) -> None:
         raise RunError(f"calibrate: {text} is not a calibration table; move it away")
 
 
-def _kept(path: Path) -> dict[str, list[Any]]:
-    """The columns of the table in the file at `path`; {} where there is none."""
+def _kept(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The columns of the table in the file at `path`, and the settings of its probes where it tells
+    them; both empty where there is no file.
+    """
     if not path.is_file():
-        return {}
+        return {}, {}
     try:
-        columns = json.loads(path.read_text(encoding="utf-8"))["columns"]
+        data = json.loads(path.read_text(encoding="utf-8"))
+        columns = data["columns"]
         (length,) = {len(values) for values in columns.values()}
-        return {"probe": [None] * length} | columns
+        return {"probe": [None] * length} | columns, dict(data.get("settings") or {})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"calibrate: {path} is not a calibration table; move it away") from error
 
 
-def _kept_settings(path: Path) -> dict[str, Any]:
-    """The settings of the probes in the file at `path`; {} where it tells none."""
-    if not path.is_file():
-        return {}
-    return dict(json.loads(path.read_text(encoding="utf-8")).get("settings") or {})
-
-
-def _beside(table: Table, path: Path) -> Table:
-    """The table with the rows of the file at `path` for probes that it lacks, by probe."""
+def _beside(table: Table, kept: Mapping[str, list[Any]]) -> Table:
+    """The table with the rows of `kept`, columns by name, for probes that it lacks, by probe."""
     rows = list(zip(*table.columns.values(), strict=True))
-    kept = _kept(path)
     if kept:
         unknown = [None] * len(kept["probe"])  # of a column that an earlier table lacks
         earlier = [kept.get(column, unknown) for column in table.columns]

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,8 +44,10 @@ class Entry:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is a run directory and not a single checkpoint."""
-        return (self.path / CONFIG).is_file()
+        """Whether it is a run directory, and not a single checkpoint or a model of Hugging Face's:
+        its config.json states a task, or is damaged.
+        """
+        return (self.path / CONFIG).is_file() and "model_type" not in stated(self.path)
 
     @property
     def weights(self) -> Path:
@@ -234,67 +236,11 @@ def is_setting(column: str) -> bool:
     return settings and not column.startswith(("train.loss", "train.accuracy"))
 
 
-def natural(text: str) -> list[Any]:
-    """A key under which "seed=10" comes after "seed=9".
-
-    >>> sorted(["seed=10", "seed=9"], key=natural)
-    ['seed=9', 'seed=10']
-    """
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
-    ]
-
-
-def find_entries(path: Path) -> list[Entry]:
-    """The models under `path`: the file, the run, or all runs in the folder in natural order.
-
-    Raises:
-        CheckpointError: nothing there is a model.
+def stated(directory: Path) -> dict[str, Any]:
+    """What the config.json in `directory` says: a run's states its task, that of a Hugging Face
+    model does not; {} where there is none, or it is damaged.
     """
     try:
-        if not path.exists():
-            raise CheckpointError(f"{path}: there is no such file or directory")
-        if path.is_file() or (path / CONFIG).is_file():
-            return [Entry(path, path.name)]
-        found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}") from error
-    runs = [file.parent for file in found if "task" in _known(file)]
-    if runs:
-        return [Entry(run, str(run.relative_to(path))) for run in runs]
-    if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
-        return [Entry(path, path.name)]
-    raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
-
-
-def told_apart(entries: Sequence[Entry]) -> list[Entry]:
-    """`entries` with names that differ: where several models have one name, the shortest ends of
-    their paths that tell them apart.
-
-    >>> files = [Entry(Path("a/model.pt"), "model.pt"), Entry(Path("b/model.pt"), "model.pt")]
-    >>> [one.name for one in told_apart(files)]
-    ['a/model.pt', 'b/model.pt']
-    """
-    places: dict[str, set[tuple[str, ...]]] = {}
-    for one in entries:
-        places.setdefault(one.name, set()).add(one.path.absolute().parts)
-    named = [_end(one, places[one.name]) for one in entries]
-    return named if named == list(entries) else told_apart(named)  # may be another's name now
-
-
-def _end(entry: Entry, places: Collection[tuple[str, ...]]) -> Entry:
-    """`entry` named by that end of its path which no other of `places` has; as it is when alone."""
-    if len(places) == 1:
-        return entry
-    length = 1
-    while len({place[-length:] for place in places}) < len(places):
-        length += 1
-    return dataclasses.replace(entry, name=str(Path(*entry.path.absolute().parts[-length:])))
-
-
-def _known(file: Path) -> dict[str, Any]:
-    """The run's configuration, or {} where the file belongs to something else."""
-    try:
-        return _json(file)
+        return _json(directory / CONFIG)
     except MechintError:
         return {}

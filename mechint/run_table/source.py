@@ -1,8 +1,9 @@
 """Which code a probe's numbers come from, as a digest that changes with it.
 
-It covers the version of mechint, the module of the probe and, wherever they are imported from it,
-modules of the same package (``probes.fourier``, ``probes.removal``); of a module that stands alone,
-as a plug-in does, the modules beside it. Cost: each file is read and parsed once a process.
+It covers what probes compute with (the tasks, and mechint without the rooms that only show or
+train many), the module of the probe and, wherever they are imported from it, modules of the same
+package (``probes.fourier``, ``probes.removal``); of a module that stands alone, as a plug-in does,
+the modules beside it. Cost: each file is read once a process, those of probes are parsed.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import mechint
+
+LEFT_OUT = {"calibration", "cli", "gallery", "report", "studies", "sweeps"}
+"""Rooms of mechint that no number of a probe on a given model depends on."""
 
 
 @cache
@@ -39,10 +44,26 @@ def source_digest(kind: type) -> str | None:
             if near and source is not None and other not in found:
                 found[other] = source
                 pending.append(other)
-    digest = hashlib.sha256(mechint.__version__.encode())
+    digest = hashlib.sha256(_beneath())
     for one in sorted(found):
         digest.update(f"\0{one}\0".encode() + found[one].read_bytes())
     return digest.hexdigest()[:16]
+
+
+@cache
+def _beneath() -> bytes:
+    """The digest of what every probe computes with."""
+    home = Path(mechint.__file__).parent
+    rooms = [room for room in home.iterdir() if room.name not in LEFT_OUT]
+    tasks = find_spec("tasks")
+    rooms += map(Path, tasks.submodule_search_locations or () if tasks else ())
+    digest = hashlib.sha256(mechint.__version__.encode())
+    for room in sorted(rooms):
+        for file in sorted(room.rglob("*.py")) if room.is_dir() else [room]:
+            if file.suffix == ".py":
+                name = file.relative_to(room.parent)
+                digest.update(f"\0{name}\0".encode() + file.read_bytes())
+    return digest.digest()
 
 
 def _imports(file: Path, name: str) -> Iterator[str]:

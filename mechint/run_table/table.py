@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import write_text
 from mechint.models import find_device
-from mechint.run_table.entries import Entry, find_entries, is_setting, told_apart
+from mechint.run_table.entries import Entry, is_setting
 from mechint.run_table.measuring import Measurement, run_jobs
+from mechint.run_table.places import find_entries, told_apart
 
 if TYPE_CHECKING:
     import pandas as pd

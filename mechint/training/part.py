@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from mechint.errors import MechintError
 from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.schedule import Progress
@@ -50,7 +51,12 @@ def train_part(
                 run.directory.check(run.spec.to_dict(), resume)
                 locks.enter_context(run.directory.lock())
         for group in open_runs(runs, ensemble, resume):
-            trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
-            trained.train()
+            try:
+                Ensemble(group.runs, group.states, device, progress, group.ensemble).train()
+            except MechintError:
+                for run in group.runs:
+                    if run.directory is not None:
+                        run.directory.withdraw()
+                raise
             if any(run.status == "interrupted" for run in group.runs):
                 return

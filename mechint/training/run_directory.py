@@ -20,6 +20,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,14 +28,12 @@ from typing import Any
 
 import torch
 
-from mechint.config import Settings, TrainConfig
-from mechint.errors import MechintError, RunError
+from mechint.errors import RunError
 from mechint.files import make_directory, regular_file, write_bytes, write_error, write_text
 from mechint.locks import clear_partial, locked
-from mechint.models import ARCHITECTURES, config_class
-from mechint.registry import TASKS
 from mechint.training.manifest import manifest
-from mechint.training.state import State, brief, read_state
+from mechint.training.run_config import difference, read_as_today, read_config
+from mechint.training.state import State, read_state
 
 BOOKKEEPING = {".lock"}
 """Names in a directory that make it no less empty."""
@@ -65,11 +64,11 @@ class RunDirectory:
             if self.path.is_dir() and any(map(_counts, self.path.iterdir())):
                 raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
             return False
-        there, wanted = _read_config(file), json.loads(json.dumps(spec))
-        _read_as_today(there, wanted)
+        there, wanted = read_config(file), json.loads(json.dumps(spec))
+        read_as_today(there, wanted)
         if there != wanted:
             raise RunError(
-                f"{self.path}: holds another run ({_difference(there, wanted)}); "
+                f"{self.path}: holds another run ({difference(there, wanted)}); "
                 "choose another --out"
             )
         if not resume:
@@ -95,6 +94,16 @@ class RunDirectory:
             made = manifest() | ({"threads": threads} if threads else {})
             text = json.dumps({**made, "ensemble": dict(ensemble)}, indent=1)
             write_text(self.manifest_file, text)
+
+    def withdraw(self) -> None:
+        """Take back what `create` wrote where no state was committed since: of a run that is
+        refused nothing is left that another run would stumble over.
+        """
+        if self.has_committed:
+            return
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        for file in (self.metrics_file, self.manifest_file, self.path / "config.json"):
+            file.unlink(missing_ok=True)
 
     # --- its state --------------------------------------------------------------------------------
     def states(self) -> list[State]:
@@ -214,52 +223,6 @@ def _counts(path: Path) -> bool:
     return path.name not in BOOKKEEPING and not path.name.endswith(".part")
 
 
-def _read_config(file: Path) -> dict[str, Any]:
-    remedy = "choose another --out, or delete the directory"
-    try:
-        regular_file(file)
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except RunError as error:  # a pipe would be waited for
-        raise RunError(f"{error}; {remedy}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
-    parts = ("task", "model", "train")
-    if not isinstance(config, dict) or not all(isinstance(config.get(p), dict) for p in parts):
-        raise RunError(f"{file}: damaged: expected a mapping of task, model and train; {remedy}")
-    if not isinstance(config["task"].get("parameters"), dict):
-        raise RunError(f"{file}: damaged: expected the task's name and parameters; {remedy}")
-    return config
-
-
-def _read_as_today(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Make a configuration of an earlier version what is written today: fields that came later at
-    their defaults, renamed ones under their present names. What cannot be read stays as it is.
-    """
-    parts = [(there, wanted, "model"), (there, wanted, "train")]
-    if there["task"].get("name") == wanted["task"]["name"]:
-        parts.append((there["task"], wanted["task"], "parameters"))
-    for old, new, part in parts:
-        if old[part] != new[part]:
-            with contextlib.suppress(MechintError, RecursionError):
-                kind = _settings_of(part, wanted)
-                old[part] = old[part] if kind is None else kind.from_dict(old[part]).to_dict()
-
-
-def _settings_of(part: str, wanted: Mapping[str, Any]) -> type[Settings] | None:
-    """The class of a part of the run `wanted`; None or UnknownNameError where its name does not
-    tell, as that of a notebook's own task does not.
-    """
-    if part == "parameters":
-        return TASKS[wanted["task"]["name"]]
-    if part == "train":
-        return TrainConfig
-    names = set(wanted["model"])  # each architecture has fields of its own
-    for kind in map(config_class, ARCHITECTURES):
-        if {field["name"] for field in kind.describe()} == names:
-            return kind
-    return None
-
-
 def _parse_row(line: bytes) -> dict[str, Any] | None:
     """One line of metrics.jsonl; None where it is not a row."""
     try:
@@ -283,16 +246,3 @@ def _flush(file: Path) -> None:
     if file.exists():
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
-
-
-def _difference(there: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """The first setting in which two configurations differ, in words."""
-    for part in wanted:
-        a, b = there.get(part), wanted[part]
-        if part == "task" and a and a.get("name") == b["name"]:
-            a, b = a["parameters"], b["parameters"]
-        if a != b and isinstance(a, dict):
-            name = next(n for n in {**a, **b} if (n in a, a.get(n)) != (n in b, b.get(n)))
-            said = [repr(one[name]) if name in one else "not set" for one in (a, b)]
-            return f"{part}.{name} is {said[0]} there, {said[1]} here"
-    return "other settings"

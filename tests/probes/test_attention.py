@@ -214,7 +214,7 @@ def test_a_target_with_few_arrangements_is_not_denied(target: list[int], ways: i
     report = Report(PROBES["attention"](), library.addition(0.0, 0).subject)
     add_target(report, found, target, Rule(0.002, 0.1, 999, 0))
     assert report.findings[0].status == "abstains"
-    assert f"only {ways} arrangement" in report.findings[0].sentence
+    assert f"only {ways} way" in report.findings[0].sentence
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -330,7 +330,7 @@ def test_three_tokens_have_too_few_orders() -> None:
     model = HookedTransformer(ModelConfig(n_heads=1, d_vocab=12, d_vocab_out=11))
     result = probe.run("attention", Subject(model, task), untrained=0)
     assert result.status == "abstains"
-    assert "only 6 arrangements of them apart; p ≤ 0.002 takes 500" in result.finding
+    assert "arranged in only 6 ways; p ≤ 0.002 takes 500" in result.finding
     assert "No head looks" not in result.finding
 
 

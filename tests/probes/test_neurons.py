@@ -149,7 +149,7 @@ def test_clusters_are_not_denied_where_shuffles_cannot_tell() -> None:
     """
     result = probe.run("neurons", planted.modular_addition(5, (1,)).subject)
     assert result.metrics["clusters"] == {"1": 60} and result.status == "abstains"
-    assert "mean_share tells only 6 arrangements of them apart" in result.finding
+    assert "arranged in only 6 ways" in result.finding
     said = set()
     for seed in range(4):
         result = probe.run("neurons", planted.modular_addition(7, (1,)).subject, seed=seed)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import tasks
 from mechint.registry import PROBES
 from mechint.run_table.entries import Entry
 from mechint.run_table.page import page_of_table
-from mechint.run_table.source import _import_statements, source_digest
+from mechint.run_table.source import _beneath, _import_statements, source_digest
 
 PACKAGE = {
     "__init__.py": "",
@@ -47,6 +49,7 @@ def forgetful() -> Iterator[None]:
 
 def forget() -> None:
     source_digest.cache_clear()
+    _beneath.cache_clear()
     _import_statements.cache_clear()
 
 
@@ -95,6 +98,35 @@ def test_what_a_probe_imports_from_its_own_package_counts(
     assert source_digest(first) != digest and source_digest(alone) != own
     for name in [name for name in sys.modules if name.startswith("room_")]:
         monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("mechint/null.py", True),
+        ("mechint/interventions/activations.py", True),
+        ("mechint/new.py", True),
+        ("tasks/listops/task.py", True),
+        ("mechint/cli/show.py", False),
+        ("mechint/studies/core/record.py", False),
+    ],
+)
+def test_what_every_probe_computes_with_counts(
+    name: str, counts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a clone, where the version stays the same from one edit to the next."""
+    for package in (mechint, tasks):
+        place = Path(str(package.__file__)).parent
+        shutil.copytree(place, tmp_path / place.name, ignore=shutil.ignore_patterns("*.pyc"))
+    monkeypatch.setattr(mechint, "__file__", str(tmp_path / "mechint" / "__init__.py"))
+    found = types.SimpleNamespace(submodule_search_locations=[str(tmp_path / "tasks")])
+    monkeypatch.setattr("mechint.run_table.source.find_spec", lambda name: found)
+    forget()
+    before = source_digest(PROBES["norms"])
+    with (tmp_path / name).open("a") as file:
+        file.write("# edited\n")
+    forget()
+    assert (source_digest(PROBES["norms"]) != before) == counts
 
 
 def test_every_probe_has_a_digest_of_its_own() -> None:

@@ -16,7 +16,8 @@ import mechint
 import probes
 import tasks
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
-from mechint.run_table.entries import Entry, natural, told_apart
+from mechint.run_table.entries import Entry
+from mechint.run_table.places import natural, told_apart
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
 STEPS = {"steps": 6, "evaluate_every": 3, "checkpoints": "linear", "n_checkpoints": 3}
@@ -43,6 +44,34 @@ def test_a_row_per_run_with_what_differs_and_the_last_metrics(folder: Path) -> N
     for _, row in frame.iterrows():
         lines = (Path(row["path"]) / "metrics.jsonl").read_text().splitlines()
         assert row["test.loss"] == json.loads(lines[-1])["test.loss"]
+
+
+def test_hugging_face_models_are_rows_of_the_task_that_is_named(
+    tmp_path: Path, folder: Path
+) -> None:
+    """Their config.json is not that of a run, which states a task of its own."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 8, "n_positions": 4, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    for name in "ab":
+        made = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+        made.save_pretrained(tmp_path / "models" / name)
+    directories = [tmp_path / "models" / name for name in "ab"]
+    tables = [
+        mechint.runs(paths, task="modular-arithmetic", p=7).probe("ablation").rows()
+        for paths in (directories, tmp_path / "models")
+    ]
+    assert tables[0] == tables[1]
+    for row, path in zip(tables[0], directories, strict=True):
+        assert row["path"] == str(path) and "status" not in row
+        subject = mechint.load(path, task="modular-arithmetic", p=7)
+        found = probes.ablation(subject).metrics
+        scalars = {key: value for key, value in found.items() if isinstance(value, float)}
+        assert scalars and all(row[f"ablation.{key}"] == scalars[key] for key in scalars)
+    assert not list((tmp_path / "models").rglob("probes")), "nothing is kept in another's directory"
+    (run, *_) = folder.glob("d16/*")
+    with pytest.raises(ParameterError, match="a run states its task"):
+        mechint.runs([directories[0], run], task="modular-arithmetic", p=7)
 
 
 def test_probe_columns_are_the_probe_s_numbers(folder: Path) -> None:

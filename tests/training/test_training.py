@@ -250,6 +250,17 @@ def test_padding_is_not_hidden_from_a_model_that_would_read_it(later: dict[str, 
         train(task, {"d_model": 8, **later}, BRIEF)
 
 
+def test_a_training_that_is_refused_leaves_its_directory_to_another(tmp_path: Path) -> None:
+    """Also where the refusal comes with the first batch, once the directory is written."""
+    task = tasks.make("listops", operands=2, depth=1)
+    out = tmp_path / "run"
+    with pytest.raises(ParameterError, match="listops differ in length"):
+        train(task, {"d_model": 8, "attention_rate": 0.5}, BRIEF, out=out)
+    assert not [file.name for file in out.iterdir() if file.name != ".lock"]
+    (run,) = train(task, {"d_model": 8}, BRIEF, out=out)
+    assert run.status == "finished" and (out / "ckpt.pt").is_file()
+
+
 def test_training_leaves_global_randomness_alone() -> None:
     before = torch.get_rng_state()
     train(TASK, {**SMALL, "dropout": 0.5}, BRIEF)
