@@ -15,10 +15,8 @@ from mechint.figures.theme import (
     fitted,
     numbers,
     powers,
+    strokes,
 )
-
-TURNS: tuple[dict[str, str], ...] = ({}, {"dash": "dash"}, {"dash": "dot"})
-"""Strokes of the curves of a long family, by turns."""
 
 
 def lines(
@@ -62,12 +60,10 @@ def lines(
     data: list[dict[str, Any]] = []
     group_of = {name: (groups or {}).get(name, name) for name in series}
     first_of = {group: name for name, group in reversed(group_of.items())}
-    palette = dict(zip(dict.fromkeys(group_of.values()), colors(len(first_of)), strict=True))
-    long = len(palette) > len(COLORS)
-    dashes = {group: TURNS[i % len(TURNS)] for i, group in enumerate(palette) if long}
+    drawn = strokes(group_of.values())
     for name, y in series.items():
         group = group_of[name]
-        color = palette[group]
+        color = drawn[group]["color"]
         at = numbers(x[name] if isinstance(x, Mapping) else x)
         if bands and name in bands:
             low, high = (numbers(edge) for edge in bands[name])
@@ -81,7 +77,7 @@ def lines(
                 "legendgroup": group,
                 "x": at,
                 "y": numbers(y),
-                "line": {"color": color, "width": 2} | dashes.get(group, {}),
+                "line": {"width": 2, **drawn[group]},
             }
             | ({"marker": {"color": color, "size": 6}} if markers else {})
             | ({} if first_of[group] == name else {"showlegend": False})

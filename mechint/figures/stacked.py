@@ -9,11 +9,13 @@ from typing import Any
 
 from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import LINE, band_of, rows_of
-from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, colors, numbers, powers
+from mechint.figures.theme import COLORS, INK, SEQUENTIAL, axis, numbers, powers, strokes
 
 PANEL, GAP, FRAME = 110, 34, 170
 """Pixels of a panel, between two, and of what stands around them."""
 ROOM = {"l": 56, "r": 20, "t": 80, "b": 90}
+ONE = {"color": COLORS[0]}
+"""The stroke of a curve that is alone in its panel, wherever it stands."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def stacked(
     """
     whole = PANEL * len(panels) + GAP * (len(panels) - 1)
     several = dict.fromkeys(name for one in panels if len(one.series) > 1 for name in one.series)
-    palette = dict(zip(several, colors(len(several)), strict=True))
+    drawn = strokes(several)
     lines, notes = _marks(marks or {}, x_log)
     layout: dict[str, Any] = {}
     data: list[dict[str, Any]] = []
@@ -69,7 +71,7 @@ def stacked(
         notes.append(
             {**head, "yanchor": "bottom", "text": panel.title, "showarrow": False, "font": font}
         )
-        traces = _traces(panel, f"y{number}", palette, x_log)
+        traces = _traces(panel, f"y{number}", drawn, x_log)
         shown = {trace["name"] for trace in data if "name" in trace}
         data += [
             {**one, "showlegend": False}
@@ -127,7 +129,7 @@ def _y_axis(panel: Panel, domain: list[float]) -> dict[str, Any]:
 
 
 def _traces(
-    panel: Panel, y_axis: str, palette: Mapping[str, str], x_log: bool
+    panel: Panel, y_axis: str, drawn: Mapping[str, dict[str, str]], x_log: bool
 ) -> list[dict[str, Any]]:
     if panel.image is not None:
         x, y, z = (numbers(values) for values in panel.image)
@@ -139,7 +141,7 @@ def _traces(
     data: list[dict[str, Any]] = []
     for name, (x, low, high) in panel.bands.items():
         at, down, up = _drawable(x_log, x, low, high)
-        color = palette.get(name, COLORS[0])
+        color = drawn.get(name, ONE)["color"]
         data.append(band_of(name, at, down, up, color) | {"yaxis": y_axis})
     for name, (x, y) in panel.series.items():
         at, height = _drawable(x_log, x, y)
@@ -152,7 +154,7 @@ def _traces(
                 "x": at,
                 "y": height,
                 "yaxis": y_axis,
-                "line": {"color": palette.get(name, COLORS[0]), "width": 2},
+                "line": {"width": 2, **drawn.get(name, ONE)},
             }
         )
     return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Okabe & Ito (2008), the order changed so that the first three differ most in lightness too
@@ -93,6 +93,22 @@ def colors(n: int) -> list[str]:
     if n <= len(COLORS):
         return list(COLORS[:n])
     return [ramp(LINE_RAMP, i / (n - 1)) for i in range(n)]
+
+
+def strokes(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Name → "color", and "dash" in a family for which the palette does not last: its curves are
+    solid, dashed and dotted by turns, since neighbors on a ramp look alike.
+
+    >>> [stroke.get("dash") for stroke in strokes(map(str, range(10))).values()][:4]
+    [None, 'dash', 'dot', None]
+    """
+    own = list(dict.fromkeys(names))
+    turns: tuple[dict[str, str], ...] = ({}, {"dash": "dash"}, {"dash": "dot"})
+    turns = turns if len(own) > len(COLORS) else ({},)
+    return {
+        name: {"color": color, **turns[i % len(turns)]}
+        for i, (name, color) in enumerate(zip(own, colors(len(own)), strict=True))
+    }
 
 
 def ramp(stops: Sequence[str], share: float) -> str:

@@ -179,7 +179,13 @@ def test_neighbors_in_a_long_family_of_curves_differ_in_their_dash_too() -> None
     def dashes(n: int) -> list[str | None]:
         family = {f"mod {i}": [0.0, i] for i in range(n)}
         made = figures.lines([1, 2], family, title="T", x_title="x", y_title="y", caption="C")
-        return [trace["line"].get("dash") for trace in made.spec["data"]]
+        panel = figures.Panel("accuracy (0–1)", {name: ([1, 2], y) for name, y in family.items()})
+        above = figures.stacked([panel], x_title="x", title="T", caption="C")
+        found, again = (
+            [trace["line"].get("dash") for trace in one.spec["data"]] for one in (made, above)
+        )
+        assert found == again
+        return found
 
     assert dashes(8) == [None] * 8
     assert dashes(12) == [None, "dash", "dot"] * 4
