@@ -10,6 +10,7 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasks
 from benchmarks.on_gpu import __main__ as on_gpu
@@ -101,6 +102,45 @@ def test_replayed_steps_train_as_eager_ones_do(monkeypatch):
     losses = [[one.advance().item() for _ in range(12)] for one in (eager, replayed)]
     assert losses[0] == losses[1] and replayed.captured is not None and eager.captured is None
     assert torch.equal(eager.parameters.values, replayed.parameters.values)
+
+
+class Recorded(TorchDispatchMode):
+    """The operations of a block, with the numbers that a captured graph would keep as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        numbers = [one for one in args if isinstance(one, int | float)]
+        self.operations.append((str(function), str(numbers)))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"optimizer": "adamw", "clip": 1.0, "schedule": "cosine"},
+        {"optimizer": "adam", "grokfast": "ema", "grokfast_start": "zero"},
+        {"optimizer": "sgd", "momentum": 0.9, "orthogonal_grad": True, "grokfast": "ema"},
+        {"optimizer": "muon", "loss": "stablemax", "decay_matrices_only": True},
+        {"grokfast": "ma", "grokfast_window": 5},
+    ],
+)
+def test_a_step_that_may_be_captured_does_the_same_every_time(train):
+    """A graph recorded at step 2 is replayed at all others."""
+    config = {"steps": 20, "warmup": 3, **train}
+    made = spec(tasks.make("modular-arithmetic", p=7), SMALL, config)
+    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
+    seen = []
+    for _ in range(10):
+        prepared = trained.learner.prepare(trained._batches())
+        trained.optimizer.advance()
+        with Recorded() as recorded:
+            trained._descend(prepared)
+        seen.append(recorded.operations)
+    same = all(operations == seen[1] for operations in seen[1:])
+    assert same == graphs.can_capture(made.train) == (train.get("grokfast") != "ma")
 
 
 def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):

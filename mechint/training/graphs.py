@@ -9,7 +9,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mechint.config import TrainConfig
+
 WARM_UP = 3
+
+
+def can_capture(train: TrainConfig) -> bool:
+    """Whether every step does the same to tensors in the same places: on the whole training set,
+    and without a moving average of gradients, whose window turns in Python.
+
+    >>> can_capture(TrainConfig(grokfast="ema")), can_capture(TrainConfig(grokfast="ma"))
+    (True, False)
+    """
+    return train.batch_size is None and train.grokfast != "ma"
 
 
 class Captured:

@@ -53,15 +53,15 @@ def is_hidden(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def as_matrices(name: str, value: Float[Tensor, "model ..."]) -> Float[Tensor, "... row column"]:
-    """A stacked parameter (model, *shape) as matrices (..., rows, cols); the heads of an attention
-    layer are parts of one matrix.
+    """A stacked parameter (model, *shape) as matrices (..., in, out); the heads of an attention
+    layer are parts of one matrix, and the neurons of a two-layer network are its outputs.
     """
     kind = name.rpartition(".")[2]
     if kind in ("W_Q", "W_K", "W_V") and value.dim() == 4:
         return value.transpose(1, 2).flatten(2)  # (model, d_model, head * d_head)
     if kind == "W_O" and value.dim() == 4:
         return value.flatten(1, 2)  # (model, head * d_head, d_model)
-    return value
+    return value.mT if kind == "W" else value
 
 
 def from_matrices(
@@ -72,19 +72,19 @@ def from_matrices(
     if kind in ("W_Q", "W_K", "W_V") and len(shape) == 3:
         head, _, d_head = shape
         return matrices.unflatten(2, (head, d_head)).transpose(1, 2)
-    return matrices.reshape(-1, *shape)
+    return (matrices.mT if kind == "W" else matrices).reshape(-1, *shape)
 
 
 def updates(
     moments: Mapping[str, Float[Tensor, "model _parameter"]], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Float[Tensor, "model _parameter"]]:
     """What each hidden parameter moves by at a learning rate of 1: the orthogonalized momentum,
-    times √max(1, rows / cols), as (model, parameter) rows.
+    times √max(1, out / in), as (model, parameter) rows.
     """
     moved = {}
     for name, moment in moments.items():
         matrices = as_matrices(name, moment.view(-1, *shapes[name]))
-        rows, cols = matrices.shape[-2:]
-        step = orthogonalize(matrices) * max(1.0, rows / cols) ** 0.5
+        read, written = matrices.shape[-2:]
+        step = orthogonalize(matrices) * max(1.0, written / read) ** 0.5
         moved[name] = from_matrices(name, step, shapes[name]).flatten(1)
     return moved

@@ -24,7 +24,7 @@ from mechint.errors import RunError
 from mechint.models.allocator import TRAINING, keep_freed_memory
 from mechint.task import Batch
 from mechint.training.dropout import dropout
-from mechint.training.graphs import Captured
+from mechint.training.graphs import Captured, can_capture
 from mechint.training.interrupt import interruptible
 from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
@@ -61,7 +61,7 @@ class Ensemble:
         capture: bool = True,
     ) -> None:
         keep_freed_memory(TRAINING)
-        self.capture = capture and device.type == "cuda" and runs[0].spec.train.batch_size is None
+        self.capture = capture and device.type == "cuda" and can_capture(runs[0].spec.train)
         self.runs, self.device, self.progress = list(runs), device, progress
         self.identifier = ensemble
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -42,12 +43,12 @@ def test_the_iteration_maps_singular_values_by_its_polynomial(rows, cols, seed) 
 def muon_by_hand(
     start: torch.Tensor, gradients: list[torch.Tensor], config: TrainConfig
 ) -> torch.Tensor:
-    """Jordan's loop, a matrix at a time."""
+    """Jordan's loop, a matrix (in, out) at a time."""
     weight, momentum = start.clone(), torch.zeros_like(start)
     for gradient in gradients:
         momentum = config.muon_momentum * momentum + gradient
         update = orthogonalize(gradient + config.muon_momentum * momentum)
-        scale = math.sqrt(max(1, start.shape[0] / start.shape[1]))
+        scale = math.sqrt(max(1, start.shape[1] / start.shape[0]))
         weight = weight * (1 - config.muon_lr * config.weight_decay)
         weight = weight - config.muon_lr * scale * update
     return weight
@@ -78,6 +79,31 @@ def test_muon_moves_hidden_matrices_and_adamw_the_rest() -> None:
     assert torch.allclose(ours["blocks.0.mlp.W_in"], expected, atol=1e-8)
     for name, parameter in theirs.items():
         assert torch.allclose(ours[name], parameter.detach(), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("blocks.0.mlp.W_in", (4, 16)), ("blocks.0.mlp.W_out", (16, 4)), ("W", (16, 4))],
+)
+def test_a_step_is_that_of_torch(name: str, shape: tuple[int, int]) -> None:
+    """torch.nn.Linear keeps (out, in), as a two-layer network does, and torch iterates in
+    bfloat16.
+    """
+    config = TrainConfig(optimizer="muon", muon_lr=1.0, muon_momentum=0.95, weight_decay=0.0)
+    start, gradient = drawn(*shape), drawn(*shape, seed=1)
+    flat = FlatParameters([{name: start}], dtype=torch.float64)
+    flat.grad.copy_(gradient.flatten()[None])
+    optimizer = Optimizer([dataclasses.replace(config, warmup=0)], flat)
+    optimizer.advance()
+    optimizer.apply()
+    ours = flat.views[name][0].detach() - start
+    out_in = (lambda x: x) if name == "W" else (lambda x: x.mT)
+    theirs = torch.nn.Parameter(out_in(start).clone())
+    theirs.grad = out_in(gradient).clone()
+    torch.optim.Muon([theirs], lr=1.0, weight_decay=0.0, adjust_lr_fn="original").step()
+    moved = out_in(theirs.detach()) - start
+    assert float(ours.norm() / moved.norm()) == pytest.approx(1, abs=0.02)
+    assert float((ours * moved).sum() / ours.norm() / moved.norm()) > 0.999
 
 
 def test_heads_are_parts_of_one_matrix() -> None:
