@@ -11,6 +11,7 @@ import click
 from mechint.cli.common import print_error, print_json
 from mechint.cli.progress import announce, progress_bar
 from mechint.errors import ParameterError, counted
+from mechint.registry import PROBES
 
 if TYPE_CHECKING:
     from mechint.sweeps.search import Search
@@ -23,7 +24,18 @@ TRIALS, OBJECTIVE, SAMPLER = 20, "test.accuracy", "tpe"
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a search."""
     for option in (
-        click.option("--minimize", is_flag=True, help="The least objective is the best one."),
+        click.option(
+            "--maximize",
+            "direction",
+            flag_value="maximize",
+            help="The largest objective is the best one.",
+        ),
+        click.option(
+            "--minimize",
+            "direction",
+            flag_value="minimize",
+            help="The least objective is the best one.",
+        ),
         click.option(
             "--sampler",
             type=click.Choice(["tpe", "random"]),
@@ -39,7 +51,8 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--objective",
             metavar="NAME",
-            help="What to optimize: a metric, or PROBE.METRIC. Losses are minimized.  "
+            help="What to optimize: a metric, or PROBE.METRIC. Losses of the training and test "
+            "splits are minimized, everything else is maximized.  "
             f"[default: {OBJECTIVE}]",
         ),
         click.option(
@@ -63,19 +76,37 @@ def described_search(
     task: str, settings: Sequence[str], over: Sequence[str], options: Mapping[str, Any]
 ) -> Search:
     """The search of a command line, every end of its spaces checked."""
-    from mechint.sweeps import parse_values
+    from mechint.sweeps.plan import swept_values
     from mechint.sweeps.search import Search, Space
 
     spaces = tuple(Space.parse(text) for text in options["spaces"])
     names = [space.name for space in spaces]
-    values = dict(parse_values(text) for text in over)
+    values = swept_values(over)
     twice = next((name for name in names if names.count(name) > 1 or name in values), None)
     if twice is not None:
         raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
     objective = options["objective"] or OBJECTIVE
-    least = options["minimize"] or "loss" in objective.split(".")
+    direction = options["direction"] or _direction(objective)
     sampler = options["sampler"] or SAMPLER
-    return Search(task, tuple(settings), spaces, values, objective, least, sampler)
+    return Search(
+        task, tuple(settings), spaces, values, objective, direction == "minimize", sampler
+    )
+
+
+def _direction(objective: str) -> str:
+    """Which end of a metric is the best one, where its name says it.
+
+    Raises:
+        ParameterError: a loss that a probe gives, which one may want either way.
+    """
+    if objective.partition(".")[0] not in PROBES:
+        return "minimize" if "loss" in objective.split(".") else "maximize"
+    if "loss" in objective.replace("_", ".").split("."):
+        raise ParameterError(
+            f"--objective {objective}: is a loss after an intervention or on a part of the data; "
+            "say --minimize or --maximize"
+        )
+    return "maximize"
 
 
 def run_search_command(
@@ -133,7 +164,8 @@ def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
         texts = [*search.settings, *(setting_text(*one) for one in best["parameters"].items())]
         settings = "".join(f" --set {text}" for text in texts)
         print_error(
-            f"best of {len(rows)}: {best['id']}, {search.objective} {best['value']:.6g}; "
+            f"best of {len(rows)}: {best['id']}, {'least' if search.minimize else 'largest'} "
+            f"{search.objective} {best['value']:.6g}; "
             f"mechint train {search.task}{settings}"
         )
     return 0 if done or not rows else 2

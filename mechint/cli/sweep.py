@@ -210,8 +210,8 @@ def _planned(
     group_size: int | None,
 ) -> tuple[list[Group], Path]:
     """The groups of a task's or a file's sweep, and its directory."""
-    from mechint.sweeps import parse_values, plan
-    from mechint.sweeps.plan import GROUP
+    from mechint.sweeps import plan
+    from mechint.sweeps.plan import GROUP, swept_values
 
     described: Mapping[str, Any] = (
         read_file(Path(what)) if what.endswith((".json", ".toml")) else {"task": what}
@@ -222,7 +222,7 @@ def _planned(
             f"sweep {task}: there is no such directory; expected a sweep's or a task"
         )
     TASKS[task]  # an unknown task is said so first
-    values = {**described.get("over", {}), **dict(parse_values(text) for text in over)}
+    values = {**described.get("over", {}), **swept_values(over)}
     if not values:
         raise ParameterError(
             f"sweep {what}: nothing is swept; give --over, such as --over seed=0:8, or train one "

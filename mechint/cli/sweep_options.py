@@ -10,13 +10,19 @@ from mechint.cli.search import is_search
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
-OF_SEARCH = ("objective", "minimize", "sampler")
+OF_SEARCH = ("objective", "direction", "sampler")
 """Options that say what is searched for, besides the spaces."""
+
+
+def _given(options: Mapping[str, Any]) -> str | None:
+    """The first of `options` that was given, as it was written; None where none was."""
+    name, value = next(((name, value) for name, value in options.items() if value), (None, None))
+    return value if name == "direction" else name  # --minimize, --maximize
 
 
 def refuse_new_plan(what: str, options: Mapping[str, Any]) -> None:
     """ParameterError where an option would change the plan of the sweep or search in `what`."""
-    given = next((name for name, value in options.items() if value), None)
+    given = _given(options)
     if given is not None:
         raise ParameterError(
             f"sweep {what}: --{given}: what a directory holds is planned already; expected a task "
@@ -45,13 +51,13 @@ def refuse_idle(
     """
     elsewhere = None if executor == "local" else f"executor {executor}"
     if of_search["spaces"] or is_search(what):
-        given = elsewhere or next((name for name, value in of_sweep.items() if value), None)
+        given = elsewhere or _given(of_sweep)
         if given is not None:
             raise ParameterError(
                 f"--{given}: a search trains its trials here, in ensembles of its own; leave it out"
             )
         return
-    given = next((name for name, value in of_search.items() if value), None)
+    given = _given(of_search)
     if given is not None:
         raise ParameterError(
             f"--{given}: is for a search; expected --search NAME=LOW..HIGH, or a search's directory"

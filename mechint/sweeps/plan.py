@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,6 +186,26 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
     return name, found
 
 
+def swept_values(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """The values of several ``--over`` texts, by name.
+
+    >>> swept_values(["seed=0:2", "lr=1e-3"])
+    {'seed': [0, 1], 'lr': [0.001]}
+
+    Raises:
+        ParameterError: a text that does not fit, or a name that is given twice.
+    """
+    values: dict[str, list[Any]] = {}
+    for name, some in map(parse_values, texts):
+        if name in values:
+            written = ",".join(map(str, [*values[name], *some]))
+            raise ParameterError(
+                f"--over {name}: is given twice; expected once, with all values: {name}={written}"
+            )
+        values[name] = list(some)
+    return values
+
+
 def plan(
     task: str,
     settings: Sequence[str],
@@ -216,6 +236,11 @@ def plan(
         twice = next(name for name in names if names.count(name) > 1)
         raise ParameterError(f"sweep: two runs are both {twice}; expected each once")
     specs = [make_spec(task, settings, swept) for swept in runs]
+    first: dict[str, str] = {}
+    for name, spec in zip(names, specs, strict=True):
+        same = first.setdefault(json.dumps(spec.to_dict(), sort_keys=True), name)
+        if same != name:
+            raise ParameterError(f"sweep: {same} and {name} are the same run; expected each once")
     return [
         Group(task, tuple(settings), tuple(runs[i] for i in part.members), f"{number:04d}")
         for number, part in enumerate(partition(specs, device.partition(":")[0], most=group_size))

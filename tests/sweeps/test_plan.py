@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mechint.errors import ParameterError
 from mechint.sweeps import parse_values, plan
-from mechint.sweeps.plan import run_name
+from mechint.sweeps.plan import run_name, swept_values
 from tests.sweeps.conftest import SMALL
 
 
@@ -31,6 +31,28 @@ def test_runs_are_called_by_what_sets_them_apart() -> None:
     (group,) = plan("modular-arithmetic", SMALL, {"seed": [3, 4], "lr": [1e-3]})
     assert group.run_ids == ["seed=3,lr=0.001", "seed=4,lr=0.001"]
     assert group.paths(Path("out"))[0] == Path("out/seed=3,lr=0.001")
+
+
+@pytest.mark.parametrize(
+    ("over", "same"),
+    [
+        (
+            {"lr": [1e-3, 2e-3], "train.lr": [1.0]},
+            "lr=0.001,train.lr=1.0 and lr=0.002,train.lr=1.0",
+        ),
+        ({"seed": [1, 2], "train.seed": [3]}, "seed=1,train.seed=3 and seed=2,train.seed=3"),
+        ({"lr": [1, 1.0]}, "lr=1 and lr=1.0"),
+    ],
+)
+def test_one_run_under_two_names_is_refused(over: dict[str, list[float]], same: str) -> None:
+    with pytest.raises(ParameterError, match=f"sweep: {same} are the same run"):
+        plan("modular-arithmetic", SMALL, over)
+
+
+def test_a_name_is_swept_once() -> None:
+    assert swept_values(["seed=0:2", "lr=1e-3"]) == {"seed": [0, 1], "lr": [1e-3]}
+    with pytest.raises(ParameterError, match=r"--over seed: is given twice; .*seed=0,1,5,6"):
+        swept_values(["seed=0:2", "lr=1", "seed=5:7"])
 
 
 VALUES = st.one_of(

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from mechint.cli import main
 from mechint.errors import ParameterError, RunError, UnknownNameError
+from mechint.run_table import Entry, Measurement
+from mechint.sweeps.measuring import keep_probes
 from mechint.sweeps.search import Search, Space, keep_search, run_search, trials
 from tests.sweeps.conftest import SMALL, TASK
 
@@ -137,8 +139,65 @@ def test_a_probe_s_number_is_sought(tmp_path: Path) -> None:
     assert all(row["value"] > 0 for row in rows)
     assert len(list((tmp_path / "s").glob("trial=*/probes/table/progress-*.json"))) == 2
     search_in(tmp_path / "t", objective="test.acuracy")
-    with pytest.raises(ParameterError, match=r"--objective test\.acuracy: expected one of"):
+    with pytest.raises(ParameterError, match=r"--objective test\.acuracy: no run has it; expected"):
         list(run_search(tmp_path / "t", 1))
+
+
+def test_a_probe_is_asked_with_the_settings_that_it_was_given(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    search_in(out, objective="fourier.embedding.threshold", sampler="random")
+    keep_probes(out, {"fourier": {"factor": 3.0}})
+    (rows,) = run_search(out, 2)
+    for row in rows:
+        (kept,) = (out / row["id"]).glob("probes/table/fourier-*.json")
+        data = json.loads(kept.read_text())
+        assert data["key"]["settings"]["factor"] == 3.0
+        assert data["columns"]["fourier.embedding.threshold"] == row["value"]
+
+
+def test_a_trial_without_the_number_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a probe gives a number only for what it finds."""
+
+    def measured(entry: Entry, asked: Measurement) -> dict[str, Any]:
+        found = {"norms.found": 0.0}
+        return found if entry.path.name == "trial=0001" else found | {"norms.last": 1.0}
+
+    monkeypatch.setattr("mechint.sweeps.search.run.measure", measured)
+    search_in(tmp_path / "s", objective="norms.last", sampler="random")
+    rows = [row for batch in run_search(tmp_path / "s", 4) for row in batch]
+    assert [row["value"] for row in rows] == [1.0, None, 1.0, 1.0]
+    assert [row["status"] for row in rows] == ["finished", "failed", "finished", "finished"]
+    search_in(tmp_path / "t", objective="norms.nope", sampler="random")
+    with pytest.raises(ParameterError, match=r"norms\.nope: no run has it; .*norms\.last"):
+        list(run_search(tmp_path / "t", 4))
+    assert [row["status"] for row in trials(tmp_path / "t")] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "options", "minimize"),
+    [
+        ("test.loss", [], True),
+        ("test.accuracy", [], False),
+        ("test.loss", ["--maximize"], False),
+        ("fourier.embedding.threshold", [], False),
+        ("progress.restricted_loss.test", ["--minimize"], True),
+        ("progress.restricted_loss.test", [], None),
+    ],
+)
+def test_which_end_of_an_objective_is_the_best(
+    objective: str, options: list[str], minimize: bool | None, tmp_path: Path
+) -> None:
+    settings = [part for text in SETTINGS for part in ("--set", text)]
+    asked = ["sweep", TASK, *settings, "--search", "lr=1e-3..1e-1", "--out", str(tmp_path / "s")]
+    line = [*asked, "--objective", objective, "--trials", "1", *options]
+    result = CliRunner().invoke(main, line)
+    if minimize is None:
+        assert result.exit_code == 2 and "say --minimize or --maximize" in result.stderr
+        return
+    assert json.loads((tmp_path / "s" / "search.json").read_text())["minimize"] == minimize
+    assert f"best of 1: trial=0000, {'least' if minimize else 'largest'} " in result.stderr
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:

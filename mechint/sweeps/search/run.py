@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import ParameterError, RunError
 from mechint.locks import locked
 from mechint.registry import PROBES
-from mechint.sweeps.measuring import measure_rows
+from mechint.run_table import Entry, Measurement, measure
+from mechint.sweeps.measuring import measure_rows, probes_of
 from mechint.sweeps.plan import Row
 from mechint.sweeps.search.plan import Search, read_search
 
@@ -107,18 +108,30 @@ def _train(
     )
     if any(run.status == "interrupted" for run in runs):
         raise KeyboardInterrupt
-    left = iter(runs)
+    left, measured = iter(runs), probes_of(out)
     for number, some in specs.items():
         own = list(itertools.islice(left, len(some)))
         measure_rows(
             [{"id": str(number), "status": r.status, "path": str(r.path)} for r in own], out
         )
-        value = objective_of(own, search.objective)
+        value = objective_of(own, search.objective, measured)
         if value is None:
             study.tell(number, state=optuna.trial.TrialState.FAIL)
         else:
             study.tell(number, value)
+    if not any(trial.value is not None for trial in study.trials):
+        _check_there(runs, search.objective, measured)
     return [_row(trial) for trial in study.trials if trial.number in batch]
+
+
+def _check_there(runs: Sequence[Run], name: str, measured: Sequence[Measurement]) -> None:
+    """ParameterError where runs were trained and none has a number `name`."""
+    held = [_held(run, name, measured) for run in runs if run.status != "failed"]
+    if held and not any(name in one for one in held):
+        known = ", ".join(dict.fromkeys(key for one in held for key in one if key != "step"))
+        raise ParameterError(
+            f"--objective {name}: no run has it; expected one of {known[:400]}, with another --out"
+        )
 
 
 def check_objective(name: str, spec: Spec) -> None:
@@ -143,31 +156,27 @@ def check_objective(name: str, spec: Spec) -> None:
         raise ParameterError(f"--objective {name}: expected PROBE.METRIC, or one of {shown}")
 
 
-def objective_of(runs: Sequence[Run], name: str) -> float | None:
-    """The mean of the metric `name` over runs; None where one failed or has no such number.
-
-    Raises:
-        ParameterError: the runs have no metric of that name.
+def objective_of(
+    runs: Sequence[Run], name: str, measured: Sequence[Measurement] = ()
+) -> float | None:
+    """The mean of the metric `name` over runs; None where one failed or has no such number. A probe
+    is asked with the settings that it has among `measured`, else with its defaults.
     """
-    found = []
-    for run in runs:
-        if run.status == "failed":
-            return None
-        held: Mapping[str, Any] = run.final
-        probe = name.partition(".")[0]
-        if name not in held and probe in PROBES:
-            from mechint.run_table import Entry, Measurement, measure
-
-            assert run.path is not None
-            held = measure(Entry(run.path, run.path.name), Measurement.of(probe))
-            if f"{probe}.error" in held:
-                return None
-        if name not in held:
-            known = ", ".join(key for key in held if key != "step")[:400]
-            raise ParameterError(f"--objective {name}: expected one of {known}")
-        found.append(held[name])
+    if any(run.status == "failed" for run in runs):
+        return None
+    found = [_held(run, name, measured).get(name) for run in runs]
     numbers = [value for value in found if isinstance(value, int | float) and math.isfinite(value)]
     return statistics.fmean(numbers) if len(numbers) == len(found) else None
+
+
+def _held(run: Run, name: str, measured: Sequence[Measurement]) -> Mapping[str, Any]:
+    """The numbers of a run among which `name` is looked for: its metrics, or those of a probe."""
+    probe = name.partition(".")[0]
+    if name in run.final or probe not in PROBES:
+        return run.final
+    assert run.path is not None
+    asked = next((one for one in measured if one.probe.name == probe), None)
+    return measure(Entry(run.path, run.path.name), asked or Measurement.of(probe))
 
 
 def _row(trial: Any) -> Row:
