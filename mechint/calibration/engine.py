@@ -15,6 +15,7 @@ from typing import Any
 
 from mechint.calibration.table import check_place, write
 from mechint.errors import MechintError, ParameterError, UnknownNameError
+from mechint.intervals import clopper_pearson
 from mechint.planted import Trial
 from mechint.probe import Probe
 from mechint.registry import PROBES
@@ -57,23 +58,6 @@ SIZES = {
     "laptop": Size((0.0, 0.03), 5, 20),
     "full": Size((0.0, 0.05), 100, 400),
 }
-CONFIDENCE = 0.95
-"""Of the Clopper–Pearson interval of every share in the table."""
-
-
-def clopper_pearson(hits: int, runs: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact interval of a binomial share (Clopper & Pearson 1934).
-
-    >>> low, high = clopper_pearson(0, 400)
-    >>> round(low, 4), round(high, 4)
-    (0.0, 0.0092)
-    """
-    from scipy.stats import beta
-
-    tail = (1 - confidence) / 2
-    low = float(beta.ppf(tail, hits, runs - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, runs - hits)) if hits < runs else 1.0
-    return low, high
 
 
 def calibrate(

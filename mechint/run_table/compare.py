@@ -10,11 +10,12 @@ import numpy as np
 
 from mechint import figures
 from mechint.activations import residual_hooks
-from mechint.errors import DataError
+from mechint.errors import DataError, counted
 from mechint.figures import Figure
+from mechint.intervals import paired_difference
 from mechint.results import Null
 from mechint.similarity import against_shuffled, linear_cka, similarity_matrix
-from mechint.task import IGNORE
+from mechint.task import IGNORE, FiniteTask
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -25,10 +26,10 @@ class Comparison:
     """Two models on the same examples.
 
     accuracy: (of the first, of the second), 0–1; difference: first minus second with its 95%
-    interval (paired, normal approximation); only_first, only_second: answers that one alone gets
-    right, p_value of an exact McNemar test between them; cka: (layers of the first, layers of the
-    second) linear CKA of the residual stream at the answer; null: its last layers against examples
-    paired at random.
+    interval (`paired_difference`); only_first, only_second: answers that one alone gets right,
+    p_value of an exact McNemar test between them; examples: which they are, in words; cka: (layers
+    of the first, layers of the second) linear CKA of the residual stream at the answer; null: its
+    last layers against examples paired at random.
     """
 
     accuracy: tuple[float, float]
@@ -36,6 +37,7 @@ class Comparison:
     only_first: int
     only_second: int
     p_value: float
+    examples: str
     layers: tuple[list[str], list[str]]
     cka: np.ndarray
     null: Null
@@ -64,11 +66,11 @@ class Comparison:
         which = "first" if gap > 0 else "second"
         differs = low > 0 or high < 0
         text = (
-            f"The {which} model answers better: {a:.1%} against {b:.1%} "
+            f"The {which} model answers better: {a:.1%} against {b:.1%} of {self.examples} "
             f"(difference {gap:+.1%}, 95% interval {low:+.1%} to {high:+.1%})"
             if differs
-            else f"The two answer equally well as far as these examples tell: {a:.1%} and {b:.1%} "
-            f"(95% interval of the difference {low:+.1%} to {high:+.1%})"
+            else f"The two answer equally well as far as can be told: {a:.1%} and {b:.1%} of "
+            f"{self.examples} (95% interval of the difference {low:+.1%} to {high:+.1%})"
         )
         return f"{text}; linear CKA of their last layers {self.null.observed:.2f}."
 
@@ -120,12 +122,23 @@ def compare(first: Subject, second: Subject, *, samples: int = 99, seed: int = 0
     return Comparison(
         accuracy=(float(right[0].mean()), float(right[1].mean())),
         **_paired(*right),
+        examples=_examples(first, len(right[0])),
         layers=(list(hooks[0]), list(hooks[1])),
         cka=similarity_matrix(layers[0], layers[1]),
         null=against_shuffled(
             linear_cka, "cka.last_layer", layers[0][-1], layers[1][-1], samples, seed
         ),
     )
+
+
+def _examples(subject: Subject, n: int) -> str:
+    """The examples on which `subject` is compared, in words."""
+    named = counted(n, "answer")
+    if subject.answer != "all" and len(subject.answers) > 1:
+        place = "the last" if subject.answer == -1 else f"number {subject.answer}"
+        named = f"{named} ({place} of every example)"
+    trained = isinstance(subject.task, FiniteTask) and subject.on_grid
+    return f"{named}, those of training among them" if trained else named
 
 
 def _task_beside(subject: Subject, other: Subject) -> str:
@@ -149,12 +162,10 @@ def _paired(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
     """Difference of two accuracies on the same examples, and who is right alone."""
     from scipy.stats import binomtest
 
-    gap = first.astype(np.float64) - second
-    mean, error = float(gap.mean()), float(gap.std() / np.sqrt(len(gap)))
     alone = int((first & ~second).sum()), int((second & ~first).sum())
     p_value = float(binomtest(alone[0], sum(alone), 0.5).pvalue) if sum(alone) else 1.0
     return {
-        "difference": (mean, mean - 1.96 * error, mean + 1.96 * error),
+        "difference": ((alone[0] - alone[1]) / len(first), *paired_difference(*alone, len(first))),
         "only_first": alone[0],
         "only_second": alone[1],
         "p_value": p_value,

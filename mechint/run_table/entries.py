@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 CONFIG, METRICS, LAST, KEPT = "config.json", "metrics.jsonl", "ckpt.pt", "checkpoints"
+LOSS = "train.loss_function"
+"""The setting ``train.loss``: train.loss is a metric of the table."""
 CACHE = "probes/table"
 """Where a run keeps the columns that probes gave."""
 FIGURES = "figures"
@@ -221,7 +223,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     for part, values in {**parts, "train": train}.items():
         for name, value in values.items():
             column = f"{part}.{name}"
-            if column != "train.seed" and is_setting(column):  # train.loss is the metric
+            column = LOSS if column == "train.loss" else column
+            if column != "train.seed":
                 row[column] = json.dumps(value) if isinstance(value, list | dict) else value
     return row
 
@@ -233,7 +236,8 @@ def is_setting(column: str) -> bool:
     (True, False, False)
     """
     settings = column.startswith(("task.", "model.", "train."))
-    return settings and not column.startswith(("train.loss", "train.accuracy"))
+    metric = column.startswith(("train.loss", "train.accuracy")) and column != LOSS
+    return settings and not metric
 
 
 def stated(directory: Path) -> dict[str, Any]:

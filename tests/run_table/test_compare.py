@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 import tasks
 from mechint import planted
 from mechint.errors import DataError
+from mechint.intervals import paired_difference
 from mechint.models import build
 from mechint.run_table.compare import compare
 from mechint.similarity import against_shuffled, distance_correlation, linear_cka
@@ -43,7 +47,10 @@ def subject() -> Subject:
 def test_a_model_is_itself(subject: Subject) -> None:
     found = compare(subject, subject)
     assert found.accuracy[0] == found.accuracy[1]
-    assert found.difference == (0.0, 0.0, 0.0) and found.p_value == 1.0
+    gap, low, high = found.difference
+    assert gap == 0 and found.p_value == 1.0
+    assert high == -low == pytest.approx(1 - 0.025 ** (1 / 121)), "what 121 equal answers allow"
+    assert "121 answers, those of training among them" in found.sentence()
     assert np.isnan(found.cka[0, 0]), "the embedding of = is the same in every example"
     assert np.allclose(np.diag(found.cka)[1:], 1.0)
     assert found.null.p_value == pytest.approx(0.01)
@@ -58,6 +65,24 @@ def test_an_untrained_model_differs_and_the_interval_says_so(subject: Subject) -
     assert found.difference[1] <= right[0] - right[1] <= found.difference[2]
     assert found.difference[1] > 0 and found.p_value < 1e-6
     assert found.to_dict()["right.only_first"] == found.only_first
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(24, 200))
+def test_the_interval_and_the_test_say_the_same(first: int, second: int, n: int) -> None:
+    low, high = paired_difference(first, second, n)
+    gap = (first - second) / n
+    assert low <= gap <= high
+    assert (-high, -low) == pytest.approx(paired_difference(second, first, n), abs=1e-12)
+    p_value = binomtest(first, first + second, 0.5).pvalue if first + second else 1.0
+    assert (low > 0 or high < 0) == (p_value < 0.05)
+
+
+def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    for shares in ((0.05, 0.01), (0.02, 0.02), (0.3, 0.1)):
+        drawn = generator.multinomial(100, [*shares, 1 - sum(shares)], size=400)
+        ends = [paired_difference(int(a), int(b), 100) for a, b, _ in drawn]
+        assert np.mean([low <= shares[0] - shares[1] <= high for low, high in ends]) >= 0.95
 
 
 def test_models_of_other_tasks_are_refused(subject: Subject) -> None:

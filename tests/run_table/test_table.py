@@ -46,6 +46,16 @@ def test_a_row_per_run_with_what_differs_and_the_last_metrics(folder: Path) -> N
         assert row["test.loss"] == json.loads(lines[-1])["test.loss"]
 
 
+def test_runs_by_different_losses_can_be_told_apart(tmp_path: Path) -> None:
+    """Their train.loss and test.loss are of different probabilities."""
+    task = tasks.make("modular-arithmetic", p=7)
+    for loss in ("softmax", "stablemax"):
+        mechint.train(task, SMALL, {**STEPS, "loss": loss}, out=tmp_path / loss)
+    frame = mechint.runs(tmp_path).frame()
+    assert list(frame["train.loss_function"]) == ["softmax", "stablemax"]
+    assert all(isinstance(value, float) for value in frame["train.loss"])
+
+
 def test_hugging_face_models_are_rows_of_the_task_that_is_named(
     tmp_path: Path, folder: Path
 ) -> None:
