@@ -84,7 +84,8 @@ class TrainConfig(Settings):
     )
     stop_patience: int | None = setting(
         None,
-        "stop when the training loss changed less than stop_delta over so many evaluations",
+        "stop when so many evaluations in a row each changed the training loss by less than "
+        "stop_delta",
         low=1,
         high=10**8,
     )

@@ -57,12 +57,17 @@ class RunDirectory:
 
         Raises:
             RunError: the directory holds this run and `resume` is False, or it holds another run,
-                a damaged one, or something else.
+                a damaged one, or something else, or lies in that of another run.
         """
         file = self.path / "config.json"
         if not os.path.lexists(file):
             if self.path.is_dir() and any(map(_counts, self.path.iterdir())):
                 raise RunError(f"{self.path}: is not empty and holds no run; choose another --out")
+            if (self.path.parent / "config.json").is_file():
+                raise RunError(
+                    f"{self.path}: lies in the directory of another run, which hides it; choose "
+                    "another --out"
+                )
             return False
         there, wanted = read_config(file), json.loads(json.dumps(spec))
         read_as_today(there, wanted)

@@ -48,20 +48,24 @@ def kept_steps(config: TrainConfig, parameters: int = 0) -> set[int]:
     return set()
 
 
+def loss_of(row: Mapping[str, float]) -> float:
+    """The training loss of an evaluation; the test loss, where there is no other."""
+    return row["train.loss"] if "train.loss" in row else row["test.loss"]
+
+
 def loss_change(before: Mapping[str, float], row: Mapping[str, float]) -> float:
-    """How much the training loss (test loss, where there is no other) changed between evaluations.
+    """How much the loss (`loss_of`) changed between evaluations; inf where none came before.
 
     >>> loss_change({"train.loss": 1.0}, {"train.loss": 0.75}), loss_change({}, {"test.loss": 1.0})
     (0.25, inf)
     """
-    name = "train.loss" if "train.loss" in row else "test.loss"
-    return abs(before[name] - row[name]) if name in before else math.inf
+    return abs(loss_of(before) - loss_of(row)) if before else math.inf
 
 
 def stops(config: TrainConfig, step: int, stale: int, row: Mapping[str, float]) -> bool:
     """Whether a run ends with the evaluation `row` at `step`.
 
-    stale: evaluations in a row without a change of the loss.
+    stale: evaluations in a row, at multiples of `evaluate_every`, without a change of the loss.
     """
     if step < config.stop_after:
         return False

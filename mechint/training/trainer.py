@@ -11,6 +11,7 @@ over the flat parameters. Long because a step is read here from top to bottom.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -31,7 +32,7 @@ from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
 from mechint.training.run import Run
 from mechint.training.run_directory import State
-from mechint.training.schedule import Progress, kept_steps, loss_change, stops
+from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of, stops
 
 STATE_SECONDS = 20.0
 """How often the states are committed at most, in seconds of training."""
@@ -242,24 +243,31 @@ class Ensemble:
         finite = torch.isfinite(torch.stack(losses)).cpu()
         bad = (~finite.all(0)).nonzero().flatten().tolist()
         for model in bad:
-            step = self.step - len(losses) + int((~finite[:, model]).nonzero()[0])
-            where = self.parameters.first_not_finite(model)
-            run = self.runs[model]
-            place = where or "the logits"
-            run.error = (
-                f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is "
-                f"not finite, first in {place}; try a smaller lr, or clip"
-            )
-            run.status, run.step = "failed", step
-            self.left.append((run, {**self._state(model), "step": step}))
+            self._fail(model, self.step - len(losses) + int((~finite[:, model]).nonzero()[0]))
         self.drop_models(bad)
+
+    def _fail(self, model: int, step: int) -> None:
+        """End a run whose loss at `step` is not finite, and say where that began."""
+        where = self.parameters.first_not_finite(model) or "the logits"
+        run = self.runs[model]
+        run.error = (
+            f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is "
+            f"not finite, first in {where}; try a smaller lr, or clip"
+        )
+        run.status, run.step = "failed", step
+        self.left.append((run, {**self._state(model), "step": step}))
 
     def _evaluate(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
         seeds = [run.spec.data_seed for run in self.runs]
         rows = self.learner.evaluate(self.parameters.views, seeds, self.config.eval_examples)
+        bad = [model for model, row in enumerate(rows) if not math.isfinite(loss_of(row))]
+        for model in bad:
+            self._fail(model, self.step)
+        self.drop_models(bad)
+        rows = [row for model, row in enumerate(rows) if model not in bad]
         done = []
-        before = [run.final for run in self.runs]
+        before = [self._counted(run) for run in self.runs]
         for run, row in zip(self.runs, rows, strict=True):
             run.record({"step": self.step, **row})
         self._keep()
@@ -272,10 +280,16 @@ class Ensemble:
             self._finish(model, "stopped")
         self.drop_models(done)
 
+    def _counted(self, run: Run) -> Mapping[str, float]:
+        """The last evaluation that patience counts: those of `checkpoints` come on top."""
+        every = self.config.evaluate_every
+        return next((row for row in reversed(run.metrics) if row["step"] % every == 0), {})
+
     def _stops(self, model: int, before: Mapping[str, Any], row: Mapping[str, float]) -> bool:
         """Whether this evaluation is the last of a model."""
-        unchanged = loss_change(before, row) < self.config.stop_delta
-        self.stale_evaluations[model] = self.stale_evaluations[model] + 1 if unchanged else 0
+        if self.step % self.config.evaluate_every == 0:
+            unchanged = loss_change(before, row) < self.config.stop_delta
+            self.stale_evaluations[model] = self.stale_evaluations[model] + 1 if unchanged else 0
         return stops(self.config, self.step, self.stale_evaluations[model], row)
 
     def _report(self) -> None:

@@ -227,6 +227,34 @@ def test_early_stops() -> None:
     assert (flat.status, flat.final["step"]) == ("stopped", 30)
 
 
+@pytest.mark.parametrize("checkpoints", ["log", "linear"])
+def test_kept_checkpoints_do_not_change_where_a_run_ends(checkpoints: str) -> None:
+    """They are evaluated, at steps that patience does not count."""
+    patient = {**BRIEF, "steps": 200, "lr": 1e-4, "evaluate_every": 20, "stop_patience": 3}
+    patient["stop_delta"] = 0.05
+    (plain,) = train(TASK, SMALL, {**patient, "checkpoints": "thin"})
+    (more,) = train(TASK, SMALL, {**patient, "checkpoints": checkpoints, "n_checkpoints": 50})
+    assert len(more.metrics) > len(plain.metrics)
+    assert (plain.status, plain.final["step"]) == (more.status, more.final["step"])
+    assert plain.status == "stopped"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_run_that_its_last_update_breaks_has_failed(steps: int, tmp_path: Path) -> None:
+    broken = {**BRIEF, "steps": steps, "optimizer": "sgd", "lr": 1e30, "warmup": 0}
+    with pytest.raises(NonFiniteError, match="the loss at step 1 is not finite, first in "):
+        train(TASK, SMALL, broken, out=tmp_path / "run")
+    assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert not (tmp_path / "run" / "ckpt.pt").exists()
+
+
+def test_runs_do_not_hide_in_each_other(tmp_path: Path) -> None:
+    train(TASK, SMALL, BRIEF, out=tmp_path / "lone")
+    with pytest.raises(RunError, match="seed-0000: lies in the directory of another run"):
+        train(TASK, SMALL, BRIEF, seeds=(0, 1), out=tmp_path / "lone")
+    assert not list((tmp_path / "lone").glob("seed-*"))
+
+
 def test_more_models_than_memory_holds_train_in_turns() -> None:
     specs = [spec(TASK, SMALL, BRIEF, seed=seed) for seed in range(4)]
     steps: list[int] = []
