@@ -99,9 +99,15 @@ def first_passages(
 
 
 def which_first(
-    rows: Sequence[Row], first: str, second: str, levels: tuple[float, float] = (0.5, 0.5)
+    rows: Sequence[Row],
+    first: str,
+    second: str,
+    levels: tuple[float, float] = (0.5, 0.5),
+    falling: tuple[bool, bool] = (False, False),
 ) -> FirstTest:
     """Whether column `first` passes its level before column `second`, over the runs of a table.
+
+    falling: which of the two passes it from above, as a loss does.
 
     >>> rows = [{"path": str(seed), "step": s, "a": s > 1, "b": s > 2} for seed in range(6)
     ...     for s in range(4)]
@@ -112,8 +118,8 @@ def which_first(
     from scipy.stats import binomtest
 
     times = [
-        {time.path: time for time in emergence_times(rows, column, level)}
-        for column, level in zip((first, second), levels, strict=True)
+        {time.path: time for time in emergence_times(rows, column, level, falling=down)}
+        for column, level, down in zip((first, second), levels, falling, strict=True)
     ]
     counts: dict[str, int] = defaultdict(int)
     for path in times[0].keys() & times[1].keys():

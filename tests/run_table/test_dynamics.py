@@ -46,6 +46,8 @@ def test_which_first_is_an_exact_sign_test() -> None:
     assert (found.first, found.second, found.ties, found.neither) == (8, 1, 0, 0)
     brute = sum(math.comb(9, k) for k in range(10) if math.comb(9, k) <= math.comb(9, 8)) / 2**9
     assert found.p_value == pytest.approx(brute)
+    falls = [row | {"y": -row["y"]} for row in rows]
+    assert which_first(falls, "x", "y", (0.5, -0.5), falling=(False, True)) == found
     never = which_first([row | {"y": 0.0} for row in curve("a", 300)], "x", "y")
     assert never.neither == 1 and never.p_value == 1.0
 
