@@ -176,6 +176,7 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
         results, problems = run_probes(subject, chosen, options, opening.seed, update)
     if not names:
         problems = [] if results else problems
+        results = found_first(results)
     # files first: whoever reads our output may close it early
     if (path / "config.json").is_file() and opened.path != path:
         keep(opening, opened, subject, results)
@@ -193,6 +194,13 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
     for problem in problems:
         print_error(problem)
     return 2 if problems else 0
+
+
+def found_first(results: Mapping[str, ProbeResult]) -> dict[str, ProbeResult]:
+    """`results` of probes that nobody named, in the order of what came out."""
+    from mechint.results import STATUSES
+
+    return dict(sorted(results.items(), key=lambda one: STATUSES.index(one[1].status)))
 
 
 def report_page(

@@ -118,7 +118,7 @@ def show(opened: Checkpoint, results: Mapping[str, ProbeResult]) -> None:
                     metric,
                     text(null.observed),  # what z and p are of, as in the report
                     f"{text(null.mean)} ± {text(null.std)}",
-                    text(null.z),
+                    null.z_text,
                     null.p_text.removeprefix("p ").removeprefix("= "),
                 )
         for table in (tested, others):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mechint.figures.figure import Figure
-from mechint.report.page import Page, Section
+from mechint.report.page import Page, clipped
 from mechint.report.thumbnail import Mark, amount, thumbnail
 
 ORDER = ("study", "example", "task", "probe", "report")
@@ -76,20 +76,14 @@ def _text(page: Page, kind: str) -> str:
     """What was found, in a sentence: a paper's claims are not results, so a study's card has those
     that were reproduced, and says which stand where none was.
     """
-    leads = [_found(section) for section in page.sections]
+    leads = [section.headline for section in page.sections]
     first = next((lead for lead in leads if lead), "")
     text = first if kind in ("study", "report") else page.abstract or first
     claims = [claim for section in page.sections for claim in section.claims]
     stand = [claim.statement.rstrip(".") for claim in claims if claim.verdict == "reproduced"]
     if stand:
         text = f"Reproduced: {'; '.join(stand)}."
-    text = text.replace("`", "")
-    return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0]} …"
-
-
-def _found(section: Section) -> str:
-    decided = [text for status, text in section.findings if status == section.status]
-    return (decided or [section.lead])[0]
+    return clipped(text.replace("`", ""), LONGEST)
 
 
 FEWEST = 12

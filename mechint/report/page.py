@@ -51,6 +51,12 @@ class Section:
     links: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def headline(self) -> str:
+        """The first sentence that gives the section its status; the lead where there is none."""
+        decided = [text for status, text in self.findings if status == self.status]
+        return (decided or [self.lead])[0]
+
 
 @dataclass(frozen=True)
 class Page:
@@ -88,6 +94,15 @@ class Page:
         sections = [_section(section) for section in data["sections"]]
         fields = {name: value for name, value in data.items() if name != "schema"}
         return cls(**{**fields, "sections": sections, "figures": _figures(data)})
+
+
+def clipped(text: str, longest: int) -> str:
+    """`text`, cut after a word where it has more than `longest` letters.
+
+    >>> clipped("three short words", 12)
+    'three short …'
+    """
+    return text if len(text) <= longest else f"{text[:longest].rpartition(' ')[0]} …"
 
 
 def _section(data: Mapping[str, Any]) -> Section:

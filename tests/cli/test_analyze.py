@@ -20,7 +20,7 @@ from mechint.config import ModelConfig
 from mechint.models import build
 from mechint.planted import composition
 from mechint.report.page import command_of
-from mechint.results import ProbeResult
+from mechint.results import STATUSES, ProbeResult
 from tests.cli.conftest import Command, one_line
 
 
@@ -83,7 +83,10 @@ def test_quick_probes_run_when_none_is_named(
 ) -> None:
     monkeypatch.setattr("mechint.progress.EVERY", 1e9)  # progress of a loaded machine
     result = mechint("analyze", planted, "--json")
-    assert {"fourier", "lens"} <= set(data(result)["results"])
+    results = data(result)["results"]
+    assert {"fourier", "lens"} <= set(results)
+    ranks = [STATUSES.index(one["status"]) for one in results.values()]
+    assert ranks == sorted(ranks), "what was found stands first where nobody names an order"
     assert not result.stderr
 
 

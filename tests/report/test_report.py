@@ -174,6 +174,42 @@ def test_claims_stand_with_their_verdict() -> None:
         assert wanted in text
 
 
+def test_what_is_long_stands_folded_below_its_beginning() -> None:
+    ours = "; ".join(f"main-{seed}: {seed / 100:.2f}" for seed in range(40))
+    claim = Claim("s", "a", "It grows", "by 2", ours, "1.5", "half", "reproduced")
+    text = render(Page("A study", [Section("Claims", claims=[claim])]))
+    shown = re.search(r"<p>Here: (.*?) …</p>", text)
+    assert shown and ours.startswith(shown[1]) and 150 < len(shown[1]) <= 200
+    assert text.count("<li>main-") == 40
+
+
+def test_the_box_at_the_top_says_what_was_found() -> None:
+    decided = [("abstains", "Too few."), ("not found", "No circle."), ("found", "Key is 7.")]
+    sections = [
+        Section("fourier", status="found", question="Which?", findings=decided),
+        Section("lens", status="abstains", question="Where?", lead="Abstains: no answer."),
+    ]
+    text = render(Page("A model", sections))
+    nav = text[text.index("<nav") : text.index("</nav>")]
+    assert "Key is 7." in nav and "Abstains: no answer." in nav
+    assert "Which?" not in nav and "Where?" not in nav
+    (listed,) = re.findall(r'<ul class="findings">(.*?)</ul>', text, re.S)
+    assert re.findall(r"<li class=.*?>(.*?)</li>", listed) == [
+        "Key is 7.",
+        "No circle.",
+        "Too few.",
+    ]
+
+
+def test_a_z_beyond_a_hundred_is_a_bound() -> None:
+    made = [Null("m", x, 0.0, 1e-6, 0.01, "how", 99) for x in (1.0, -1.0, 2e-6)]
+    assert [null.z_text for null in made] == ["> 100", "< -100", "2"]
+    assert Null("m", 1.0, 0.0, 0.0, 0.01, "how").z_text == "–"
+    text = render(Page("A model", [Section("fourier", nulls=made)]))
+    assert "&gt; 100" in text and "1.000e+06" not in text
+    assert json.loads(json.dumps(made[0].to_dict()))["z"] == pytest.approx(1e6), "data stay exact"
+
+
 def test_a_page_round_trips_through_json() -> None:
     page = page_of({"fourier": result()}, "Addition")
     data = json.loads(json.dumps(page.to_dict(), allow_nan=False))
