@@ -345,6 +345,16 @@ def test_two_curves_beyond_the_range_are_not_compared(
     assert claim.verdict == "underpowered" and claim.control["outcome"] == "met", claim.parts
 
 
+@pytest.mark.parametrize(("at", "said"), [(4, "50% at < "), (None, "50% at > ")])
+def test_a_point_beyond_the_models_is_told_as_a_bound(at: int | None, said: str) -> None:
+    study = Measures(runs_of(nested_runs("ADD", at, seeds=2)), "full")
+    sizes = study.transition("ADD").parameters
+    least, most = f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"
+    interval = f"[0, {least}]" if at else f"[{most}, ∞)"
+    assert study.describe("ADD").startswith(f"ADD {said}{least if at else most} {interval}, 80% at")
+    assert study.numbers("ADD")["ADD"]["interval_50"] == study.transition("ADD").interval()
+
+
 def test_models_without_steps_must_be_as_large_as_those_that_learn_with_them() -> None:
     made = [
         one
