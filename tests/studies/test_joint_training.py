@@ -120,7 +120,7 @@ def test_full_runs_through_at_reduced_steps() -> None:
     )
     assert [claim.letter for claim in analysis.claims] == LETTERS
     lost = {claim.letter for claim in analysis.claims if claim.ours == "could not be measured"}
-    assert lost <= {"h"}  # no pair converges in two steps
+    assert not lost
     assert {f"transition: {name}" for name in ("addition", "products")} <= set(analysis.figures)
     assert set(FULL_ARMS) <= {one.labels["arm"] for one in planned}
 
@@ -464,6 +464,18 @@ def test_norm_ratios(attention: list[float], feed_forward: list[float], verdict:
     ]
     study = canned(pairs=lambda: pairs)
     assert judge("joint-training", "h", study, "full").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("models", "verdict"), [([None], "underpowered"), ([], "not tested at this size")]
+)
+def test_no_pair_at_the_bar_is_a_control_that_failed(models: list[None], verdict: str) -> None:
+    study = canned(pairs=lambda: [], learned=lambda arm, bar: models)
+    claim = judge("joint-training", "h", study, "full")
+    assert claim.verdict == verdict and claim.n == 0
+    if models:
+        assert claim.control is not None and claim.control["shown"] == "0"
+        assert {part["shown"] for part in claim.parts} == {"no run"}
 
 
 @pytest.mark.parametrize(

@@ -267,19 +267,21 @@ def search_time(runs: Runs, criterion: Criterion) -> Finding:
     for k in (2, *SEARCH):
         times = measured.search_times(runs, k)
         least = min(least, measured.search_resolution(runs, k))
+        n = min(len(each) for each in times.values())
+        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
+        medians = measured.search_medians(runs, k)
+        unread = [str(d) for d, median in medians.items() if not 0 < median < np.inf]
+        if unread:
+            shown = f"no median search time at d = {', '.join(unread)}"
+            parts.append(Part(f"exponent, k = {k}", None, shown, n))
+            continue
         slope, drawn = measured.search_exponents(times)
         low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
-        wanted = SEARCH.get(k)
-        ends = (
-            (-np.inf, criterion["edge"])
-            if wanted is None
-            else (wanted - criterion["margin"], wanted + criterion["margin"])
-        )
-        n = min(len(each) for each in times.values())
+        wanted, margin = SEARCH.get(k), criterion["margin"]
+        ends = (wanted - margin, wanted + margin) if wanted else (-np.inf, criterion["edge"])
         parts.append(ratio_within(f"exponent, k = {k}", slope, (low, high), *ends, n))
         fits[k] = slope
-        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
-    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items())
+    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items()) or "none"
     return Finding(
         parts,
         f"Exponents over d, from medians over seeds: {words}.",
