@@ -50,9 +50,13 @@ class Transition:
         return self._within(self._solve(level, self.middle, self.slope))
 
     def interval(self, level: float = 0.5) -> tuple[float, float]:
-        """95% bootstrap interval of `at`."""
-        low, high = np.quantile(self.bounds(level)[:, 1], [0.025, 0.975], method="nearest")
-        return float(low), float(high)
+        """95% bootstrap interval of the parameters at which the curve passes `level`; from 0 where
+        that may be anywhere below the smallest model, and to infinity where anywhere above the
+        largest.
+        """
+        least, most = self.bounds(level).T
+        low = np.quantile(least, 0.025, method="nearest")
+        return float(low), float(np.quantile(most, 0.975, method="nearest"))
 
     def crosses(self, level: float = 0.5) -> bool:
         """Whether the curve passes `level` inside the range of sizes that were trained."""

@@ -67,8 +67,18 @@ def test_what_is_never_learned_lies_beyond_the_largest_model() -> None:
     assert math.isinf(found.at()) and found.at_least() == pytest.approx(3e5)
 
 
-def test_what_all_learn_lies_at_the_smallest_model() -> None:
-    assert fit_transition(SIZES, np.ones(6), bootstrap=10).at() == pytest.approx(1e3)
+def test_what_all_learn_lies_at_or_below_the_smallest_model() -> None:
+    found = fit_transition(SIZES, [0.9, 0.97, 0.99, 1, 1, 1], bootstrap=10)
+    assert found.at() == pytest.approx(1e3)
+    assert found.interval() == (0.0, pytest.approx(1e3))
+
+
+def test_an_interval_reaches_as_far_as_its_draws_may() -> None:
+    """Half of the smallest models learn: some draws pass the level below all models."""
+    sizes, accuracies = np.repeat([1e3, 1e4], 2), [0.0, 1.0, 1.0, 1.0]
+    found = fit_transition(sizes, accuracies, bootstrap=50)
+    low, high = found.interval()
+    assert low == 0.0 and 1e3 <= high < 1e4
 
 
 @pytest.mark.parametrize(
@@ -92,20 +102,23 @@ def test_a_point_among_the_models_is_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "at"),
+    ("accuracies", "at", "interval"),
     [
-        ([1.0, 0.9, 0.6, 0.3, 0.1, 0.0], math.inf),
-        ([1.0, 1.0, 1.0, 0.9, 0.8, 0.0], math.inf),  # its mean lies above the level
-        ([0.9, 0.91, 0.9, 0.9, 0.89, 0.9], 1e3),  # above the level at every size
-        ([0.4, 0.41, 0.39, 0.4, 0.42, 0.4], math.inf),
-        ([0.5] * 6, math.inf),
+        ([1.0, 0.9, 0.6, 0.3, 0.1, 0.0], math.inf, (3e5, math.inf)),
+        # its mean lies above the level
+        ([1.0, 1.0, 1.0, 0.9, 0.8, 0.0], math.inf, (3e5, math.inf)),
+        ([0.9, 0.91, 0.9, 0.9, 0.89, 0.9], 1e3, (0.0, 1e3)),  # above the level at every size
+        ([0.4, 0.41, 0.39, 0.4, 0.42, 0.4], math.inf, (3e5, math.inf)),
+        ([0.5] * 6, math.inf, (3e5, math.inf)),
     ],
 )
-def test_what_no_rising_curve_describes_does_not_cross(accuracies: list[float], at: float) -> None:
+def test_what_no_rising_curve_describes_does_not_cross(
+    accuracies: list[float], at: float, interval: tuple[float, float]
+) -> None:
     """scipy finds no curve that rises and is better than the mean."""
     found = fit_transition(SIZES, accuracies, bootstrap=10)
     assert not found.crosses() and found.at() == pytest.approx(at)
-    assert found.interval() == pytest.approx((at, at))
+    assert found.interval() == pytest.approx(interval)
     fit, low, high = found.curve(SIZES)
     for values in (fit, low, high):
         assert values == pytest.approx(

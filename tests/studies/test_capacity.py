@@ -237,6 +237,7 @@ def test_rarer_tasks(measure: Callable[[int, float], float], seeds: int, expecte
 def test_features_of_the_order(narrow: float, wide: float, seeds: int, expected: str) -> None:
     study = Given(seeds, order_r2=lambda width, frequency: narrow if width == 8 else wide)
     study.site = lambda operand: "hook_embed"  # type: ignore[method-assign]
+    study.learned = study.names  # type: ignore[method-assign]
     assert judge("capacity", "h", study).verdict == expected
 
 
@@ -297,6 +298,16 @@ def test_alignment(iia: float, swap: float, models: int, expected: str) -> None:
     study = Given(4, interchange=lambda width, frequency: found)
     study.learned = lambda: list(study.runs)[:models]  # type: ignore[method-assign]
     assert judge("capacity", "j", study).verdict == expected
+
+
+@pytest.mark.parametrize("letter", ["h", "j"])
+def test_where_no_model_learned_the_task_the_control_failed(letter: str) -> None:
+    study = Given(4, accuracy=accurate(0.5, 0.6))
+    claim = judge("capacity", letter, study)
+    assert claim.verdict == "underpowered" and claim.n == 0
+    assert claim.control is not None and claim.control["outcome"] == "missed"
+    unfinished = judge("capacity", letter, Measures(Runs({}, {})))
+    assert unfinished.verdict == "not tested at this size"
 
 
 def test_interchanges_are_searched_once_and_kept(tmp_path: Path, monkeypatch: Any) -> None:

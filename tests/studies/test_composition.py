@@ -206,7 +206,23 @@ def test_attention_patterns(
     assert not missed or outcomes(claim)[missed] == "missed"
 
 
-def test_runs_that_did_not_learn_are_not_judged_by_their_attention() -> None:
-    arms = {"attention_only": [STUCK], "attention_only_copy": [STUCK], "mixture": [IN_ORDER]}
+@pytest.mark.parametrize("learned_in_mixture", [0, 4])
+def test_runs_that_did_not_learn_are_not_judged_by_their_attention(
+    learned_in_mixture: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That none learned is the control that failed: the claim was tested, and is underpowered."""
+    mixture = [IN_ORDER] * learned_in_mixture + [STUCK] * 2
+    arms = {"attention_only": [STUCK] * 4, "attention_only_copy": [STUCK] * 4, "mixture": mixture}
+    measures = study(**arms)
+    monkeypatch.setattr(measures, "pattern", lambda name, layer: (0.9, 0.5))
+    claim = judge("composition", "d", measures)
+    assert claim.verdict == "underpowered" and claim.n == 0
+    assert claim.control is not None and claim.control["outcome"] == "missed"
+    assert {part["outcome"] for part in claim.parts if part["n"] == 0} == {"undecided"}
+    assert "attention-only no run learned every hop" in claim.ours
+
+
+def test_an_arm_that_was_not_trained_is_not_tested() -> None:
+    arms = {"attention_only": [STUCK] * 4, "mixture": [IN_ORDER] * 4}
     claim = judge("composition", "d", study(**arms))
-    assert claim.verdict == "not tested at this size" and "learned every hop" in claim.note
+    assert claim.verdict == "not tested at this size" and "has finished" in claim.note

@@ -173,6 +173,11 @@ def test_planted_search_time() -> None:
     assert verdict("e", searches({**right, 4: 0.5})).verdict == "not reproduced"
     assert verdict("e", searches({**right, 2: 0.5})).verdict == "not reproduced"
     assert verdict("e", searches(right, seeds=2)).verdict == "underpowered"
+    never = searches(right)
+    for name in never.names(k=4, d=4096):
+        never[name].metrics[-1]["test.alignment.0"] = 0.0
+    claim = verdict("e", never)
+    assert claim.verdict == "underpowered" and outcomes(claim)["exponent, k = 4"] == "undecided"
     coarse = searches(right, every=30)
     assert verdict("e", coarse).verdict == "underpowered"  # the control: too few evaluations
 

@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from mechint.claim import Claim
+from mechint.models import build
 from mechint.studies import PlannedRun, Runs, find_study, plan, reproduce
-from mechint.studies.joint_training import transitions
+from mechint.studies.joint_training import measures, transitions
 from mechint.studies.joint_training.arms import BLOCKS, FULL_ARMS, TOGETHER, judged_operation
 from mechint.studies.joint_training.measures import Measures, held, residue_accuracies
 from mechint.studies.joint_training.runs import full
 from mechint.studies.joint_training.transitions import parameters
+from mechint.subject import Subject
 from mechint.training import Run, train_many
 from mechint.transitions import fit_transition
 from tests.studies.planted_outcomes import judge, runs_of
@@ -117,7 +120,7 @@ def test_full_runs_through_at_reduced_steps() -> None:
     )
     assert [claim.letter for claim in analysis.claims] == LETTERS
     lost = {claim.letter for claim in analysis.claims if claim.ours == "could not be measured"}
-    assert lost <= {"h"}  # no pair converges in two steps
+    assert not lost
     assert {f"transition: {name}" for name in ("addition", "products")} <= set(analysis.figures)
     assert set(FULL_ARMS) <= {one.labels["arm"] for one in planned}
 
@@ -188,8 +191,6 @@ def test_residues_of_a_model_that_knows_the_sum_mod_5_alone() -> None:
         odd_one_out = (right + 5) % 10
         logits = np.zeros((len(right), 16))
         logits[np.arange(len(right)), odd_one_out] = 1
-        import torch
-
         return SimpleNamespace(
             logits=lambda: torch.from_numpy(logits), targets=data.answers.at(0)[1]
         )
@@ -345,6 +346,16 @@ def test_two_curves_beyond_the_range_are_not_compared(
     assert claim.verdict == "underpowered" and claim.control["outcome"] == "met", claim.parts
 
 
+@pytest.mark.parametrize(("at", "said"), [(4, "50% at < "), (None, "50% at > ")])
+def test_a_point_beyond_the_models_is_told_as_a_bound(at: int | None, said: str) -> None:
+    study = Measures(runs_of(nested_runs("ADD", at, seeds=2)), "full")
+    sizes = study.transition("ADD").parameters
+    least, most = f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"
+    interval = f"[0, {least}]" if at else f"[{most}, ∞)"
+    assert study.describe("ADD").startswith(f"ADD {said}{least if at else most} {interval}, 80% at")
+    assert study.numbers("ADD")["ADD"]["interval_50"] == study.transition("ADD").interval()
+
+
 def test_models_without_steps_must_be_as_large_as_those_that_learn_with_them() -> None:
     made = [
         one
@@ -384,14 +395,55 @@ def test_shuffled_table(shuffled: list[float], true: float, verdict: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("p_value", "models", "verdict"),
-    [(0.01, 10, "reproduced"), (0.5, 10, "not reproduced"), (0.01, 4, "underpowered")],
+    ("p_value", "again", "models", "verdict"),
+    [
+        (0.01, [], 10, "reproduced"),
+        (0.5, [0.4] * 39 + [0.01], 10, "not reproduced"),
+        (0.1, [0.1] * 20 + [0.01] * 20, 10, "underpowered"),  # it depends on the models drawn
+        (0.01, [], 4, "underpowered"),  # the control
+    ],
 )
-def test_embeddings(p_value: float, models: int, verdict: str) -> None:
+def test_embeddings(p_value: float, again: list[float], models: int, verdict: str) -> None:
     null = SimpleNamespace(observed=0.8, p_value=p_value)
     result = SimpleNamespace(null={"parity.separation": null, "mod_4.separation": null})
-    study = canned(learned=lambda arm: [None] * models, layout=lambda arm: result)
+    study = canned(
+        learned=lambda arm: [None] * models,
+        layout=lambda arm: result,
+        drawn_again=lambda arm, residue: again,
+    )
     assert judge("joint-training", "g", study, "full").verdict == verdict
+
+
+def test_two_models_decide_nothing_of_an_average() -> None:
+    null = SimpleNamespace(observed=0.5, p_value=0.25)
+    result = SimpleNamespace(null={"parity.separation": null, "mod_4.separation": null})
+    study = canned(learned=lambda arm: [None] * 2, layout=lambda arm: result)
+    claim = judge("joint-training", "g", study, "full")
+    assert {part["outcome"] for part in claim.parts} == {"undecided"}
+
+
+@pytest.mark.parametrize("parity", [0.0, 1.0])
+def test_models_drawn_again_separate_parity_as_their_embeddings_do(
+    parity: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Embeddings of noise, and of noise beside a direction that tells even from odd."""
+    odd = np.where(np.arange(10) % 2, parity, -parity)[:, None]
+
+    def subject(run: Run) -> Subject:
+        width = run.spec.model.to_dict()["d_model"]
+        generator = np.random.default_rng(width)
+        rows = generator.normal(size=(10, width)) + odd * generator.normal(size=width)
+        model = build(run.spec.model)
+        with torch.no_grad():
+            model.W_E[:10] = torch.from_numpy(rows)
+        return Subject(model, run.spec.task)
+
+    monkeypatch.setattr(Run, "subject", subject)
+    monkeypatch.setattr(measures, "DRAWS", 10)
+    study = Measures(runs_of(nested_runs("ADD", 8, seeds=1)), "full")
+    at_bar = [p_value <= 0.05 for p_value in study.drawn_again("ADD", "parity")]
+    assert len(at_bar) == 10
+    assert all(at_bar) if parity else sum(at_bar) < 5
 
 
 @pytest.mark.parametrize(
@@ -412,6 +464,18 @@ def test_norm_ratios(attention: list[float], feed_forward: list[float], verdict:
     ]
     study = canned(pairs=lambda: pairs)
     assert judge("joint-training", "h", study, "full").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("models", "verdict"), [([None], "underpowered"), ([], "not tested at this size")]
+)
+def test_no_pair_at_the_bar_is_a_control_that_failed(models: list[None], verdict: str) -> None:
+    study = canned(pairs=lambda: [], learned=lambda arm, bar: models)
+    claim = judge("joint-training", "h", study, "full")
+    assert claim.verdict == verdict and claim.n == 0
+    if models:
+        assert claim.control is not None and claim.control["shown"] == "0"
+        assert {part["shown"] for part in claim.parts} == {"no run"}
 
 
 @pytest.mark.parametrize(

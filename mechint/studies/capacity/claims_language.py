@@ -15,7 +15,7 @@ from mechint.studies.capacity.language_measures import (
     differences,
 )
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import every, mean_within
+from mechint.studies.core.evidence import NO_RUN, every, mean_within
 from mechint.studies.core.study import mean_and_spread
 
 
@@ -73,6 +73,21 @@ def rarer_tasks(study: Measures, criterion: Criterion) -> Finding:
     )
 
 
+def _none_learned(study: Measures, part: str, control: str) -> Finding | None:
+    """The finding of a claim about the models that learned the task where of those that have
+    finished none did: without its control. None where some did.
+
+    Raises:
+        TrainingError: no language model has finished.
+    """
+    if study.learned():
+        return None
+    if not study.names():
+        raise TrainingError("no language model has finished")
+    ours = f"no model reached an accuracy of {LEARNED} on held-out instances"
+    return Finding([Part(part, None, NO_RUN, 0)], ours, control=Part(control, False, NO_RUN, 0))
+
+
 @claim(
     "h",
     statement="Larger models have more of the task's features in their representation.",
@@ -106,6 +121,8 @@ def rarer_tasks(study: Measures, criterion: Criterion) -> Finding:
 )
 def features(study: Measures, criterion: Criterion) -> Finding:
     """Difference in R² of the ranks between the widest and the narrowest model, paired by seed."""
+    if none := _none_learned(study, "R², widest over narrowest", "order is seen where frequent"):
+        return none
     widths, frequencies = study.axis("width"), sorted(study.axis("frequency"))
     table = {
         frequency: [
@@ -231,9 +248,9 @@ def interference(study: Measures, criterion: Criterion) -> Finding:
 )
 def alignment(study: Measures, criterion: Criterion) -> Finding:
     """Interchange accuracy of the 1-D subspaces of the models that learned the task."""
+    if none := _none_learned(study, "interchange accuracy", "full swap"):
+        return none
     learned = study.learned()
-    if not learned:
-        raise TrainingError(f"no model reached an accuracy of {LEARNED} on held-out instances")
     parts, words, swaps, values = [], [], [], {}
     for operand in OPERANDS:
         found = [study.interchange(name, operand) for name in learned]

@@ -20,6 +20,7 @@ from mechint.studies.core.claims import (
     REPRODUCED,
     UNDERPOWERED,
 )
+from mechint.studies.core.evidence import MIN_RUNS
 from mechint.studies.core.study import Analysis, Runs, Study
 from mechint.training.manifest import manifest
 
@@ -115,7 +116,8 @@ def evidence_table(claims: Sequence[Claim]) -> Table | None:
             for column, value in zip(rows.values(), row, strict=True):
                 column.append(value)
     caption = (
-        "A part is met or missed only where its 95% interval, or its exact test, decides; without "
+        "A part is met or missed only where its 95% interval, or its exact test, decides; what is "
+        f"asked of every run is missed by one; fewer than {MIN_RUNS} runs decide nothing; without "
         "its positive control a claim is underpowered."
     )
     return Table(rows, caption) if rows["claim"] else None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import every, mean_within, ratio_within
+from mechint.studies.core.evidence import MIN_RUNS, every, mean_within, ratio_within
 from mechint.studies.core.study import Runs
 from mechint.studies.emergence import measures as measured
 from mechint.studies.emergence.measures import LOST, SEARCH
@@ -72,9 +72,12 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
         for beta, each in fits.items()
     ]
     for beta, each in bounds.items():
-        inside = abs(float(np.mean(each)) - beta) <= margin
+        name = f"not learned at the last step, β = {beta:g}"
+        inside = abs(float(np.mean(each)) - beta) <= margin and len(each) >= MIN_RUNS
+        # a mean outside is no decision where its interval reaches inside
+        met = inside or mean_within(name, each, beta - margin, beta + margin).met
         shown = f"{np.mean(each):.3g}, {sum(lost[beta])} directions not learned"
-        parts.append(Part(f"not learned at the last step, β = {beta:g}", inside, shown, len(each)))
+        parts.append(Part(name, met, shown, len(each)))
     sharp = f"rise over plateau {np.mean(rises):.2f} on average"
     parts.append(every("sharp", [one < criterion["rise"] for one in rises], sharp))
     return Finding(
@@ -264,19 +267,21 @@ def search_time(runs: Runs, criterion: Criterion) -> Finding:
     for k in (2, *SEARCH):
         times = measured.search_times(runs, k)
         least = min(least, measured.search_resolution(runs, k))
+        n = min(len(each) for each in times.values())
+        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
+        medians = measured.search_medians(runs, k)
+        unread = [str(d) for d, median in medians.items() if not 0 < median < np.inf]
+        if unread:
+            shown = f"no median search time at d = {', '.join(unread)}"
+            parts.append(Part(f"exponent, k = {k}", None, shown, n))
+            continue
         slope, drawn = measured.search_exponents(times)
         low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
-        wanted = SEARCH.get(k)
-        ends = (
-            (-np.inf, criterion["edge"])
-            if wanted is None
-            else (wanted - criterion["margin"], wanted + criterion["margin"])
-        )
-        n = min(len(each) for each in times.values())
+        wanted, margin = SEARCH.get(k), criterion["margin"]
+        ends = (wanted - margin, wanted + margin) if wanted else (-np.inf, criterion["edge"])
         parts.append(ratio_within(f"exponent, k = {k}", slope, (low, high), *ends, n))
         fits[k] = slope
-        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
-    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items())
+    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items()) or "none"
     return Finding(
         parts,
         f"Exponents over d, from medians over seeds: {words}.",

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import ratio_within
+from mechint.studies.core.evidence import every, ratio_within
 from mechint.studies.joint_training.measures import Measures
 
 NESTED = ("overnight", "full")
@@ -179,14 +179,14 @@ def chain_of_thought(study: Measures, criterion: Criterion) -> Finding:
     """Bootstrap factors between the 50% points without and with a chain of thought."""
     fits = study.transition("ADD, no steps"), study.transition("ADD")
     without, as_large = fits[0].accuracies, fits[0].parameters.max() >= fits[1].at_least()
-    low = bool(without.max() < criterion["sums"])
+    low = [bool(accuracy < criterion["sums"]) for accuracy in without]
     found = {name: study.factor(f"{name}, no steps", name, low=1.0)[0] for name in ("MAX", "MED")}
     outcomes = [part.met for part in found.values()]
     helps = False if False in outcomes else (True if True in outcomes else None)
     shown = ", ".join(f"{name} {part.shown}" for name, part in found.items())
     n = min(part.n for part in found.values())
     parts = (
-        Part("ADD without steps", low, f"at most {without.max():.2f}", len(without)),
+        every("ADD without steps", low, f"at most {without.max():.2f}"),
         Part("steps lower the 50% point", helps, shown, n),
     )
     ours = f"ADD without steps at most {without.max():.2f}; factor without over with: {shown}"

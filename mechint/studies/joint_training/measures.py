@@ -19,7 +19,7 @@ from mechint.results import ProbeResult
 from mechint.studies.core.study import Runs
 from mechint.studies.joint_training.transitions import Transitions, judged_accuracy
 from mechint.subject import Subject
-from mechint.task import Batch, FiniteTask
+from mechint.task import Batch, FiniteTask, rng
 from mechint.training import Run
 
 SOLVED = 0.9
@@ -29,6 +29,9 @@ averages.
 
 CONVERGED = 0.95
 """Accuracy from which two models are compared by their norm ratios; the paper's two are at 0.99."""
+
+DRAWS = 80
+"""Times that models are drawn again: two of them are the tail of a 95% interval."""
 
 MIXTURES = ("ADD in MAX+MED+ADD", "ADD in ADD+PROD")
 """Arms in which ADD is learned beside others."""
@@ -41,6 +44,7 @@ class Measures(Transitions):
         super().__init__(runs)
         self.size = size
         self.layout = cache(self._layout)
+        self.layouts_again = cache(self._layouts_again)
         self.pairs = cache(self._pairs)
         self.residues = cache(self._residues)
 
@@ -85,6 +89,21 @@ class Measures(Transitions):
         n = learned[0].spec.task.to_dict()["n"]
         probe = PROBES["embedding"].from_dict({"components": n - 1})
         return probe.average([run.subject() for run in learned])
+
+    def drawn_again(self, arm: str, residue: str) -> list[float]:
+        """(DRAWS,) p-values of the separation by `residue` in the layout of models of the arm that
+        learned, drawn again with replacement.
+        """
+        null = f"{residue}.separation"
+        return [result.null[null].p_value for result in self.layouts_again(arm)]
+
+    def _layouts_again(self, arm: str) -> list[ProbeResult]:
+        learned, generator = self.learned(arm), rng("embeddings drawn again", 0)
+        subjects = [run.subject() for run in learned]
+        n = learned[0].spec.task.to_dict()["n"]
+        probe = PROBES["embedding"].from_dict({"components": n - 1, "permutations": 99})
+        draws = generator.integers(len(subjects), size=(DRAWS, len(subjects)))
+        return [probe.average([subjects[i] for i in drawn]) for drawn in draws]
 
     def _residues(self, arm: str, width: int) -> list[dict[int, float]]:
         return [residue_accuracies(run) for run in self.triplets(arm, width)]

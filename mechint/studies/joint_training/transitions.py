@@ -103,10 +103,9 @@ class Transitions:
     def _describe(self, arm: str) -> str:
         found = self.transition(arm)
         low, high = found.interval()
-        return (
-            f"50% at {_size(found.at(), found)} [{_size(low, found)}, {_size(high, found)}], 80% "
-            f"at {_size(found.at(0.8), found)}"
-        )
+        end = f"{high:,.0f}]" if math.isfinite(high) else "∞)"
+        half, most = (_size(found.at(level), found) for level in (LEVEL, 0.8))
+        return f"50% at {half} [{low:,.0f}, {end}, 80% at {most}"
 
     def numbers(self, *arms: str) -> dict[str, Any]:
         """The fits as numbers."""
@@ -124,4 +123,8 @@ class Transitions:
 
 
 def _size(at: float, found: Transition) -> str:
-    return f"{at:,.0f}" if math.isfinite(at) else f"> {max(found.parameters):,.0f}"
+    """A point of the curve in words: one beyond the models that were trained is bounded by them."""
+    least, most = found.parameters.min(), found.parameters.max()
+    if not math.isfinite(at):
+        return f"> {most:,.0f}"
+    return f"{at:,.0f}" if at > least * (1 + 1e-9) else f"< {least:,.0f}"

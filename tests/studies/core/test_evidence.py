@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -21,11 +22,13 @@ from mechint.studies.core.claims import (
     Part,
 )
 from mechint.studies.core.evidence import (
+    MIN_RUNS,
     clopper_pearson,
     earlier,
     every,
     mean_within,
     more_often,
+    pairs_at_most,
     ratio_within,
     share_within,
 )
@@ -88,9 +91,38 @@ def test_rank_test_is_the_share_of_deals_as_extreme(first: list[int], second: li
     p_value = np.mean([one >= observed - 1e-9 for one in deals])
     part = earlier("x", first, second)
     assert part.shown.endswith(f"exact p = {p_value:.2g}")
-    assert part.met == (
-        True if p_value <= 0.05 else (False if observed <= len(first) * len(second) / 2 else None)
-    )
+    if min(len(first), len(second)) < MIN_RUNS:
+        assert part.met is None
+    else:
+        assert (part.met is True) == (p_value <= 0.05 + 1e-9)
+        assert part.met is not False or observed < len(first) * len(second) / 2
+
+
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_a_true_effect_is_missed_in_few_studies(n: int) -> None:
+    """Of studies in which `first` lies half a standard deviation below, at most one in twenty."""
+    generator = np.random.default_rng(0)
+    found = [
+        earlier("x", generator.normal(-0.5, 1, n).tolist(), generator.normal(0, 1, n).tolist()).met
+        for _ in range(400)
+    ]
+    assert np.mean([met is False for met in found]) <= 0.05
+
+
+def test_no_effect_is_missed_where_the_runs_are_many() -> None:
+    alike = list(range(100))
+    assert earlier("x", alike, alike).met is False
+    assert earlier("x", alike[:20], alike[:20]).met is None
+
+
+def test_the_share_of_pairs_lies_below_its_upper_end_in_39_studies_of_40() -> None:
+    """Of two normal samples the share in order is Φ(shift/√2)."""
+    generator, true = np.random.default_rng(1), 0.6
+    shift, inside = math.sqrt(2) * NormalDist().inv_cdf(true), 0
+    for _ in range(600):
+        first, second = generator.normal(-shift, 1, 6), generator.normal(0, 1, 9)
+        inside += true <= pairs_at_most(float((first[:, None] < second).mean()), 6, 9)
+    assert inside / 600 > 0.96
 
 
 def test_what_is_never_reached_comes_last() -> None:
@@ -108,12 +140,25 @@ def test_what_is_never_reached_comes_last() -> None:
         (every("all", [True] * 3), True),
         (every("one not", [True, True, False]), False),
         (every("two runs", [True, True]), None),
+        (every("one run does not", [False]), None),
+        (every("nobody", []), None),
+        (share_within("two of two that do not", 0, 2, low=0.9), None),
+        (share_within("nobody", 0, 0, low=0.9), None),
         (share_within("most", 12, 12, low=0.5), True),
         (share_within("few", 1, 12, low=0.5), False),
         (share_within("three of three", 3, 3, low=0.5), None),
         (more_often("clear", (12, 12), (3, 12)), True),
         (more_often("none", (10, 40), (20, 40)), False),
         (more_often("too few", (3, 3), (1, 3)), None),
+        (more_often("p of exactly 1/20", (3, 3), (0, 3)), True),
+        (more_often("one run each", (0, 1), (1, 1)), None),
+        (more_often("two runs in one group", (12, 12), (0, 2)), None),
+        (more_often("nobody", (0, 0), (2, 2)), None),
+        (earlier("p of exactly 1/20", [1, 2, 3], [4, 5, 6]), True),
+        (earlier("all reversed", [4, 5, 6], [1, 2, 3]), False),
+        (earlier("half of the pairs", [1, 5, 6], [2, 3, 7]), None),
+        (earlier("one run each", [5], [3]), None),
+        (earlier("nobody", [], [1]), None),
         (ratio_within("above", 2.5, (2.0, 3.0), 1.5, math.inf, 5), True),
         (ratio_within("below", 1.0, (0.9, 1.1), 1.5, math.inf, 5), False),
         (ratio_within("spans", 1.6, (1.0, 2.0), 1.5, math.inf, 5), None),
@@ -121,3 +166,4 @@ def test_what_is_never_reached_comes_last() -> None:
 )
 def test_only_an_interval_decides(part: Part, met: bool | None) -> None:
     assert part.met is met, part.shown
+    assert part.name != "nobody" or (part.shown, part.n) == ("no run", 0)
