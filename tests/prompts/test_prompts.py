@@ -188,6 +188,28 @@ def test_quick_probes_on_texts(gpt2: Path, texts: Path) -> None:
     assert found["lens"]["metrics"]["lens.final_accuracy"] > 0.8
 
 
+# --- pairs of prompts -----------------------------------------------------------------------------
+def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
+    """Where every token ends a prompt, one that makes no two of them the same."""
+    file = tmp_path / "ids.jsonl"
+    given = [([0, 1, 0], 1), ([0, 1], 2), ([1, 2], 0)]
+    rows = [{"prompt": prompt, "answer": answer} for prompt, answer in given]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    task = Prompts(path=str(file), vocab_size=3)
+    data = task.examples()
+    assert int(data.tokens.max()) < 3 and len(data.tokens.unique(dim=0)) == 3
+    assert data.lengths is not None
+    for index, (prompt, answer) in enumerate(given):
+        assert data.tokens[index, : len(prompt)].tolist() == prompt
+        assert data.lengths[index] == len(prompt)
+        assert data.targets[index, len(prompt) - 1] == answer
+        again = task.batch_of(data.tokens[index : index + 1])
+        assert torch.equal(again.targets, data.targets[index : index + 1])
+    file.write_text('{"prompt": [0], "answer": 0}\n{"prompt": [0, 0], "answer": 0}\n')
+    with pytest.raises(DataError, match="1 token fills the shorter prompts, two become the same"):
+        Prompts(path=str(file), vocab_size=1).examples()
+
+
 # --- what is refused ------------------------------------------------------------------------------
 BAD = {
     "a.csv": ("x", "expected a file of prompts, named .txt or .jsonl"),
