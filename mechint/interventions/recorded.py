@@ -194,7 +194,8 @@ class RecordedForward:
         site = intervention.site
         if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
             rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
-            part = intervention.delta.shape[-2 if site.per_head else -1 :]
+            heads = (len(site.units) or self.config.n_heads,) if site.per_head else ()
+            part = (*heads, intervention.delta.shape[-1])
             return intervention.delta.expand(*rows, *part)
         recorded = self.activations.get(site.hook)
         if recorded is None:

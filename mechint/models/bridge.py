@@ -63,7 +63,9 @@ def boot(path: Path) -> Any:
                     "later tokens"
                 )
             written = has_tokenizer(path)
-            return _bridge_to(model, str(path), None if written else _numbers(model.config))
+            # TransformerLens takes a relative name such as pythia-70m for a model of the hub
+            name = str(path.absolute())
+            return _bridge_to(model, name, None if written else _numbers(model.config))
         except CheckpointError:
             raise
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line

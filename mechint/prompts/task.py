@@ -42,6 +42,7 @@ class Prompts(FiniteTask):
     without_variables: ClassVar[str] = (
         'no prompt has a pair; give "prompt", "answer" and "counterfactual" in a .jsonl file'
     )
+    when_wrong: ClassVar[str] = "give prompts that the model answers correctly"
 
     path: str = setting("prompts.txt", "file: .txt, a text per line; .jsonl, an object per line")
     tokenizer: str | None = setting(
@@ -140,9 +141,15 @@ class Prompts(FiniteTask):
     def inputs(self) -> Int[Tensor, "n pos"]:
         rows = [one.tokens for one in self.prompts]
         ends = {row[-1] for row in rows}
-        # what fills the shorter rows ends none of them, so that each row tells which prompt it is
-        filler = next(token for token in range(len(ends) + 1) if token not in ends)
-        return torch.tensor([[*row, *[filler] * (self.n_ctx - len(row))] for row in rows])
+        # filled rows tell which prompt they are: surely where no prompt ends in the filler
+        for filler in sorted(range(self.d_vocab), key=ends.__contains__):
+            filled = [(*row, *[filler] * (self.n_ctx - len(row))) for row in rows]
+            if len(set(filled)) == len(rows):
+                return torch.tensor(filled)
+        raise DataError(
+            f"{self.path}: whichever of the model's {counted(self.d_vocab, 'token')} fills the "
+            "shorter prompts, two become the same; give prompts of one length"
+        )
 
     def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
         index = self._index(tokens)
@@ -190,6 +197,7 @@ class Prompts(FiniteTask):
                 self._index,
                 self._label,
                 change=change,
+                is_example=True,
             )
         }
 

@@ -31,7 +31,8 @@ class Task(Settings, abc.ABC):
     task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
     "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what the model of
     seed 0 that was trained with it reached), `without_variables` (what a probe of causal variables
-    says where there are none).
+    says where there are none), `when_wrong` (what to do where a model answers too few examples
+    right).
     """
 
     name: ClassVar[str]
@@ -42,6 +43,7 @@ class Task(Settings, abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preset_results: ClassVar[Mapping[str, str]] = {}
     without_variables: ClassVar[str] = "its task names no causal variables"
+    when_wrong: ClassVar[str] = "train the model further"
 
     def _repr_html_(self) -> str:
         """What the task is, its parameters, outputs and variables, for a notebook."""
@@ -230,8 +232,8 @@ class Task(Settings, abc.ABC):
             answer: index of the answer that is to change; the last one that the variable reaches
                 when None.
             relation: the source differs from the base in the variable and in as little else as the
-                task allows ("minimal"); is any other example ("independent"); or has the same
-                value of the variable ("same").
+                task allows ("minimal"); is drawn whatever the base is ("independent"); or has the
+                same value of the variable ("same").
             split: where examples come from; `probe_split` when None. A minimal source is made from
                 its base where the variable says how, and may then be of any split.
             split_seed: seed of a finite task's partition, of which `split` is a part.

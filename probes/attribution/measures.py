@@ -19,14 +19,10 @@ from mechint.interventions import (
 )
 from mechint.pairs import Pairs
 from probes.circuits.scoring import Ablation, score
-from probes.lens.readout import Readout
+from probes.lens.readout import MOST_SUM_ERROR, Readout
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
-
-
-MOST_SUM_ERROR = 1e-3
-"""Of the sum of what is written directly, as a share of the largest score."""
 
 
 @dataclass(frozen=True)

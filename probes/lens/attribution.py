@@ -15,7 +15,7 @@ from mechint.activations import writer_hooks
 from mechint.subject import Subject
 from mechint.task import IGNORE
 from probes.lens.nulls import OtherAnswers
-from probes.lens.readout import Readout
+from probes.lens.readout import MOST_SUM_ERROR, Readout
 
 FINAL_BIASES = "final biases"
 """What the final norm and the unembedding add, whatever the input: no component of the model."""
@@ -23,14 +23,27 @@ FINAL_BIASES = "final biases"
 
 @dataclass
 class Sums:
-    """What is added up over chunks: at every residual point, and for every component."""
+    """What is added up over chunks: at every residual point, and for every component.
+
+    score: the largest size of a right logit above the mean class; error: the largest difference
+    between one and the sum of its parts.
+    """
 
     right: dict[str, float] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     attribution: dict[str, float] = field(default_factory=dict)
     null: dict[str, np.ndarray] = field(default_factory=dict)
     by_position: dict[str, np.ndarray] = field(default_factory=dict)
+    score: float = 0.0
     error: float = 0.0
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the parts sum up to the score. They do not where what an activation adds to the
+        residual stream is not itself, or times W_O, as where a norm follows the layer; then they
+        are not what the components write.
+        """
+        return self.error <= MOST_SUM_ERROR * self.score
 
     def divide(self, n: int) -> None:
         """Turn sums into means over `n` answers."""
@@ -69,6 +82,7 @@ class Sums:
         bias = _at(subject, _centered(subject, readout.bias.expand(len(targets), -1)), targets)
         self.attribution[FINAL_BIASES] = self.attribution.get(FINAL_BIASES, 0.0) + float(bias.sum())
         whole = _at(subject, _centered(subject, readout.logits(last)), targets)
+        self.score = max(self.score, float(whole.abs().max()))
         self.error = max(self.error, float((total + bias - whole).abs().max()))
         toward = _toward(subject, readout, targets) / scale
         for name, value in _positions(subject, found, toward):

@@ -28,7 +28,12 @@ from mechint.task import IGNORE
 from probes.lens.attribution import FINAL_BIASES, Sums
 from probes.lens.nulls import above_chance, other_answers
 from probes.lens.readout import Readout
-from probes.lens.views import lens_figures, lens_tables
+from probes.lens.views import (
+    attribution_figures,
+    attribution_table,
+    depth_figure,
+    depth_table,
+)
 from probes.positions import position_names
 
 if TYPE_CHECKING:
@@ -50,7 +55,9 @@ class Lens(Probe):
     p ≤ 0.005, against the same maximum with the classes renamed at random, or, where there are too
     few of them, the answers dealt out anew among the inputs. Its share is of the sizes of all
     attributions, that of the final biases included, which are the same for every input.
-    Both are said only of a model that answers better than chance.
+    Both are said only of a model that answers better than chance. Where attributions do not add up
+    to what they are parts of, by more than a thousandth of the largest score, as where a norm
+    follows attention or MLP (OLMo 2), they are left out with all that is computed from them.
     """
 
     name: ClassVar[str] = "lens"
@@ -114,10 +121,21 @@ class Lens(Probe):
         return self._report(subject, sums, others.how)
 
     def _report(self, subject: Subject, sums: Sums, how: str) -> ProbeResult:
-        assert subject.task is not None
         report = Report(self, subject)
-        written = {name: value for name, value in sums.attribution.items() if name in sums.null}
-        top = max(written, key=lambda name: written[name])
+        self._depths(report, subject, sums)
+        if sums.adds_up:
+            self._writers(report, subject, sums, how)
+        else:
+            report.metric("attribution.error", sums.error, unit="nats")
+            report.abstain(
+                "who wrote the answer is not told: what the components write does not add up to "
+                f"its logits (off by up to {sums.error:.2g} nats), as where a norm follows "
+                "attention or MLP"
+            )
+        return report.result()
+
+    def _depths(self, report: Report, subject: Subject, sums: Sums) -> None:
+        """From which depth on the answer can be read."""
         final = list(sums.right.values())[-1]
         answers = int((subject.targets != IGNORE).sum())
         chance = float(np.mean([level.accuracy for level in subject.chance.values()]))
@@ -125,6 +143,25 @@ class Lens(Probe):
         ready = next(name for name, value in sums.right.items() if value >= min(enough, final))
         report.metric("lens.final_accuracy", final, null=above_chance(final, chance, answers))
         report.metric("lens.ready_after", ready)
+        report.table("lens", depth_table(sums))
+        report.figure("lens", depth_figure(sums))
+        report.finding(
+            f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
+            f"{final:.2f}, chance {chance:.2f})",
+            otherwise=(
+                f"The answer is not said to be read at any depth: accuracy {final:.2f} at the end, "
+                f"where {chance + LEAST * (1 - chance):.2f} is asked for, chance {chance:.2f}"
+            ),
+            null="lens.final_accuracy",
+            effect=(final - chance) / max(1 - chance, 1e-12),
+            least=LEAST,
+            n=answers,
+        )
+
+    def _writers(self, report: Report, subject: Subject, sums: Sums, how: str) -> None:
+        """Which component writes most of the answer."""
+        written = {name: value for name, value in sums.attribution.items() if name in sums.null}
+        top = max(written, key=lambda name: written[name])
         report.metric("attribution.top_component", top)
         report.metric(
             "attribution.top",
@@ -142,24 +179,11 @@ class Lens(Probe):
                 "attribution.error": sums.error,
             }
         )
-        for name, table in lens_tables(sums).items():
-            report.table(name, table)
+        report.table("attribution", attribution_table(sums))
         if sums.by_position:
             report.array("positions", np.stack(list(sums.by_position.values())))
-        for name, figure in lens_figures(sums, top, position_names(subject)).items():
+        for name, figure in attribution_figures(sums, top, position_names(subject)).items():
             report.figure(name, figure)
-        report.finding(
-            f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
-            f"{final:.2f}, chance {chance:.2f})",
-            otherwise=(
-                f"The answer is not said to be read at any depth: accuracy {final:.2f} at the end, "
-                f"where {chance + LEAST * (1 - chance):.2f} is asked for, chance {chance:.2f}"
-            ),
-            null="lens.final_accuracy",
-            effect=(final - chance) / max(1 - chance, 1e-12),
-            least=LEAST,
-            n=answers,
-        )
         report.finding(
             _who_writes(top, written[top], share, sums.attribution[FINAL_BIASES]),
             otherwise=(
@@ -168,9 +192,8 @@ class Lens(Probe):
             ),
             null="attribution.top",
             effect=written[top],
-            n=answers,
+            n=int((subject.targets != IGNORE).sum()),
         )
-        return report.result()
 
 
 def _who_writes(top: str, written: float, share: float, biases: float) -> str:

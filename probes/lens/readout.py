@@ -10,6 +10,10 @@ from mechint.activations import residual_hooks
 from mechint.subject import Subject
 from probes.weights.circuits import fold, norm_of
 
+MOST_SUM_ERROR = 1e-3
+"""Of the sum of what components write directly, as a share of the largest score; above it these are
+not the parts of the score."""
+
 
 class Readout:
     """The final norm and the unembedding of a subject's model as one linear map and a scale, in

@@ -11,28 +11,19 @@ from mechint.results import Figure, Table
 from probes.lens.attribution import Sums
 
 
-def lens_tables(sums: Sums) -> dict[str, Table]:
-    """Accuracy and loss (nats) by depth; attribution (nats) by component."""
+def depth_table(sums: Sums) -> Table:
+    """Accuracy and loss (nats) by depth."""
     depths = {
         "after": list(sums.right),
         "accuracy": list(sums.right.values()),
         "loss": list(sums.loss.values()),
     }
-    parts = {
-        "component": list(sums.attribution),
-        "attribution": list(sums.attribution.values()),
-    }
-    return {
-        "lens": Table(depths, "the logit lens at every depth", {"loss": "nats"}),
-        "attribution": Table(
-            parts, "mean part of the right logit, above the mean class", {"attribution": "nats"}
-        ),
-    }
+    return Table(depths, "the logit lens at every depth", {"loss": "nats"})
 
 
-def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Figure]:
-    """Accuracy by depth, attribution by component, and where the heads read it from."""
-    lens = figures.lines(
+def depth_figure(sums: Sums) -> Figure:
+    """Accuracy by depth."""
+    return figures.lines(
         list(sums.right),
         {"accuracy": list(sums.right.values())},
         title="Logit lens: what is answered after each layer",
@@ -45,6 +36,21 @@ def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Fi
             "written."
         ),
     )
+
+
+def attribution_table(sums: Sums) -> Table:
+    """Attribution (nats) by component."""
+    parts = {
+        "component": list(sums.attribution),
+        "attribution": list(sums.attribution.values()),
+    }
+    return Table(
+        parts, "mean part of the right logit, above the mean class", {"attribution": "nats"}
+    )
+
+
+def attribution_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Figure]:
+    """Attribution by component, and where the heads read it from."""
     names = list(sums.attribution)
     values = [sums.attribution[name] for name in names]
     null = np.stack(list(sums.null.values())).max(0)
@@ -61,7 +67,7 @@ def lens_figures(sums: Sums, top: str, positions: Sequence[str]) -> dict[str, Fi
             "of them, the final biases apart, when the answers are other inputs'."
         ),
     )
-    result = {"lens": lens, "attribution": attribution}
+    result = {"attribution": attribution}
     if sums.by_position:
         result["positions"] = figures.heatmap(
             np.stack(list(sums.by_position.values())),

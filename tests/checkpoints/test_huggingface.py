@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,6 +79,22 @@ def test_a_tiny_model_saved_to_disk(tmp_path, make, offline, capfd):
         and unmet_need(Need.EMBEDDING, subject) is None
         and "no task is known" in str(unmet_need(Need.GRID, subject))
     )
+
+
+@pytest.mark.parametrize("given", ["pythia-70m", "./gpt2-small", "EleutherAI/pythia-70m"])
+def test_a_directory_named_as_a_model_of_the_hub(tmp_path, monkeypatch, given, offline):
+    """TransformerLens knows these names, by which the tokenizer would be another one."""
+    from transformers import AutoTokenizer
+
+    from mechint.models.bridge import _numbers
+
+    source, folder = gpt2(), tmp_path / given
+    source.save_pretrained(folder)
+    _numbers(source.config).save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    opened = load_checkpoint(Path(given))
+    assert opened.model.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert opened.model.tokenizer.decode([7]) == "7"
 
 
 def test_damaged_weights_are_one_line(tmp_path, offline):

@@ -74,6 +74,11 @@ def every_intervention(model: HookedTransformer, generator: torch.Generator) -> 
             result += [ProjectOut(resid, basis), Replace(resid, random(5, *spread, 8))]
             result += [Add(Site.attention(layer, pos), random(5, *spread, 8))]
             result += [Add(resid, random(8)), Add(heads, random(1, model.config.d_head))]
+            every = Site.of("head", layer, pos)
+            for site in (heads, every):  # one vector for each head, of one or of each example
+                result += [Add(site, random(model.config.d_head))]
+                result += [Add(site, random(5, *spread and (1,), 1, model.config.d_head))]
+            result.append(Add(every, random(1, model.config.d_head)))
             if not model.config.attn_only:
                 result += [Zero(Site.neurons(layer, (1, 3), pos)), Zero(Site.mlp(layer, pos))]
                 last = Site.of("resid_post", layer, pos)

@@ -233,3 +233,35 @@ def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path
         )
         exact = table["exact"][table["component"].index("head 0.1")]
         assert exact == pytest.approx(float((plain - ablated).mean()), abs=1e-5)
+
+
+def test_the_lens_names_no_writer_where_a_norm_follows_the_layer(tmp_path: Path) -> None:
+    """What heads and MLPs write adds up to the last stream in Llama, and not in OLMo 2."""
+    for kind, adds_up in (("olmo2", False), ("llama", True)):
+        subject = opened(kind, tmp_path / kind, intermediate_size=32, initializer_range=0.3)
+        written = subject.activation("hook_embed", "answer")
+        for layer in range(2):
+            z = subject.activation(f"blocks.{layer}.attn.hook_z", "answer")
+            heads = torch.einsum("ehd,hdm->em", z, subject.model.blocks[layer].attn.W_O.detach())
+            written = written + heads + subject.activation(f"blocks.{layer}.hook_mlp_out", "answer")
+        last = subject.activation("blocks.1.hook_resid_post", "answer")
+        assert torch.allclose(written, last, atol=1e-4) == adds_up
+        result = probe.run("lens", subject, permutations=199)
+        told = {name for name in result.metrics if name.startswith("attribution.")}
+        logits = subject.logits().double()[:, :5]
+        right = logits.gather(1, subject.targets)[:, 0] - logits.mean(1)
+        if adds_up:
+            assert {"attribution.top_component", "attribution.top_share"} < told
+            assert result.metrics["attribution.total"] == pytest.approx(
+                float(right.mean()), abs=1e-6
+            )
+            assert {"lens", "attribution", "positions"} == set(result.figures)
+            continue
+        assert told == {"attribution.error"}
+        assert result.metrics["attribution.error"] > 1e-3 * float(right.abs().max())
+        assert set(result.null) == {"lens.final_accuracy"} and not result.arrays
+        assert set(result.tables) == set(result.figures) == {"lens"}
+        assert "who wrote the answer is not told: what the components write does not add up" in (
+            result.finding
+        )
+        assert "No component writes" not in result.finding

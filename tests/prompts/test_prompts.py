@@ -4,6 +4,7 @@ what probes say of a small model that knows six capitals.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from click.testing import CliRunner, Result
 import mechint
 import probes
 from mechint.cli import main
-from mechint.errors import CheckpointError, DataError, NotApplicableError
+from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import CheckpointError, DataError, NotApplicableError, ParameterError
 from mechint.prompts import Prompts
 from mechint.task import IGNORE
+from probes.das.drawing import most_pairs
 
 CAPITALS = {
     "France": "Paris",
@@ -180,12 +183,90 @@ def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
     assert not (gpt2 / "probes").exists(), "a model of others' is left as it is"
 
 
+def test_chance_of_one_prompt_is_zero(gpt2: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text(json.dumps(row("France")))
+    assert str(mechint.load(gpt2, data=file).chance["next token"].loss) == "0.0"
+    result = run(gpt2, "--data", file, "--probe", "attention")
+    assert "nats (chance 0)" in result.stdout, result.output
+
+
 def test_quick_probes_on_texts(gpt2: Path, texts: Path) -> None:
     result = run(gpt2, "--data", texts, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["results"]
     assert {"attention", "lens"} <= set(found)
     assert found["lens"]["metrics"]["lens.final_accuracy"] > 0.8
+
+
+# --- pairs of prompts -----------------------------------------------------------------------------
+def test_no_prompt_is_its_own_source(gpt2: Path, pairs: Path) -> None:
+    """Of six prompts every ordered pair of two is drawn once, and there is no other."""
+    subject = mechint.load(gpt2, data=pairs)
+    variable = choose_variable(subject.task, "prompt")
+    drawn = draw(subject, variable, 30, 0)
+    both = (variable.value_of(tokens).tolist() for tokens in (drawn.base, drawn.source))
+    assert sorted(zip(*both, strict=True)) == list(itertools.permutations(range(6), 2))
+    assert most_pairs(subject.task, variable) == 30
+
+
+def test_das_says_how_many_pairs_a_file_makes(
+    gpt2: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = mechint.load(gpt2, data=pairs)
+    few: dict[str, Any] = {"steps": 2, "dimensions": (1,), "null_samples": 9, "control_seeds": 1}
+    result = probes.run("das", subject, pairs=20, held_out=10, **few)
+    assert result.metrics["pairs_held_out"] == 10
+
+    def drawn(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("pairs were drawn although there are too few")
+
+    monkeypatch.setattr("probes.das.drawing.draw", drawn)
+    with pytest.raises(
+        ParameterError,
+        match=r"pairs=2048: expected at most 30, held_out=1024 included: .* has no more different "
+        r"pairs; for example --set das.pairs=20 --set das.held_out=10",
+    ):
+        probes.run("das", subject)
+
+
+def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: Path) -> None:
+    """A user's language model is not trained further."""
+    file, names = tmp_path / "wrong.jsonl", list(CAPITALS)
+    wrong = [
+        {"prompt": sentence(one), "answer": f" {CAPITALS[other]}"}
+        for one, other in zip(names, names[1:] + names[:1], strict=True)
+    ]
+    rows = [one | {"counterfactual": two} for one, two in zip(wrong[::2], wrong[1::2], strict=True)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    subject = mechint.load(gpt2, data=file)
+    small = {"pairs": 8, "held_out": 4}
+    for name, settings in (("patching", {}), ("attribution", {}), ("das", small)):
+        with pytest.raises(
+            DataError, match="give prompts that the model answers correctly, or set only_correct"
+        ):
+            probes.run(name, subject, **settings)
+
+
+def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
+    """Where every token ends a prompt, one that makes no two of them the same."""
+    file = tmp_path / "ids.jsonl"
+    given = [([0, 1, 0], 1), ([0, 1], 2), ([1, 2], 0)]
+    rows = [{"prompt": prompt, "answer": answer} for prompt, answer in given]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    task = Prompts(path=str(file), vocab_size=3)
+    data = task.examples()
+    assert int(data.tokens.max()) < 3 and len(data.tokens.unique(dim=0)) == 3
+    assert data.lengths is not None
+    for index, (prompt, answer) in enumerate(given):
+        assert data.tokens[index, : len(prompt)].tolist() == prompt
+        assert data.lengths[index] == len(prompt)
+        assert data.targets[index, len(prompt) - 1] == answer
+        again = task.batch_of(data.tokens[index : index + 1])
+        assert torch.equal(again.targets, data.targets[index : index + 1])
+    file.write_text('{"prompt": [0], "answer": 0}\n{"prompt": [0, 0], "answer": 0}\n')
+    with pytest.raises(DataError, match="1 token fills the shorter prompts, two become the same"):
+        Prompts(path=str(file), vocab_size=1).examples()
 
 
 # --- what is refused ------------------------------------------------------------------------------
