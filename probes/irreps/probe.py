@@ -21,7 +21,7 @@ from probes.irreps import reporting
 from probes.irreps.grouped import Grouped, group_answers, why_no_group
 from probes.irreps.reporting import IrrepRises
 from probes.irreps.spectrum import IrrepRule, IrrepSpectra
-from probes.operands import operand_rows, operand_tokens
+from probes.operands import by_example, operand_rows, operand_tokens
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -140,7 +140,7 @@ class Irreps(Probe):
         left, right = operand_rows(subject)
         embedding = spectra.shares(left.cpu().numpy(), seed)
         report = Report(self, subject)
-        answered = torch.from_numpy(found.answers.ravel()).to(subject.device)
+        answered = by_example(subject, torch.from_numpy(found.answers).to(subject.device))
         report.correct = answered[:, None] == subject.targets
         reporting.add_logits(report, found, spectra, logits)
         reporting.add_embedding(report, spectra, embedding, left, right)
@@ -231,5 +231,5 @@ class Irreps(Probe):
 
     def _targets(self, subject: Subject, found: Grouped, seed: int) -> torch.Tensor:
         """(example, 1) the answers by the table that was found, of the sampled pairs."""
-        products: Array = found.products.ravel()
-        return torch.from_numpy(products).to(subject.device)[self._sample(subject, seed), None]
+        products = by_example(subject, torch.from_numpy(found.products).to(subject.device))
+        return products[self._sample(subject, seed), None]

@@ -22,6 +22,7 @@ from probes.irreps.spectrum import element_orders
 from probes.neurons import measures
 from probes.neurons.ablation import add_ablation
 from probes.neurons.reading import group_of, output_weights
+from probes.operands import by_element
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -98,7 +99,7 @@ class Neurons(Probe):
         group = group_of(subject)
         assert group is not None
         hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
-        values = subject.grid(subject.activation(hook, at="answer")).cpu().numpy()
+        values = by_element(subject, subject.activation(hook, at="answer")).cpu().numpy()
         shares = measures.block_shares(group, values)
         names = np.array(representations(group).names[1:])
         largest, which = shares.max(0), shares.argmax(0)
