@@ -16,7 +16,7 @@ from probes.fourier import drawing, outputs, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
-from probes.rises import REMOVAL_LEVEL, add_removal_finding
+from probes.rises import REMOVAL_LEVEL, add_named_removal, add_removal_finding
 from probes.words import first_of, listed
 
 T = TypeVar("T")
@@ -168,13 +168,11 @@ def add_removals(report: Report, removed: Removals, least: float) -> None:
     if removed.without_harmonics is not None:
         report.metric("embedding.harmonics", list(removed.harmonics))
         report.metric("embedding.removal_harmonics", removed.without_harmonics, unit="nats")
-    for name, test in (
-        ("embedding.removal_named", removed.named_test),
-        ("embedding.removal_harmonics.sample", removed.harmonics_test),
-    ):
-        if test is not None:
-            rise, null = test
-            report.metric(name, rise, null=null, how=REMOVAL_NULL, unit="nats")
+    add_named_removal(report, removed, "frequencies")
+    if removed.harmonics_test is not None:
+        rise, null = removed.harmonics_test
+        name = "embedding.removal_harmonics.sample"
+        report.metric(name, rise, null=null, how=REMOVAL_NULL, unit="nats")
     for part in ("neurons", "unembedding"):
         if rises := getattr(removed, part):
             report.metric(f"{part}.removal", rises, unit="nats")

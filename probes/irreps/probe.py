@@ -49,8 +49,10 @@ class Irreps(Probe):
     - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for
       every ρ that is key in embedding or logits, or whose cosine exceeds `cosine` where that leaves
       more than half of all directions unnamed (at most `named` of them), on at most `examples`
-      random pairs; `embedding.removal_unnamed`: of all others together. A weak cosine is not a
-      sign that a representation is not needed.
+      random pairs; `embedding.removal_unnamed`: of all others together; `embedding.removal_named`:
+      of all those together, which is held against as many random directions among the others, for
+      the null on at most `removal_examples` pairs. A weak cosine is not a sign that a
+      representation is not needed.
       `unembedding.removal`: the same out of the columns of W_U.
 
     ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
