@@ -17,9 +17,9 @@ from mechint.finding import (
     CHANCE_LEVEL,
     Report,
     performance,
-    samples_needed,
     with_evidence,
 )
+from mechint.null import samples_needed
 from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
@@ -63,9 +63,22 @@ SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1
     [
         (2.0, 999, {}, "found", "It is long (p ≤ 0.001, null: rulers shuffled)."),
         (0.5, 999, {}, "not found", "It has length 1 (p = 0.5, null: rulers shuffled)."),
-        (2.0, 999, {"holds": False}, "not found", "It has length 1 (p ≤ 0.001, null: rulers"),
-        (2.0, 999, {"effect": -1.0}, "not found", "It has length 1"),
-        (2.0, 999, {"effect": 0.1, "least": 0.2}, "not found", "It has length 1"),
+        (2.0, 999, {"holds": False}, "not found", "shuffled; but that alone does not decide)."),
+        (
+            2.0,
+            999,
+            {"effect": -1.0},
+            "not found",
+            "effect, -1, is not above the least asked, 0",
+        ),
+        (
+            2.0,
+            999,
+            {"effect": 0.1, "least": 0.2},
+            "not found",
+            "is not above the least asked, 0.2",
+        ),
+        (0.5, 999, {"effect": 0.1, "least": 0.2}, "not found", "(p = 0.5, null: rulers shuffled)."),
         (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
         (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),

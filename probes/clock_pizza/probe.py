@@ -279,7 +279,10 @@ class ClockPizza(Probe):
         reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
         report.finding(
             f"{words.get(verdict, '')}: {numbers}; {keys}.",
-            otherwise=f"Neither clock nor pizza, since {reason}: {numbers}.",
+            otherwise=(
+                f"Neither clock nor pizza, since {reason}: {numbers}"
+                f"{f'; {keys}' if logits.keys else ''}."
+            ),
             holds=verdict != "neither",
             null="logits.largest_cosine",
             n=self.triples,

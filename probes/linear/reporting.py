@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mechint.errors import counted
-from mechint.finding import why_undecidable
-from mechint.null import Null, family_wise
+from mechint.null import Null, family_wise, why_undecidable
 from mechint.probe import Report
 
 LEAST = 0.5
