@@ -93,12 +93,24 @@ def best_output(rows: Sequence[Performance]) -> Performance | None:
     return min(rows, key=lambda row: row.p_value, default=None)
 
 
-def judge(draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None) -> Finding:
+def abstention(reason: str, question: str = "") -> str:
+    """The sentence of an abstention from `question`, for `reason`.
+
+    >>> abstention("no query has such a key", "whether a head looks back")
+    'Abstains: whether a head looks back cannot be decided: no query has such a key.'
+    """
+    subject = f"{question} cannot be decided: " if question else ""
+    return f"Abstains: {subject}{reason.rstrip('.')}."
+
+
+def judge(
+    draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None, question: str = ""
+) -> Finding:
     """`draft` as it is printed: as it stands, as `otherwise`, or as an abstention for `reason`."""
     assert draft.alpha is not None
     reason = reason or why_undecidable(nulls, draft.alpha)
     if reason is not None:
-        return replace(draft, sentence=f"Abstains: {reason}.", status="abstains")
+        return replace(draft, sentence=abstention(reason, question), status="abstains")
     beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
     strong = draft.effect is None or draft.effect > draft.least
     if draft.status == "found" and beaten and strong:
@@ -185,6 +197,7 @@ class Report:
         sentence: str,
         *,
         otherwise: str,
+        question: str = "",
         holds: bool = True,
         null: str | Sequence[str] | None = None,
         alpha: float | None = None,
@@ -203,6 +216,7 @@ class Report:
             sentence: the claim, with its numbers.
             otherwise: what is true where the claim does not hold; it claims no more than that. What
                 it fails besides is added where the nulls are beaten all the same.
+            question: what is decided, as an abstention names it: "whether …", "which …".
             holds: what the probe's own rule asks for beyond null and effect.
             null: the metrics whose nulls have to be beaten, all of them; the first that was
                 recorded when None.
@@ -236,13 +250,13 @@ class Report:
         reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
         if reason is None and n is not None and n < least_n:
             reason = f"{n} examples, where at least {least_n} are needed"
-        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason)
+        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason, question)
         self.findings.append(judged)
         return judged.status
 
-    def abstain(self, reason: str) -> Status:
-        """Say that the question cannot be answered here, and why."""
-        self.findings.append(Finding(f"Abstains: {reason.rstrip('.')}.", "abstains"))
+    def abstain(self, reason: str, question: str = "") -> Status:
+        """Say that the question ("whether …") cannot be answered here, and why."""
+        self.findings.append(Finding(abstention(reason, question), "abstains"))
         return "abstains"
 
     def result(self) -> ProbeResult:

@@ -99,12 +99,12 @@ class Null:
         reach a perfect mechanism, too, in one run of twenty or more.
 
         >>> print(Null.sampled("share", 1.0, [0.0] * 99, "shuffled", 12).too_few_arrangements(0.01))
-        too few values to decide: they can be arranged in only 12 ways; p ≤ 0.01 takes 100
+        too few values, which can be arranged in only 12 ways; p ≤ 0.01 takes 100
         """
         if not self.samples or math.isinf(self.arrangements):
             return None
         few = (
-            "too few values to decide: they can be arranged in only "
+            "too few values, which can be arranged in only "
             f"{counted(round(self.arrangements), 'way')}"
         )
         if self.arrangements * alpha < 1 - 1e-9:

@@ -74,6 +74,7 @@ def add_removal_finding(
         f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {rises.named:.2g}"
         f"{beside}; one at a time, {', '.join(shown)}; all unnamed ones together by "
         f"{rises.unnamed:.2g}.",
+        question=f"whether the model needs {some} in its embedding",
         otherwise=(
             f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
             f"{rises.named:+.2g}{beside}; as many random directions of the unnamed {kind} change "

@@ -151,6 +151,7 @@ class Embedding(Probe):
         )
         report.finding(
             f"{held}, fewer than Gaussian rows of the same lengths take.",
+            question="whether the tokens lie in fewer dimensions than Gaussian rows",
             otherwise=f"{held}.",
             null="svd.rank_50",
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
@@ -161,12 +162,14 @@ class Embedding(Probe):
             words = name.replace("_", " ")
             report.finding(
                 f"The similarities separate {words}: {share:.0%} of component {component}.",
+                question=f"whether the similarities separate {words}",
                 otherwise=f"The similarities do not separate {words}.",
                 null=f"{name}.separation",
                 at_chance=True,
             )
         report.finding(
             _circle_sentence(metrics),
+            question="whether the similarities follow a cyclic order",
             otherwise="The similarities follow no cyclic order.",
             null="cyclic.correlation",
             at_chance=True,
@@ -179,6 +182,7 @@ class Embedding(Probe):
             )
             report.finding(
                 f"{words}.",
+                question=f"whether the embeddings of positions {first} and {second} correlate",
                 otherwise=f"{words}, which coordinates in random order may do as well.",
                 null="position.correlation",
                 at_chance=True,
@@ -206,6 +210,7 @@ class Embedding(Probe):
         )
         report.finding(
             f"Averaged over {len(subjects)} models, {share}.",
+            question="whether the averaged similarities separate even from odd",
             otherwise=f"Averaged over {len(subjects)} models, no more than chance: {share}.",
             null="parity.separation",
             at_chance=True,

@@ -73,7 +73,13 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         how = "the largest cosine with the classes in random order"
         report.nulls[LARGEST] = first.test(LARGEST, how)
         sentence, otherwise = _logit_sentences(first)
-        report.finding(sentence, otherwise=otherwise, holds=bool(first.keys), null=LARGEST)
+        report.finding(
+            sentence,
+            question="whether the logits have key frequencies",
+            otherwise=otherwise,
+            holds=bool(first.keys),
+            null=LARGEST,
+        )
         return
     alpha = report.probe.significance
     tested = {
@@ -117,6 +123,7 @@ def _add_outputs_finding(
     verb, its = ("has", "its") if len(found) == 1 else ("have", "their")
     report.finding(
         f"{len(found)} of {which} {verb} key frequencies in {its} logits ({shown(found)}).",
+        question="which outputs have key frequencies",
         otherwise=(
             f"None of {which} has key frequencies in its logits beyond what one of so many may "
             f"have by chance ({shown(keyed)})."
@@ -219,6 +226,7 @@ def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> N
     report.finding(
         f"The {harmonics} of the logits' key frequencies {verb} not key in the logits; without "
         f"{them} in the embedding the loss is {rise:.2g} nats higher.",
+        question=f"whether the model needs the {harmonics} of the logits' key frequencies",
         otherwise=(
             f"Projecting the {harmonics} of the logits' key frequencies out of the embedding "
             f"changes the loss by {rise:+.2g} nats."
@@ -240,6 +248,7 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     report.finding(
         f"The embedding holds its energy at {plural('frequency', len(shares))} "
         f"{', '.join(shares)}.",
+        question="whether the embedding has key frequencies",
         otherwise=(
             f"No frequency of the embedding is key: the largest share is "
             f"{spectrum.values.max():.1%}, {level or NONE_STANDS_OUT}."

@@ -53,6 +53,7 @@ def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Sp
     report.finding(
         f"{where} the logits have key representations {', '.join(cosines)}, cosine with the "
         f"character in parentheses; they explain {explained:.1%} of the logits' variance.",
+        question="whether the logits have key representations",
         otherwise=(
             f"{where} no representation of the logits is key: the largest cosine is {largest:.3f}."
         ),
@@ -83,6 +84,7 @@ def add_embedding(
     holding = ", ".join(f"{name} ({shares[name]:.1%})" for name in largest_first)
     report.finding(
         f"The embedding holds its energy in {holding}.",
+        question="whether the embedding has key representations",
         otherwise=(
             "No representation of the embedding is key: the largest share is "
             f"{null.observed:.2g} times that of a flat spectrum."

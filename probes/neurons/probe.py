@@ -154,6 +154,7 @@ class Neurons(Probe):
         report.finding(
             f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
             f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
+            question="whether the last layer's neurons fall into clusters",
             otherwise=(
                 f"One representation holds {observed:.0%} of a neuron's variance on average, no "
                 "more than shuffled elements can give."
@@ -223,6 +224,7 @@ class Neurons(Probe):
         report.finding(
             f"Between the cosets of one subgroup each lies {observed:.0%} of the variance of a "
             "neuron as a function of one operand, on average.",
+            question="whether the neurons vary between cosets",
             otherwise="Cosets say no more of the neurons than of shuffled elements.",
             null="coset_share.sample",
         )
