@@ -12,7 +12,6 @@ Where one of these cannot be told, the probe abstains and says why.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
+from mechint.null import why_undecidable
 from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
 from mechint.task import IGNORE
 
@@ -93,45 +93,34 @@ def best_output(rows: Sequence[Performance]) -> Performance | None:
     return min(rows, key=lambda row: row.p_value, default=None)
 
 
-def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:
-    """Why these nulls cannot decide at `alpha`, or None when they can.
+def abstention(reason: str, question: str = "") -> str:
+    """The sentence of an abstention from `question`, for `reason`.
 
-    >>> print(why_undecidable([Null.sampled("share", 1.0, [0.0] * 19, "shuffled")], 0.01))
-    19 null samples of share give no p below 0.05; deciding at p ≤ 0.01 takes 99
+    >>> abstention("no query has such a key", "whether a head looks back")
+    'Abstains: whether a head looks back cannot be decided: no query has such a key.'
     """
-    for null in nulls:
-        if few := null.too_few_arrangements(alpha):
-            return few
-        if not math.isfinite(null.mean) or math.isnan(null.observed):
-            return f"{null.metric} or its null is not finite"
-        if null.floor > alpha * (1 + 1e-9):
-            return (
-                f"{null.samples} null samples of {null.metric} give no p below {null.floor:.2g}; "
-                f"deciding at p ≤ {alpha:g} takes {samples_needed(alpha)}"
-            )
-    return None
+    subject = f"{question} cannot be decided: " if question else ""
+    return f"Abstains: {subject}{reason.rstrip('.')}."
 
 
-def samples_needed(alpha: float) -> int:
-    """The fewest samples of a null whose p-value can reach `alpha`.
-
-    >>> samples_needed(0.01), samples_needed(0.05)
-    (99, 19)
-    """
-    return math.ceil(1 / alpha - 1e-9) - 1
-
-
-def judge(draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None) -> Finding:
+def judge(
+    draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None, question: str = ""
+) -> Finding:
     """`draft` as it is printed: as it stands, as `otherwise`, or as an abstention for `reason`."""
     assert draft.alpha is not None
     reason = reason or why_undecidable(nulls, draft.alpha)
     if reason is not None:
-        return replace(draft, sentence=f"Abstains: {reason}.", status="abstains")
+        return replace(draft, sentence=abstention(reason, question), status="abstains")
     beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
     strong = draft.effect is None or draft.effect > draft.least
     if draft.status == "found" and beaten and strong:
         return replace(draft, sentence=with_evidence(draft.sentence, nulls))
-    return replace(draft, sentence=with_evidence(otherwise, nulls), status="not found")
+    but = ""
+    if beaten and not strong:
+        but = f"; but the effect, {draft.effect:.2g}, is not above the least asked, {draft.least:g}"
+    elif beaten:
+        but = "; but that alone does not decide"
+    return replace(draft, sentence=with_evidence(otherwise, nulls, but), status="not found")
 
 
 class Report:
@@ -208,6 +197,7 @@ class Report:
         sentence: str,
         *,
         otherwise: str,
+        question: str = "",
         holds: bool = True,
         null: str | Sequence[str] | None = None,
         alpha: float | None = None,
@@ -224,7 +214,9 @@ class Report:
 
         Args:
             sentence: the claim, with its numbers.
-            otherwise: what is true where the claim does not hold; it claims no more than that.
+            otherwise: what is true where the claim does not hold; it claims no more than that. What
+                it fails besides is added where the nulls are beaten all the same.
+            question: what is decided, as an abstention names it: "whether …", "which …".
             holds: what the probe's own rule asks for beyond null and effect.
             null: the metrics whose nulls have to be beaten, all of them; the first that was
                 recorded when None.
@@ -258,13 +250,13 @@ class Report:
         reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
         if reason is None and n is not None and n < least_n:
             reason = f"{n} examples, where at least {least_n} are needed"
-        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason)
+        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason, question)
         self.findings.append(judged)
         return judged.status
 
-    def abstain(self, reason: str) -> Status:
-        """Say that the question cannot be answered here, and why."""
-        self.findings.append(Finding(f"Abstains: {reason.rstrip('.')}.", "abstains"))
+    def abstain(self, reason: str, question: str = "") -> Status:
+        """Say that the question ("whether …") cannot be answered here, and why."""
+        self.findings.append(Finding(abstention(reason, question), "abstains"))
         return "abstains"
 
     def result(self) -> ProbeResult:
@@ -286,11 +278,11 @@ class Report:
         )
 
 
-def with_evidence(sentence: str, nulls: Sequence[Null]) -> str:
-    """The sentence with the weakest p-value behind it and what its null is.
+def with_evidence(sentence: str, nulls: Sequence[Null], but: str = "") -> str:
+    """The sentence with the weakest p-value behind it, what its null is, and what speaks against.
 
     >>> with_evidence("Head L0H1 is.", [Null("m", 1, 0, 1, 0.005, "keys shuffled", 199)])
     'Head L0H1 is (p ≤ 0.005, null: keys shuffled).'
     """
     weakest = max(nulls, key=lambda null: null.p_value)
-    return f"{sentence.rstrip('.')} ({weakest.p_text}, null: {weakest.how})."
+    return f"{sentence.rstrip('.')} ({weakest.p_text}, null: {weakest.how}{but})."

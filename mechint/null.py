@@ -99,12 +99,12 @@ class Null:
         reach a perfect mechanism, too, in one run of twenty or more.
 
         >>> print(Null.sampled("share", 1.0, [0.0] * 99, "shuffled", 12).too_few_arrangements(0.01))
-        too few values to decide: they can be arranged in only 12 ways; p ≤ 0.01 takes 100
+        too few values, which can be arranged in only 12 ways; p ≤ 0.01 takes 100
         """
         if not self.samples or math.isinf(self.arrangements):
             return None
         few = (
-            "too few values to decide: they can be arranged in only "
+            "too few values, which can be arranged in only "
             f"{counted(round(self.arrangements), 'way')}"
         )
         if self.arrangements * alpha < 1 - 1e-9:
@@ -184,3 +184,31 @@ class Null:
         fields: dict[str, Any] = {name: value for name, value in data.items() if name != "z"}
         fields |= {name: float(fields[name]) for name in ("observed", "mean", "std", "p_value")}
         return cls(**fields)
+
+
+def why_undecidable(nulls: Sequence[Null], alpha: float) -> str | None:
+    """Why these nulls cannot decide at `alpha`, or None when they can.
+
+    >>> print(why_undecidable([Null.sampled("share", 1.0, [0.0] * 19, "shuffled")], 0.01))
+    19 null samples of share give no p below 0.05; deciding at p ≤ 0.01 takes 99
+    """
+    for null in nulls:
+        if few := null.too_few_arrangements(alpha):
+            return few
+        if not math.isfinite(null.mean) or math.isnan(null.observed):
+            return f"{null.metric} or its null is not finite"
+        if null.floor > alpha * (1 + 1e-9):
+            return (
+                f"{null.samples} null samples of {null.metric} give no p below {null.floor:.2g}; "
+                f"deciding at p ≤ {alpha:g} takes {samples_needed(alpha)}"
+            )
+    return None
+
+
+def samples_needed(alpha: float) -> int:
+    """The fewest samples of a null whose p-value can reach `alpha`.
+
+    >>> samples_needed(0.01), samples_needed(0.05)
+    (99, 19)
+    """
+    return math.ceil(1 / alpha - 1e-9) - 1

@@ -129,6 +129,7 @@ class Gradients(Probe):
             return
         report.finding(
             f"{norm}, {10**below:.3g} times smaller than with other answers; {share}.",
+            question="whether the gradient is smaller than with other answers",
             otherwise=f"{norm}, {10**-below:.3g} times the norm with other answers; {share}.",
             null="gradients.below_shuffled",
             effect=below,

@@ -1,11 +1,13 @@
-"""Where the two operands of a grid stand in an example, and how the model embeds them."""
+"""Where the two operands of a grid stand in an example, which elements they are, and how the model
+embeds them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.subject import Subject
@@ -23,10 +25,49 @@ def operand_positions(subject: Subject) -> tuple[int, int] | None:
     return (first[0], second[0]) if len(first) == len(second) == 1 else None
 
 
-def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
-    """Tokens of the first and of the second operand, in the order of the grid."""
+def element_places(subject: Subject) -> Int[Tensor, " element"]:
+    """Where on either axis of the grid each element stands of the group that acts on operands and
+    answer: a task may number its tokens otherwise than the elements (hidden-addition). The order
+    of the grid itself where the task names no such group.
+
+    >>> from mechint.planted import modular_addition
+    >>> element_places(modular_addition(5, (1,)).subject).tolist()
+    [0, 1, 2, 3, 4]
+    """
     tokens = subject.grid(subject.data.tokens)
-    return tokens[:, 0, 0].tolist(), tokens[0, :, 1].tolist()
+    left, right = tokens[:, 0, 0].tolist(), tokens[0, :, 1].tolist()
+    task = subject.task
+    assert task is not None  # `grid` has asked for one
+    symmetry, elements = task.symmetry, left
+    if symmetry is not None and symmetry.group == task.outputs[0].group and left == right:
+        elements = list(symmetry.tokens) if {*symmetry.tokens} == {*left} else left
+    place = {token: i for i, token in enumerate(left)}
+    return torch.tensor([place[token] for token in elements], device=tokens.device)
+
+
+def by_element(
+    subject: Subject, values: Shaped[Tensor, "example ..."]
+) -> Shaped[Tensor, "element element ..."]:
+    """(example, …) over the grid of both operands, its axes in the order of `element_places`."""
+    grid, places = subject.grid(values), element_places(subject).to(values.device)
+    if bool((places == torch.arange(len(places), device=places.device)).all()):
+        return grid  # spares a copy of all values
+    return grid[places[:, None], places]
+
+
+def by_example(
+    subject: Subject, table: Shaped[Tensor, "element element"]
+) -> Shaped[Tensor, " example"]:
+    """What `table` holds of the two elements of every example; undoes `by_element`."""
+    of_place = element_places(subject).argsort().to(table.device)
+    return table[of_place[:, None], of_place].flatten()
+
+
+def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
+    """Tokens of the first and of the second operand, in the order of `element_places`."""
+    tokens = subject.grid(subject.data.tokens)
+    places = element_places(subject)
+    return tokens[places, 0, 0].tolist(), tokens[0, places, 1].tolist()
 
 
 def embedded(subject: Subject, tokens: Sequence[int]) -> dict[int, Float[Tensor, "token d_model"]]:
@@ -66,8 +107,8 @@ def embedding_rows(subject: Subject, tokens: Sequence[int]) -> Float[Tensor, "to
 def operand_rows(
     subject: Subject,
 ) -> tuple[Float[Tensor, "element d_embed"], Float[Tensor, "element d_embed"] | None]:
-    """Embeddings of the first and of the second operand's elements in the order of the grid,
-    float64; None for the second where it shares the first's.
+    """Embeddings of the first and of the second operand's elements in the order of
+    `element_places`, float64; None for the second where it shares the first's.
     """
     left, right = operand_tokens(subject)
     weights, second = subject.model.W_E.detach(), _second_table(subject)

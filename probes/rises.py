@@ -8,6 +8,7 @@ from typing import Any
 
 from mechint.errors import counted
 from mechint.probe import Report
+from mechint.results import Null
 from probes.fourier.spectra import Array
 from probes.words import LISTED, first_of
 
@@ -21,9 +22,9 @@ class Rises:
     """Rises of the loss, in nats, over `loss`, without parts of the embedding.
 
     embedding: name of a part → rise without it; named: without all of these together; unnamed:
-    without all others together. named_test: the rise without all named ones together, and (sample,)
-    without as many random directions among the unnamed ones, both on the same examples; None where
-    there is nothing to remove, or no more directions than that to compare it with.
+    without all others together. named_test: on some of the examples, the rise without all named
+    ones together, and (sample,) without as many random directions among the unnamed ones; None
+    where there is nothing to remove, or no more directions than that to compare it with.
     """
 
     loss: float
@@ -31,6 +32,16 @@ class Rises:
     named: float
     unnamed: float
     named_test: tuple[float, Array] | None
+
+
+def add_named_removal(report: Report, rises: Rises, kind: str) -> None:
+    """The metric `embedding.removal_named`: the rise without all named parts together. Its null
+    holds the rise on some of the examples against random directions on the same.
+    """
+    if rises.named_test is not None:
+        name, how = "embedding.removal_named", f"as many random directions of the unnamed {kind}"
+        null = Null.sampled(name, *rises.named_test, f"{how} removed")
+        report.metric(name, rises.named, null=null, unit="nats")
 
 
 def add_removal_finding(
@@ -55,19 +66,23 @@ def add_removal_finding(
             f"{rises.named:+.2g}, but {TOO_FEW}"
         )
         return
-    together, samples = rises.named_test
+    sampled, samples = rises.named_test
+    own = f"{sampled:+.2g}" != f"{rises.named:+.2g}"  # the null has its own examples
+    beside = f" ({sampled:+.2g} on the inputs of the null)" if own else ""
     report.finding(
         f"Projected out of the embedding{'' if one else ' together'}, {some} "
-        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {together:.2g}; one "
-        f"at a time, {', '.join(shown)}; all unnamed ones together by {rises.unnamed:.2g}.",
+        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {rises.named:.2g}"
+        f"{beside}; one at a time, {', '.join(shown)}; all unnamed ones together by "
+        f"{rises.unnamed:.2g}.",
+        question=f"whether the model needs {some} in its embedding",
         otherwise=(
             f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
-            f"{together:+.2g}; as many random directions of the unnamed {kind} change it by "
-            f"{samples.mean():+.2g}."
+            f"{rises.named:+.2g}{beside}; as many random directions of the unnamed {kind} change "
+            f"it by {samples.mean():+.2g}."
         ),
         null="embedding.removal_named",
         alpha=REMOVAL_LEVEL,
-        effect=together,
+        effect=rises.named,
         least=least,
         causal=True,
         **gate,

@@ -111,6 +111,7 @@ class Subspace(Probe):
             f"{measured}; {int((held > 0.5).sum())} of {len(held)} tasks have a feature, "
             f"{agreeing:.0%} hold as many as their utility predicts; residual ρ_C = "
             f"{report.metrics['subspace.residual']:.3g}",
+            question="whether the encoder keeps more of the signal than a random one",
             otherwise=measured,
             effect=signal - null.mean,
             at_chance=True,  # of the encoder's weights

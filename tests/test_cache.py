@@ -136,7 +136,7 @@ def test_probes_of_an_edited_model_are_those_of_a_fresh_subject() -> None:
     subject = subject.with_model(copy.deepcopy(subject.model))
     assert probes.fourier(subject).finding.startswith("The logits have key frequencies 2 and 3")
     _data(subject.model)
-    assert probes.fourier(subject).finding.startswith("Abstains: the model answers no better")
+    assert probes.fourier(subject).finding.startswith("Abstains: whether the logits have key")
     assert probes.neurons(subject).to_json() == probes.neurons(subject.with_limits()).to_json()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,9 @@ from mechint.finding import (
     CHANCE_LEVEL,
     Report,
     performance,
-    samples_needed,
     with_evidence,
 )
+from mechint.null import samples_needed
 from mechint.probe import Need, Probe
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
@@ -63,9 +65,22 @@ SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1
     [
         (2.0, 999, {}, "found", "It is long (p ≤ 0.001, null: rulers shuffled)."),
         (0.5, 999, {}, "not found", "It has length 1 (p = 0.5, null: rulers shuffled)."),
-        (2.0, 999, {"holds": False}, "not found", "It has length 1 (p ≤ 0.001, null: rulers"),
-        (2.0, 999, {"effect": -1.0}, "not found", "It has length 1"),
-        (2.0, 999, {"effect": 0.1, "least": 0.2}, "not found", "It has length 1"),
+        (2.0, 999, {"holds": False}, "not found", "shuffled; but that alone does not decide)."),
+        (
+            2.0,
+            999,
+            {"effect": -1.0},
+            "not found",
+            "effect, -1, is not above the least asked, 0",
+        ),
+        (
+            2.0,
+            999,
+            {"effect": 0.1, "least": 0.2},
+            "not found",
+            "is not above the least asked, 0.2",
+        ),
+        (0.5, 999, {"effect": 0.1, "least": 0.2}, "not found", "(p = 0.5, null: rulers shuffled)."),
         (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
         (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),
@@ -83,6 +98,32 @@ def test_what_is_said(
     result = made.result()
     assert result.status == status and text in result.finding
     assert result.findings[0].tested == ("length",)
+
+
+def test_an_abstention_says_what_it_does_not_decide(right: Subject) -> None:
+    made, question = report(right, 2.0, 19), "whether it is long"
+    assert made.finding(**SAID, question=question) == "abstains"
+    made.abstain("there is no ruler.", question)
+    first, second = (finding.sentence for finding in made.findings)
+    assert first.startswith("Abstains: whether it is long cannot be decided: 19 null samples")
+    assert second == "Abstains: whether it is long cannot be decided: there is no ruler."
+    assert made.finding(**SAID, question=question, alpha=0.05) == "found"
+    assert "whether" not in made.findings[-1].sentence
+
+
+def test_every_sentence_of_the_probes_says_what_is_decided() -> None:
+    folder = Path(probes.__file__).parent
+    calls = [
+        (path.name, node)
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "finding"
+    ]
+    assert len(calls) > 30
+    for name, call in calls:
+        assert "question" in {one.arg for one in call.keywords}, f"{name}:{call.lineno}"
 
 
 def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:

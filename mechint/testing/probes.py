@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from mechint.errors import NotApplicableError
-from mechint.finding import samples_needed, why_undecidable
+from mechint.null import samples_needed, why_undecidable
 from mechint.probe import Probe
 from mechint.results import STATUSES, ProbeResult
 from mechint.subject import Subject

@@ -34,6 +34,7 @@ def say(report: Report, least: float) -> None:
     )
     report.finding(
         f"{mode} ablation of {top} does most harm{measured}{ties}: {changes}{also}.",
+        question="whether the answer breaks without one component",
         otherwise=(
             f"No single ablation is seen to break the answer{measured}; most harm does "
             f"{top}{ties}: {changes}, {metrics['share_of_advantage']:.1%} of what the model has "
@@ -54,6 +55,7 @@ def say(report: Report, least: float) -> None:
         report.finding(
             f"The most important {where} together: loss {null.observed:+.3g} nats, as many random "
             f"ones {null.mean:+.3g}.",
+            question=f"whether the most important {where} do more harm than random ones",
             otherwise=(
                 f"The most important {where} together ({null.observed:+.3g} nats) do no more harm "
                 f"than as many random ones ({null.mean:+.3g} nats)."

@@ -47,16 +47,18 @@ def add_kind(report: Report, subject: Subject, patterns: Patterns, kind: str, ru
     hit = targets(patterns.tokens, patterns.lengths, kind)
     orders = arrangements(hit, patterns.causal, patterns.lengths)
     heads = _named(report, kind, patterns.names, values, null, how, orders, rule)
-    queries = int(hit.any(-1).sum())
+    queries, question = int(hit.any(-1).sum()), f"whether a head looks {WORDS[kind]}"
     report.metric(f"{kind}.queries", queries)
     if queries < FEWEST_QUERIES:
-        few = f"{counted(queries, 'query')}, fewer than {FEWEST_QUERIES}"
-        report.abstain(f"keys that stand {WORDS[kind]} are there for {few}")
+        some = f"only {counted(queries, 'query')}" if queries else "no query"
+        verb = "have" if queries > 1 else "has"
+        report.abstain(f"{some} {verb} such a key, where {FEWEST_QUERIES} are asked", question)
     elif heads and kind in BY_CONTENT:
         _by_content(report, subject, patterns, kind, heads, queries, rule)
     else:
         report.finding(
             _kind_sentence(kind, heads),
+            question=question,
             otherwise=f"No head looks {WORDS[kind]} by {rule.least:g} more than at keys in "
             f"random order: at most {values.max():.2f}, there {null.mean():.2f}",
             null=f"{kind}.largest",
@@ -103,6 +105,7 @@ def _by_content(
     report.metric(f"{kind}.heads", list(heads))
     report.finding(
         _kind_sentence(kind, heads),
+        question=f"whether a head looks {WORDS[kind]} wherever that stands",
         otherwise=(
             f"No head looks {WORDS[kind]} wherever that stands: {named}, but over {where} at most "
             f"{round(most, 2) + 0.0:.2f} more than at the keys of other examples"
@@ -136,6 +139,7 @@ def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule
     )
     report.finding(
         f"The stated target is followed by {named}",
+        question="whether a head follows the stated target",
         otherwise=(
             f"No head follows the stated target: at most {values.max():.2f} of its attention"
         ),

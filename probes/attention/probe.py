@@ -219,6 +219,7 @@ class Attention(Probe):
         )
         report.finding(
             f"From the answer {words}",
+            question="whether a head prefers one operand",
             otherwise=f"No head prefers one operand on average: at most {largest:.2f}",
             null="operand.largest_preference",
             alpha=OPERAND_ALPHA,

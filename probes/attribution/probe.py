@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 UNIT = "nats of logit"
+WHICH = "which head or MLP the score needs"
 
 
 @dataclass(frozen=True)
@@ -210,12 +211,14 @@ class Attribution(Probe):
         if metrics["answered"] <= 0.5:
             report.abstain(
                 f"the model answers {metrics['answered']:.0%} of examples drawn without selection; "
-                f"without {metrics['component']} the score loses {numbers}"
+                f"without {metrics['component']} the score loses {numbers}",
+                WHICH,
             )
             return
         report.finding(
             f"Of heads and MLPs the score needs {metrics['component']} most, without which it "
             f"loses {numbers}",
+            question=WHICH,
             otherwise=f"Without any one head or MLP ({metrics['component']} at most) what the "
             f"score loses is not told from chance: {numbers}",
             effect=metrics["largest_loss"],

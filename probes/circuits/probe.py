@@ -242,15 +242,18 @@ class Circuits(Probe):
             "resample": "against other examples",
             "mean": "against mean activations",
         }[metrics["ablation"]]
+        question = f"whether a circuit {told} stands out"
         circuit = f"{metrics['edges']} of {metrics['graph_edges']} edges, through {names}"
         if metrics["answered"] <= 0.5:
             report.abstain(
                 f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
-                f"of a circuit of {circuit}: {numbers}"
+                f"of a circuit of {circuit}: {numbers}",
+                question,
             )
             return
         report.finding(
             f"The circuit {told} is {circuit}: {numbers}",
+            question=question,
             otherwise=f"No circuit stands out {told}; the smallest found is {circuit}: {numbers}",
             null=["sufficiency", "necessity"],
             effect=metrics["faithfulness"],

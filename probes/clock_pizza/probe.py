@@ -272,14 +272,19 @@ class ClockPizza(Probe):
             "both": "The model has a sign of a clock and one of a pizza",
         }
         keys = f"{named} {listed(shown)}, with circularity {', '.join(circles)}"
+        question = "whether the model adds as a clock or as a pizza does"
         few = report.nulls["logits.largest_cosine"].too_few_arrangements(KeyFrequencyRule().alpha)
         if few and not logits.keys:
-            report.abstain(few)
+            report.abstain(few, question)
             return
         reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
         report.finding(
             f"{words.get(verdict, '')}: {numbers}; {keys}.",
-            otherwise=f"Neither clock nor pizza, since {reason}: {numbers}.",
+            question=question,
+            otherwise=(
+                f"Neither clock nor pizza, since {reason}: {numbers}"
+                f"{f'; {keys}' if logits.keys else ''}."
+            ),
             holds=verdict != "neither",
             null="logits.largest_cosine",
             n=self.triples,

@@ -44,6 +44,7 @@ def say(
         text += f" {', '.join(carried[:4])} merely carries the inputs it is computed from."
     status = report.finding(
         text,
+        question=f"whether a subspace holds {name}",
         otherwise=_otherwise(name, where, numbers, best, metrics, verdict, unused, threshold),
         holds=verdict == "holds" and not unused,
         null=[one for one in nulls if one in report.nulls],

@@ -52,10 +52,10 @@ class Fourier(Probe):
       together, without those that are key themselves. A key frequency of the embedding that is not
       one of the logits is often such a harmonic, and needed (Zhong et al. 2023, accompanying
       pizzas). `embedding.removal_named`, all named ones together, and the harmonics are held
-      against the removal of as many random directions among the unnamed frequencies, on at most
-      `removal_examples` inputs. `neurons.removal`: the same as `embedding.removal` out of the last
-      layer's neurons, as functions of the two operands; `unembedding.removal`: out of the columns
-      of W_U.
+      against the removal of as many random directions among the unnamed frequencies, for which
+      both are taken on at most `removal_examples` inputs. `neurons.removal`: the same as
+      `embedding.removal` out of the last layer's neurons, as functions of the two operands;
+      `unembedding.removal`: out of the columns of W_U.
 
     A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above
     the permuted null of all frequencies together at level `alpha`; for the logits in place of the

@@ -16,7 +16,7 @@ from probes.fourier import drawing, outputs, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
-from probes.rises import REMOVAL_LEVEL, add_removal_finding
+from probes.rises import REMOVAL_LEVEL, add_named_removal, add_removal_finding
 from probes.words import first_of, listed
 
 T = TypeVar("T")
@@ -73,7 +73,13 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         how = "the largest cosine with the classes in random order"
         report.nulls[LARGEST] = first.test(LARGEST, how)
         sentence, otherwise = _logit_sentences(first)
-        report.finding(sentence, otherwise=otherwise, holds=bool(first.keys), null=LARGEST)
+        report.finding(
+            sentence,
+            question="whether the logits have key frequencies",
+            otherwise=otherwise,
+            holds=bool(first.keys),
+            null=LARGEST,
+        )
         return
     alpha = report.probe.significance
     tested = {
@@ -117,6 +123,7 @@ def _add_outputs_finding(
     verb, its = ("has", "its") if len(found) == 1 else ("have", "their")
     report.finding(
         f"{len(found)} of {which} {verb} key frequencies in {its} logits ({shown(found)}).",
+        question="which outputs have key frequencies",
         otherwise=(
             f"None of {which} has key frequencies in its logits beyond what one of so many may "
             f"have by chance ({shown(keyed)})."
@@ -168,13 +175,11 @@ def add_removals(report: Report, removed: Removals, least: float) -> None:
     if removed.without_harmonics is not None:
         report.metric("embedding.harmonics", list(removed.harmonics))
         report.metric("embedding.removal_harmonics", removed.without_harmonics, unit="nats")
-    for name, test in (
-        ("embedding.removal_named", removed.named_test),
-        ("embedding.removal_harmonics.sample", removed.harmonics_test),
-    ):
-        if test is not None:
-            rise, null = test
-            report.metric(name, rise, null=null, how=REMOVAL_NULL, unit="nats")
+    add_named_removal(report, removed, "frequencies")
+    if removed.harmonics_test is not None:
+        rise, null = removed.harmonics_test
+        name = "embedding.removal_harmonics.sample"
+        report.metric(name, rise, null=null, how=REMOVAL_NULL, unit="nats")
     for part in ("neurons", "unembedding"):
         if rises := getattr(removed, part):
             report.metric(f"{part}.removal", rises, unit="nats")
@@ -221,6 +226,7 @@ def _add_harmonics_finding(report: Report, removed: Removals, least: float) -> N
     report.finding(
         f"The {harmonics} of the logits' key frequencies {verb} not key in the logits; without "
         f"{them} in the embedding the loss is {rise:.2g} nats higher.",
+        question=f"whether the model needs the {harmonics} of the logits' key frequencies",
         otherwise=(
             f"Projecting the {harmonics} of the logits' key frequencies out of the embedding "
             f"changes the loss by {rise:+.2g} nats."
@@ -242,6 +248,7 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
     report.finding(
         f"The embedding holds its energy at {plural('frequency', len(shares))} "
         f"{', '.join(shares)}.",
+        question="whether the embedding has key frequencies",
         otherwise=(
             f"No frequency of the embedding is key: the largest share is "
             f"{spectrum.values.max():.1%}, {level or NONE_STANDS_OUT}."

@@ -190,6 +190,7 @@ class Interference(Probe):
             taught = "do not teach the task"
         status = report.finding(
             f"Batches teach the task: {numbers}",
+            question="whether batches teach the task",
             otherwise=f"Batches {taught}: {numbers}",
             null="cosine.batch",
             effect=metrics["cosine.batch"],

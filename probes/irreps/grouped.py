@@ -14,6 +14,7 @@ from mechint.errors import DataError
 from mechint.groups.finite import FiniteGroup
 from mechint.subject import Subject
 from probes.fourier.spectra import Array
+from probes.operands import by_element, by_example
 
 MOST = 0.5
 """Share of the answers that have to be the task's for its table to be the model's."""
@@ -23,11 +24,12 @@ MOST = 0.5
 class Grouped:
     """A model's logits and last hidden layer on all pairs of a group's elements.
 
-    source: where the table is from, "task" or "model"; products (n, n): the element that answers
-    each pair; answers (n, n): the class that the model answers. sums (n, n): logits centered over
-    classes and inputs, summed by the pair's product; squares: the sum of their squares. hidden:
-    "left", "right", "product" → mean activation (n, d_mlp) for each x, y and x·y, less the mean;
-    hidden_squares: the sum of squares of the centered activations, over all pairs.
+    Pairs stand in the order of the elements (`operands.element_places`). source: where the table is
+    from, "task" or "model"; products (n, n): the element that answers each pair; answers (n, n):
+    the class that the model answers. sums (n, n): logits centered over classes and inputs, summed
+    by the pair's product; squares: the sum of their squares. hidden: "left", "right", "product" →
+    mean activation (n, d_mlp) for each x, y and x·y, less the mean; hidden_squares: the sum of
+    squares of the centered activations, over all pairs.
     """
 
     group: FiniteGroup
@@ -53,7 +55,7 @@ def group_answers(subject: Subject, table: str) -> Grouped:
     given = subject.task.outputs[0].group
     if table == "task" and given is None:
         raise DataError("its task has no group; set irreps.table=model")
-    labels = subject.grid(subject.targets[:, 0]).cpu().numpy()
+    labels = by_element(subject, subject.targets[:, 0]).cpu().numpy()
     known = given is not None and table != "model"
     answers, sums = _summed(subject, labels) if known else (model_table(subject), None)
     if known and (table == "task" or float((answers == labels).mean()) > MOST):
@@ -87,7 +89,7 @@ def model_table(subject: Subject) -> Int[Array, "n n"]:
     assert subject.task is not None
     n = subject.task.outputs[0].n_classes
     parts = [found[LOGITS][:, :n].argmax(-1) for _, found in subject.stream([LOGITS], at="answer")]
-    return subject.grid(torch.cat(parts)).cpu().numpy()
+    return by_element(subject, torch.cat(parts)).cpu().numpy()
 
 
 # --- sums -----------------------------------------------------------------------------------------
@@ -107,9 +109,9 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
     hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
     names = [LOGITS, *([hook] if hook in subject.model.hook_dict else [])]
     sums = _Sums(torch.zeros(n, n, dtype=torch.float64, device=device))
-    elements = torch.arange(n, device=device)
-    by = {"left": elements.repeat_interleave(n), "right": elements.repeat(n)}
-    product = torch.from_numpy(products.flatten()).to(device)
+    elements = torch.arange(n, device=device).expand(n, n)
+    by = {"left": by_example(subject, elements.mT), "right": by_example(subject, elements)}
+    product = by_example(subject, torch.from_numpy(products).to(device))
     if (np.bincount(products.ravel(), minlength=n) == n).all():
         by["product"] = product
     answers = []
@@ -122,7 +124,7 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
         sums.squares += float(centered.flatten() @ centered.flatten())
         if hook in found:
             _add_hidden(sums, found[hook], {name: i[part] for name, i in by.items()}, n)
-    return subject.grid(torch.cat(answers)).cpu().numpy(), sums
+    return by_element(subject, torch.cat(answers)).cpu().numpy(), sums
 
 
 def _add_hidden(sums: _Sums, values: Tensor, by: dict[str, Tensor], n: int) -> None:

@@ -21,7 +21,7 @@ from probes.irreps import reporting
 from probes.irreps.grouped import Grouped, group_answers, why_no_group
 from probes.irreps.reporting import IrrepRises
 from probes.irreps.spectrum import IrrepRule, IrrepSpectra
-from probes.operands import operand_rows, operand_tokens
+from probes.operands import by_example, operand_rows, operand_tokens
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -49,8 +49,10 @@ class Irreps(Probe):
     - `embedding.removal`: rise of the loss in nats when ρ is projected out of the embedding, for
       every ρ that is key in embedding or logits, or whose cosine exceeds `cosine` where that leaves
       more than half of all directions unnamed (at most `named` of them), on at most `examples`
-      random pairs; `embedding.removal_unnamed`: of all others together. A weak cosine is not a
-      sign that a representation is not needed.
+      random pairs; `embedding.removal_unnamed`: of all others together; `embedding.removal_named`:
+      of all those together, which is held against as many random directions among the others, for
+      the null on at most `removal_examples` pairs. A weak cosine is not a sign that a
+      representation is not needed.
       `unembedding.removal`: the same out of the columns of W_U.
 
     ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
@@ -140,7 +142,7 @@ class Irreps(Probe):
         left, right = operand_rows(subject)
         embedding = spectra.shares(left.cpu().numpy(), seed)
         report = Report(self, subject)
-        answered = torch.from_numpy(found.answers.ravel()).to(subject.device)
+        answered = by_example(subject, torch.from_numpy(found.answers).to(subject.device))
         report.correct = answered[:, None] == subject.targets
         reporting.add_logits(report, found, spectra, logits)
         reporting.add_embedding(report, spectra, embedding, left, right)
@@ -231,5 +233,5 @@ class Irreps(Probe):
 
     def _targets(self, subject: Subject, found: Grouped, seed: int) -> torch.Tensor:
         """(example, 1) the answers by the table that was found, of the sampled pairs."""
-        products: Array = found.products.ravel()
-        return torch.from_numpy(products).to(subject.device)[self._sample(subject, seed), None]
+        products = by_example(subject, torch.from_numpy(found.products).to(subject.device))
+        return products[self._sample(subject, seed), None]

@@ -18,7 +18,7 @@ from mechint.subject import Subject
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
-from probes.rises import Rises, add_removal_finding
+from probes.rises import Rises, add_named_removal, add_removal_finding
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Sp
     report.finding(
         f"{where} the logits have key representations {', '.join(cosines)}, cosine with the "
         f"character in parentheses; they explain {explained:.1%} of the logits' variance.",
+        question="whether the logits have key representations",
         otherwise=(
             f"{where} no representation of the logits is key: the largest cosine is {largest:.3f}."
         ),
@@ -79,9 +80,11 @@ def add_embedding(
     if right is not None:
         report.metric("embedding.right.share", _shares(spectra.group, right.cpu().numpy()))
     report.metric("embedding.largest_excess", null.observed, null=null)
-    holding = ", ".join(f"{name} ({shares[name]:.1%})" for name in keys)
+    largest_first = sorted(keys, key=lambda name: -shares[name])
+    holding = ", ".join(f"{name} ({shares[name]:.1%})" for name in largest_first)
     report.finding(
         f"The embedding holds its energy in {holding}.",
+        question="whether the embedding has key representations",
         otherwise=(
             "No representation of the embedding is key: the largest share is "
             f"{null.observed:.2g} times that of a flat spectrum."
@@ -123,10 +126,7 @@ def add_removals(report: Report, rises: IrrepRises, least: float) -> None:
     report.metric("unembedding.removal", rises.unembedding, unit="nats")
     if not rises.embedding:
         return
-    if rises.named_test is not None:
-        together, samples = rises.named_test
-        how = "as many random directions of the unnamed representations removed"
-        report.metric("embedding.removal_named", together, null=samples, how=how, unit="nats")
+    add_named_removal(report, rises, "representations")
     own_table = report.metrics["table.source"] == "model"
     gate = {"n": rises.examples, "at_chance": own_table}
     add_removal_finding(report, rises, "representations", least, **gate)

@@ -148,6 +148,7 @@ class Lens(Probe):
         report.finding(
             f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
             f"{final:.2f}, chance {chance:.2f})",
+            question="where the answer can be read",
             otherwise=(
                 f"The answer is not said to be read at any depth: accuracy {final:.2f} at the end, "
                 f"where {chance + LEAST * (1 - chance):.2f} is asked for, chance {chance:.2f}"
@@ -186,6 +187,7 @@ class Lens(Probe):
             report.figure(name, figure)
         report.finding(
             _who_writes(top, written[top], share, sums.attribution[FINAL_BIASES]),
+            question="which component writes the right answer",
             otherwise=(
                 f"No component writes more of the right answer than of others': at most "
                 f"{written[top]:.2f} nats above the mean class ({top})"

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mechint.errors import counted
-from mechint.finding import why_undecidable
-from mechint.null import Null, family_wise
+from mechint.null import Null, family_wise, why_undecidable
 from mechint.probe import Report
 
 LEAST = 0.5
@@ -88,6 +87,7 @@ def say(
     probed = f"{counted(len(pool), 'variable')} probed, {known} in all"
     report.finding(
         f"{best!r} is linearly decodable ({sum(decodable.values())} of {probed}): {numbers}",
+        question=f"whether {best!r} is linearly decodable",
         otherwise=(
             f"{best!r} is not told from shuffled values ({probed}): {numbers}"
             if skills[best] > LEAST
@@ -99,6 +99,6 @@ def say(
         least=LEAST,
         at_chance=True,
     )
-    for reason in unsaid.values():
+    for name, reason in unsaid.items():
         if told and reason is not None:
-            report.abstain(reason)
+            report.abstain(reason, f"whether {name!r} is linearly decodable")

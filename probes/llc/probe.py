@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LEAST = 0.1
 """Share of d/2 by which a degenerate model lies below it, at least."""
+WHETHER = "whether the local learning coefficient is below that of a regular model"
 POINTS = 200
 """Points of a chain that are drawn."""
 
@@ -171,7 +172,7 @@ class LLC(Probe):
             }
         )
         if reason is not None:
-            report.abstain(reason)
+            report.abstain(reason, WHETHER)
             return
         low, high = chains.interval
         report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
@@ -186,6 +187,7 @@ class LLC(Probe):
         report.finding(
             f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
             f"{parameters} parameters: directions are degenerate",
+            question=WHETHER,
             otherwise=(
                 f"{measured}, not clearly below the {regular:g} of a regular model with "
                 f"{parameters} parameters"

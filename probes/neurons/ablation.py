@@ -96,6 +96,7 @@ def _add_finding(
     report.metric("ablation.largest", rises[first], null=null, how=how)
     report.finding(
         f"{taken} the loss rises by {rises[first]:.2g} nats.",
+        question="whether the model needs one cluster of its neurons",
         otherwise=(
             f"{taken} the loss changes by {rises[first]:+.2g} nats; the most with random sets in "
             f"place of the clusters is {np.mean(null):+.2g} on average."

@@ -22,6 +22,7 @@ from probes.irreps.spectrum import element_orders
 from probes.neurons import measures
 from probes.neurons.ablation import add_ablation
 from probes.neurons.reading import group_of, output_weights
+from probes.operands import by_element
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -98,7 +99,7 @@ class Neurons(Probe):
         group = group_of(subject)
         assert group is not None
         hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
-        values = subject.grid(subject.activation(hook, at="answer")).cpu().numpy()
+        values = by_element(subject, subject.activation(hook, at="answer")).cpu().numpy()
         shares = measures.block_shares(group, values)
         names = np.array(representations(group).names[1:])
         largest, which = shares.max(0), shares.argmax(0)
@@ -153,6 +154,7 @@ class Neurons(Probe):
         report.finding(
             f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
             f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
+            question="whether the last layer's neurons fall into clusters",
             otherwise=(
                 f"One representation holds {observed:.0%} of a neuron's variance on average, no "
                 "more than shuffled elements can give."
@@ -222,6 +224,7 @@ class Neurons(Probe):
         report.finding(
             f"Between the cosets of one subgroup each lies {observed:.0%} of the variance of a "
             "neuron as a function of one operand, on average.",
+            question="whether the neurons vary between cosets",
             otherwise="Cosets say no more of the neurons than of shuffled elements.",
             null="coset_share.sample",
         )

@@ -12,7 +12,7 @@ from mechint.task import FiniteTask
 
 
 def group_of(subject: Subject) -> FiniteGroup | None:
-    """The group whose elements, in the order of the grid, the operands are."""
+    """The group whose elements the operands are, in the order of `operands.element_places`."""
     task = subject.task
     if not isinstance(task, FiniteTask) or len(task.outputs) != 1 or len(task.grid) != 2:
         return None

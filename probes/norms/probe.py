@@ -122,6 +122,7 @@ class Norms(Probe):
             words = f"{name}: output over input norm {means[name]:.3g}, untrained {center:.3g}"
             report.finding(
                 f"{words}.",
+                question=f"whether the norms of {name} differ from those of initial weights",
                 otherwise=f"{words}, within what initial weights give.",
                 null=metric,
                 n=len(few.data),
@@ -162,6 +163,7 @@ class Norms(Probe):
             )
             report.finding(
                 f"{words}.",
+                question=f"whether the norms of {name} differ between the models",
                 otherwise=f"{words}; no difference is shown.",
                 null=metric,
                 n=min(len(subject.data), len(other.data)),

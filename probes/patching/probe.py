@@ -160,10 +160,12 @@ class Patching(Probe):
             f"{metrics['attribution_spearman']:.2f}"
         )
         name, top = metrics["variable"], metrics["component"]
+        question = f"which component carries most of the effect of {name}"
         if metrics["answered"] <= 0.5:
             status = report.abstain(
                 f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
-                f"patching {top} {numbers}"
+                f"patching {top} {numbers}",
+                question,
             )
         else:
             most = metrics["recovered"] >= MOST and metrics["flips"] >= MOST
@@ -171,6 +173,7 @@ class Patching(Probe):
             untold = f"What carries most of the effect of {name} is not told from chance: what"
             status = report.finding(
                 f"{top} carries most of the effect of {name}: patching it {numbers}",
+                question=question,
                 otherwise=f"{untold if most else unlike} recovers most, {top}, {numbers}",
                 holds=most,
                 null="above_wrong_source",

@@ -136,6 +136,7 @@ class Progress(Probe):
         sentence, otherwise = drawing.sentences(report.metrics, keys, spectrum.keys)
         report.finding(
             sentence,
+            question="whether the model computes by key frequencies",
             otherwise=otherwise,
             holds=bool(keys) and set(keys) <= set(spectrum.keys),
             null="largest_cosine",

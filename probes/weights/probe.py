@@ -151,6 +151,7 @@ class Weights(Probe):
             f"The OV circuit of {heads.names[top]} copies tokens to their own class (eigenvalue "
             f"share {float(shares[top]):.2f}); {above} of {len(shares)} heads do more than any "
             "renaming.",
+            question="whether a head copies tokens to their own class",
             otherwise=(
                 "No head copies tokens to their own class more than to renamed ones: the largest "
                 f"eigenvalue share is {float(shares[top]):.2f} ({heads.names[top]})."
@@ -197,6 +198,7 @@ class Weights(Probe):
             f"{kind}-composition: what the {part} of {second} read overlaps with what {first} "
             f"writes more than within the subspace that all heads share, score {score:.2f} where "
             f"turned heads have {expected:.2f}.",
+            question=f"whether there is {kind}-composition",
             otherwise=(
                 f"No {kind}-composition: the score that stands out most, {score:.2f} "
                 f"({first}→{second}), is within those of heads turned in the subspace that all "
@@ -226,6 +228,7 @@ class Weights(Probe):
         report.finding(
             f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries with "
             f"their own token (eigenvalue share {share:.2f}).",
+            question=f"whether queries of {heads.names[b]} match their own token",
             otherwise=(
                 f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries "
                 f"with their own token no more than with renamed ones (share {share:.2f})."
@@ -262,6 +265,7 @@ class Weights(Probe):
         report.finding(
             f"{measured} rises by {rise:.2g} nats; {sensitive} of {len(chosen)} directions raise "
             f"it by more than {self.rise:g} nats and more than random ones do.",
+            question="whether the model needs one singular direction",
             otherwise=(
                 f"{measured} changes by {rise:+.2g} nats, the most of {len(chosen)} directions; "
                 f"none raises it by more than {self.rise:g} nats and more than random ones do."

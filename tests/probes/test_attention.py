@@ -18,7 +18,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.planted import library
 from mechint.probe import Report
 from mechint.registry import PROBES, TASKS
-from mechint.results import ProbeResult
+from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
 from probes.attention import Patterns, content
 from probes.attention import scores as patterns
@@ -273,6 +273,24 @@ def test_the_null_of_random_orders_by_brute_force() -> None:
         for value, order in zip(null, patterns.shuffled_keys(6, True, 0, 7), strict=True):
             moved = np.take_along_axis(hit, np.broadcast_to(order, hit.shape), 2)
             assert value == pytest.approx(patterns.mass(weights, moved).max())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sample_in_the_order_of_the_keys_ties_with_what_is_observed(seed: int) -> None:
+    """Three keys stand in six orders, of which one is theirs: a sixth of the samples are as good.
+
+    The patterns are float32, and heads look at the previous token more than at any other.
+    """
+    generator = np.random.default_rng(seed)
+    tokens = generator.integers(0, 9, (32, 3))
+    weights = np.tril(generator.random((32, 4, 3, 3)) + 3 * np.eye(3, k=-1))
+    weights /= weights.sum(-1, keepdims=True)
+    values, null = patterns.score(collected(weights, tokens), "previous_token", seed, 999)
+    p_value = Null.sampled("score", float(values.max()), null, "").p_value
+    assert len(np.unique(null)) == 6
+    assert p_value > 1 / 6 - 3 * np.sqrt(5 / 36 / 999)
+    hit = patterns.targets(tokens, np.full(32, 3), "previous_token")
+    assert values == pytest.approx(patterns.mass(weights, hit), abs=1e-6)
 
 
 def collected(weights: np.ndarray, tokens: np.ndarray) -> Patterns:

@@ -115,10 +115,13 @@ def test_a_perfect_circle_of_few_tokens_is_not_denied(p: int) -> None:
     result = probes.run("embedding", subject)
     assert result.metrics["cyclic.share"] > 0.98
     assert "no cyclic order" not in result.finding and "do not separate" not in result.finding
-    assert "too few values to decide: they can be arranged in only" in result.finding
+    assert (
+        "a cyclic order cannot be decided: too few values, which can be arranged in only"
+        in result.finding
+    )
     fourier = probes.run("fourier", subject).finding
     assert "No frequency of the embedding" not in fourier
-    assert "they can be arranged in only" in fourier
+    assert "whether the embedding has key frequencies cannot be decided" in fourier
     irreps = probes.run("irreps", subject).finding
     assert "No representation of the embedding" not in irreps
     assert "fall into no clusters" not in probes.run("neurons", subject).finding

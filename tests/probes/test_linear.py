@@ -159,7 +159,7 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
     subject = planted.comparison(n).subject
     result = Linear(kind="number", hook="hook_embed", pos=0, variable=variable).run(subject)
     assert result.status == "abstains", result.finding
-    assert "too few values to decide" in result.finding
+    assert "too few values, which" in result.finding
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
     if variable == "a < b":
         assert math.isnan(result.metrics["linear.a < b.r2"])
@@ -171,7 +171,7 @@ def test_a_variable_of_few_values_leaves_the_others_alone() -> None:
     assert result.metrics["linear.best_variable"] == "rank of a"
     assert "(1 of 2 variables probed, 3 in all)" in result.findings[0].sentence
     assert [finding.status for finding in result.findings] == ["found", "abstains"]
-    assert "they can be arranged in only 1 way" in result.findings[1].sentence
+    assert "which can be arranged in only 1 way" in result.findings[1].sentence
 
 
 def test_nothing_held_out_has_no_score() -> None:
