@@ -59,6 +59,7 @@ def linear_network(
     n: int = 1024,
     noise: float = 0.0,
     seed: int = 0,
+    scales: Sequence[float] | None = None,
 ) -> Planted:
     """A linear network whose product is the true map, of `rank` singular values 1.
 
@@ -68,12 +69,15 @@ def linear_network(
         noise: standard deviation of Gaussian noise on the targets, relative to their root mean
             square, or to 1 where the map is zero.
         seed: of inputs, noise and the bases of every layer.
+        scales: (input,) standard deviations of the inputs, 1 when none. They condition the model
+            well or badly and leave its learning coefficient as it is.
 
     Returns:
         truth: "learning_coefficient" and "multiplicity", "parameters" their number.
 
     Raises:
-        ParameterError: a rank above the smallest width.
+        ParameterError: a rank above the smallest width, or scales that are not above zero, one
+            for each input.
 
     >>> linear_network((4, 3, 4), 1).truth["learning_coefficient"]
     6.0
@@ -81,6 +85,10 @@ def linear_network(
     if not 0 <= rank <= min(widths):
         raise ParameterError(
             f"planted: rank={rank}: expected 0 to {min(widths)}, the smallest of widths={widths}"
+        )
+    if scales is not None and (len(scales) != widths[0] or min(scales) <= 0):
+        raise ParameterError(
+            f"planted: scales={tuple(scales)}: expected {widths[0]} numbers above 0, one per input"
         )
     model = LinearNetwork(widths)
     turns = [random_rotation(width, seed + i) for i, width in enumerate(widths)]
@@ -91,6 +99,7 @@ def linear_network(
             weight.copy_(turns[i].T @ core @ turns[i + 1])
         generator = rng("planted linear network", seed)
         tokens = torch.from_numpy(generator.standard_normal((n, widths[0]))).float()
+        tokens = tokens if scales is None else tokens * torch.tensor(scales)
         targets = model(tokens)
         scale = float(targets.square().mean().sqrt()) or 1.0
         targets = targets + noise * scale * torch.from_numpy(

@@ -77,10 +77,9 @@ class Gradients:
         self.memory, self.chunk = subject.memory, subject.chunk
         self.neurons, self.vectorized = neurons, resumes(subject.model)
         if not self.vectorized:
+            # frozen ones too: `untouched` gives them back as they were
             self.free = {
-                name: value
-                for name, value in subject.model.named_parameters()
-                if value.requires_grad
+                name: value.requires_grad_(True) for name, value in subject.model.named_parameters()
             }
             return
         self.config, self.p = subject.model.config, detached_weights(subject.model)

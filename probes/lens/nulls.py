@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mechint.results import Null
 from mechint.subject import Subject
-from mechint.task import IGNORE, rng
+from mechint.task import IGNORE, FiniteTask, rng
 
 ENOUGH = 2000
 """Ways to rename the answers, from which on they are renamed and not dealt out anew."""
@@ -35,14 +35,16 @@ class OtherAnswers(Protocol):
 
 
 def other_answers(subject: Subject, samples: int, seed: int) -> OtherAnswers:
-    """The answers renamed where they can be renamed in enough ways; else dealt out anew."""
+    """The answers renamed where they can be renamed in enough ways; else those of inputs whose
+    operands are, or dealt out anew.
+    """
     ways = 1.0
     for column in subject.targets.T:
         ways *= math.factorial(min(len(column[column != IGNORE].unique()), 20))
     most = max(len(column.unique()) for column in subject.targets.T)
     if ways >= ENOUGH and most <= MOST_CLASSES:
         return Renamed(subject, samples, seed)
-    return Dealt(subject, samples, seed)
+    return permuted_operands(subject, samples, seed) or Dealt(subject, samples, seed)
 
 
 class Renamed:
@@ -80,6 +82,54 @@ class Renamed:
         return np.asarray(total)
 
 
+class Permuted:
+    """Every input is given the answer of another one: that in which all operands' values are
+    renamed, the same for every operand.
+
+    An order of the values is kept as an order, of others: a random model adds up what it makes of
+    either operand, and answers that grow with both, as a < b does, then vary more than answers
+    dealt out anew can. At initial weights, where values are exchangeable, p-values are uniform.
+    """
+
+    how = "the values of the operands renamed at random, for all operands alike"
+
+    def __init__(self, subject: Subject, orders: Int[np.ndarray, "sample value"]) -> None:
+        assert isinstance(subject.task, FiniteTask)
+        self.grid, self.orders = subject.task.grid, orders
+        self.targets, self.starts = subject.targets, _starts(subject)
+
+    def rows(self, part: slice) -> Int[Tensor, "example sample"]:
+        """(example, sample) the input whose answer each example of the chunk is given."""
+        operands = np.unravel_index(np.arange(len(self.targets))[part], self.grid)
+        renamed = tuple(self.orders[:, values].T for values in operands)  # (example, sample) each
+        return torch.from_numpy(np.ravel_multi_index(renamed, self.grid))
+
+    def sums(
+        self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
+    ) -> Float[np.ndarray, " sample"]:
+        """As `OtherAnswers.sums`, at the answers of the renamed inputs."""
+        return _sums_at(self.rows(part), self.targets, self.starts, logits)
+
+
+def permuted_operands(subject: Subject, samples: int, seed: int) -> Permuted | None:
+    """The answers with the operands' values renamed; None where the inputs are no grid of equal
+    operands, the values have too few orders, or an order leaves all answers as they are.
+    """
+    task = subject.task
+    if not isinstance(task, FiniteTask) or not subject.on_grid or len(set(task.grid)) != 1:
+        return None
+    n = task.grid[0]
+    if len(task.grid) < 2 or math.factorial(min(n, 20)) < ENOUGH:
+        return None
+    generator = rng("lens null of operands", seed)
+    orders = np.stack([generator.permutation(n) for _ in range(samples)])
+    answers = subject.targets.cpu().numpy().reshape(*task.grid, -1)
+    axes = len(task.grid)
+    if any((answers[np.ix_(*[order] * axes)] == answers).all() for order in orders):
+        return None
+    return Permuted(subject, orders)
+
+
 class Dealt:
     """Every answer is given to another input, as often as it occurs.
 
@@ -92,8 +142,7 @@ class Dealt:
     def __init__(self, subject: Subject, samples: int, seed: int) -> None:
         assert subject.task is not None
         generator, n = rng("lens null", seed), len(subject.targets)
-        self.targets = subject.targets
-        self.starts = [part.start for part in subject.task.output_slices.values()]
+        self.targets, self.starts = subject.targets, _starts(subject)
         self.order = generator.permutation(n)  # place -> input
         self.place = np.argsort(self.order)  # input -> place
         self.shifts = generator.integers(1, max(n, 2), samples)
@@ -107,13 +156,29 @@ class Dealt:
         self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
     ) -> Float[np.ndarray, " sample"]:
         """As `OtherAnswers.sums`, at the answers that the inputs of the chunk were dealt."""
-        rows = self.rows(part).to(logits.device)
-        total = logits.new_zeros(rows.shape[1])
-        for i, start in enumerate(self.starts):
-            classes = self.targets[:, i][rows]
-            found = logits.gather(1, classes.clamp(min=0) + start)
-            total += (found * (classes != IGNORE)).sum(0)
-        return total.cpu().numpy()
+        return _sums_at(self.rows(part), self.targets, self.starts, logits)
+
+
+def _starts(subject: Subject) -> list[int]:
+    """(output,) the first column of each output's logits."""
+    assert subject.task is not None
+    return [part.start for part in subject.task.output_slices.values()]
+
+
+def _sums_at(
+    rows: Int[Tensor, "example sample"],
+    targets: Int[Tensor, "all_examples output"],
+    starts: list[int],
+    logits: Float[Tensor, "example d_vocab_out"],
+) -> Float[np.ndarray, " sample"]:
+    """(sample,) sums of the logits at the answers of the inputs `rows`."""
+    rows = rows.to(logits.device)
+    total = logits.new_zeros(rows.shape[1])
+    for i, start in enumerate(starts):
+        classes = targets[:, i][rows]
+        found = logits.gather(1, classes.clamp(min=0) + start)
+        total += (found * (classes != IGNORE)).sum(0)
+    return total.cpu().numpy()
 
 
 def above_chance(accuracy: float, chance: float, n: int) -> Null:

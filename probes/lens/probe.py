@@ -52,8 +52,9 @@ class Lens(Probe):
     The answer counts as ready at the first depth whose accuracy makes up nine tenths of the way
     from chance to the accuracy at the end, where that makes up a tenth of the way from chance to
     certainty. The largest mean attribution of a component is held, at
-    p ≤ 0.005, against the same maximum with the classes renamed at random, or, where there are too
-    few of them, the answers dealt out anew among the inputs. Its share is of the sizes of all
+    p ≤ 0.005, against the same maximum with the classes renamed at random; where there are too few
+    of them, with the operands' values renamed, or, where inputs are no grid of equal operands, the
+    answers dealt out anew among the inputs. Its share is of the sizes of all
     attributions, that of the final biases included, which are the same for every input.
     Both are said only of a model that answers better than chance. Where attributions do not add up
     to what they are parts of, by more than a thousandth of the largest score, as where a norm

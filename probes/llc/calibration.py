@@ -24,6 +24,18 @@ def regular(noise: float, seed: int) -> Planted:
     return linear_network((5, 2 + seed % 3), 2, n=N, noise=noise, seed=seed)
 
 
+WEAK = (0.05, 0.1, 0.2)
+"""Standard deviations of the weak inputs of a badly conditioned regression."""
+
+
+def badly_conditioned(seed: int) -> Subject:
+    """Linear regression three of whose ten inputs vary little: regular, though chains that are
+    pulled back see little of the curvature there.
+    """
+    scales = [1.0] * 7 + [WEAK[seed % len(WEAK)]] * 3
+    return linear_network((10, 3), 3, n=N, seed=seed, scales=scales).subject
+
+
 def error(result: ProbeResult, plant: Planted) -> float:
     """Relative error of the coefficient; none given counts as all of it."""
     truth = plant.truth["learning_coefficient"]
@@ -33,7 +45,8 @@ def error(result: ProbeResult, plant: Planted) -> float:
 def calibration() -> Calibration:
     """Singular models must be found degenerate, regular ones must not; both with the right number.
 
-    Controls of the singular ones: linear regression, and a network that was not trained.
+    Controls of the singular ones: linear regression, also badly conditioned, and a network that
+    was not trained.
     """
 
     def regression(seed: int) -> Subject:
@@ -49,7 +62,11 @@ def calibration() -> Calibration:
     degenerate = Trial(
         "deep linear network",
         singular,
-        {"linear regression": regression, "untrained": untrained},
+        {
+            "linear regression": regression,
+            "badly conditioned regression": badly_conditioned,
+            "untrained": untrained,
+        },
         error,
         estimate,
         tolerance,

@@ -5,9 +5,13 @@ around the model's own weights w*, with β = 1 / ln n (Lau et al. 2023, Eq. 9). 
 λ = d/2, models with degenerate directions less. The smaller it is, the simpler the model is at
 equal loss.
 
-Cost: one forward and backward on a batch per chain and step, (chains + chains/2) · (burn_in +
-draws) of them and some hundred for the size of a step. Memory: four copies of the weights per
-chain.
+Chains cannot tell a direction without curvature from one whose curvature h is small beside the
+pull, nβh < γ: it adds ½ nβh / (nβh + γ) where it should add ½. So the curvature at w* is asked for
+too: λ is at least half the number of directions along which the loss curves upward.
+
+Cost: one forward and backward on a batch per chain and step, (2 chains + 1) · (burn_in + draws) of
+them, some hundred for the size of a step and a few hundred to a few thousand for the curvature.
+Memory: four copies of the weights per chain.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
 from mechint.results import Figure, Null, ProbeResult, Table
 from mechint.subject import Subject
+from probes.llc.curvature import FLAT
 from probes.llc.diagnostics import LOOSE, Chains
 from probes.llc.likelihood import has_targets, training_data, without_gradient
 from probes.llc.sampler import Chain, Sampler
@@ -45,7 +50,10 @@ class LLC(Probe):
 
     The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
     fall below the model's own loss, or change with the size of the step or the localization, nor
-    where plain descent finds a lower loss: the model is then not at a minimum.
+    where plain descent finds a lower loss: the model is then not at a minimum. Nor where chains
+    stay below d/2 though the loss curves upward along nine tenths of all directions or more: the
+    pull, or too few steps, hold down what a badly conditioned model would add. Found means that
+    directions are flat to within 1e-4 of the largest curvature, no more.
     """
 
     name: ClassVar[str] = "llc"
@@ -132,7 +140,7 @@ class LLC(Probe):
             }
         )
         report.units["loss"] = "nats per example"
-        self._judge(report, chains, sampler.n_parameters)
+        self._judge(report, chains, sampler, seed)
         report.table("chains", _table(chains, step_size))
         report.figure("chains", _figure(chains))
         return report.result()
@@ -150,8 +158,9 @@ class LLC(Probe):
         whole, half, loose, down = np.split(sampler.temperature * trace, ends)
         return Chains(whole, half, loose, self.burn_in, down[0])
 
-    def _judge(self, report: Report, chains: Chains, parameters: int) -> None:
+    def _judge(self, report: Report, chains: Chains, sampler: Sampler, seed: int) -> None:
         """The number where nothing speaks against it, what was looked at either way."""
+        parameters = sampler.n_parameters
         regular = parameters / 2
         reason = chains.doubt(self.tolerance)
         for name, reference, sign, how in (
@@ -171,9 +180,18 @@ class LLC(Probe):
                 "r_hat": chains.r_hat,
             }
         )
-        if reason is not None:
+        curved = sampler.share_curved(seed) if reason is None else 0.0
+        if reason is None:
+            report.metric("share_curved", curved, unit="share of directions, 0–1")
+            reason = _too_low(chains, curved, regular)
+        if reason is None:
+            self._conclude(report, chains, curved, parameters)
+        else:
             report.abstain(reason, WHETHER)
-            return
+
+    def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
+        """The number, and whether it is below d/2."""
+        regular = parameters / 2
         low, high = chains.interval
         report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
         report.metric("llc_without_pull", chains.without_pull)
@@ -186,7 +204,8 @@ class LLC(Probe):
             measured += f", continued to no localization {chains.without_pull:.4g}"
         report.finding(
             f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
-            f"{parameters} parameters: directions are degenerate",
+            f"{parameters} parameters: directions are flat; the loss curves upward, by more than "
+            f"{FLAT:g} of its largest curvature, along {curved:.0%} of them",
             question=WHETHER,
             otherwise=(
                 f"{measured}, not clearly below the {regular:g} of a regular model with "
@@ -197,6 +216,20 @@ class LLC(Probe):
             least=LEAST,
             at_chance=True,  # a statement about weights, true or false whatever the model answers
         )
+
+
+def _too_low(chains: Chains, curved: float, regular: float) -> str | None:
+    """Why an estimate below d/2 is the pull's and not the model's, or None: where the loss curves
+    upward along so many directions, half their number is a bound from below.
+    """
+    if chains.without_pull >= (1 - LEAST) * regular or curved < 1 - LEAST:
+        return None
+    return (
+        f"the loss curves upward, by more than {FLAT:g} of its largest curvature, along "
+        f"{curved:.0%} of directions, so the coefficient is at least {curved * regular:.4g}; that "
+        f"chains rise by {chains.value:.4g} only, {chains.without_pull:.4g} continued to no "
+        "localization, is the pull's or too few steps'; set a smaller localization and more draws"
+    )
 
 
 def _table(chains: Chains, step_size: float) -> Table:

@@ -30,15 +30,14 @@ from mechint.models.replaced import call_with_weights
 from mechint.models.rows import dense
 from mechint.models.untouched import all_finite
 from mechint.task import Batch, Task, rng
+from probes.llc import curvature
+from probes.llc.curvature import Weights
 from probes.llc.likelihood import example_losses, without_gradient
-
-Weights = dict[str, Tensor]
-"""Name → (chain, …) values."""
 
 STIFF = 0.1
 """Step size ε times the largest curvature of the potential; its bias there is ε·curvature / 4."""
-PILOT, TRIES, POWER = 60, 12, 8
-"""Steps of a pilot chain, pilots at most, and iterations of the power method."""
+PILOT, TRIES = 60, 12
+"""Steps of a pilot chain, and pilots at most."""
 
 
 class Chain(NamedTuple):
@@ -113,7 +112,7 @@ class Sampler:
         """Whether the model's forward can be mapped over chains."""
         rows = torch.zeros(2, 1, dtype=torch.int64, device=self.device)
         try:
-            self._mapped(self._copies(2), rows, torch.ones(1, device=self.device))
+            self._mapped(self.copies(2), rows, torch.ones(1, device=self.device))
         except (RuntimeError, ValueError, TypeError, NotImplementedError):
             return False
         return True
@@ -168,7 +167,8 @@ class Sampler:
         return excess, total
 
     # --- chains -----------------------------------------------------------------------------------
-    def _copies(self, chains: int) -> Weights:
+    def copies(self, chains: int) -> Weights:
+        """The model's own weights, once for every chain."""
         return {
             name: value.expand(chains, *value.shape).clone() for name, value in self.center.items()
         }
@@ -193,7 +193,7 @@ class Sampler:
     def _run(self, kinds: Sequence[Chain], steps: int, *key: int | str) -> tuple[Tensor, Weights]:
         generator = _generator("chains", *key)
         chains = len(kinds)
-        weights = self._copies(chains)
+        weights = self.copies(chains)
         size, pull, noise = torch.tensor(kinds, dtype=torch.float64).T
         trace = torch.full((chains, steps), math.nan, dtype=torch.float64)
         for index in range(steps):
@@ -221,7 +221,7 @@ class Sampler:
         a larger curvature, or diverges, the step shrinks and the pilot starts again.
         """
         generator = _generator("curvature", *key)
-        step = self._stable(self.curvature(self._copies(1), generator))
+        step = self._stable(self.curvature(self.copies(1), generator))
         for attempt in range(TRIES):
             trace, weights = self._run([Chain(step)], PILOT, "pilot", attempt, *key)
             if not all_finite(trace):
@@ -237,28 +237,29 @@ class Sampler:
         return STIFF / (self.temperature * curvature + self.localization)
 
     def curvature(self, weights: Weights, generator: torch.Generator) -> float:
-        """Largest |eigenvalue| of the loss's Hessian at the weights of one chain, by the power
-        method on differences of gradients: ∇L(w + δv) − ∇L(w − δv) = 2δ H v.
-        """
+        """Largest |eigenvalue| of the loss's Hessian at the weights of one chain, on one batch."""
         rows = self._rows(1, generator)
-        delta = 1e-3 * max(_norm(self.center), 1e-3)
-        v = {
-            name: torch.randn(w.shape, generator=generator, dtype=w.dtype).to(w)
-            for name, w in weights.items()
-        }
-        largest = 0.0
-        for _ in range(POWER):
-            length = _norm(v)
-            if not 0 < length < math.inf:
-                break
-            v = {name: part / length for name, part in v.items()}
-            ahead, behind = (
-                self.gradient({name: w + d * v[name] for name, w in weights.items()}, rows)[1]
-                for d in (delta, -delta)
-            )
-            v = {name: (ahead[name] - behind[name]) / (2 * delta) for name in v}
-            largest = _norm(v)
-        return largest if math.isfinite(largest) else 1e12
+        return curvature.largest(
+            lambda at: self.gradient(at, rows)[1], weights, self._delta(), generator
+        )
+
+    def share_curved(self, *key: int | str) -> float:
+        """`curvature.share_curved` of the model's own weights, from directions drawn by `key`.
+
+        On some batches of examples, and more than there are weights: fewer cannot make the loss
+        curve along all directions.
+        """
+        generator = _generator("share curved", *key)
+        n, enough = len(self.data), max(4 * self.batch_size, 2 * self.n_parameters)
+        rows = torch.randperm(n, generator=generator)[:enough].to(self.device)
+        return curvature.share_curved(
+            lambda at: self.gradient(at, rows)[1], self.center, self._delta(), generator
+        )
+
+    def _delta(self) -> float:
+        """Length of the steps over which gradients are compared."""
+        squares = sum(float(value.double().square().sum()) for value in self.center.values())
+        return 1e-3 * max(math.sqrt(squares), 1e-3)
 
 
 class _With:
@@ -294,7 +295,3 @@ def _along(values: Float[Tensor, " chain"], like: Tensor) -> Tensor:
 
 def _generator(*key: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(int(rng("llc", *key).integers(2**62)))
-
-
-def _norm(weights: Weights) -> float:
-    return math.sqrt(sum(float(value.double().square().sum()) for value in weights.values()))

@@ -61,8 +61,8 @@ def phases(
 
 
 def phase_alignment(inputs: Float[Array, " neuron"], outputs: Float[Array, " neuron"]) -> float:
-    """Mean cosine of what the phases of both operands together differ from the output's: 1 where
-    neurons write what cos w(x + y − c) needs, 0 where output phases are arbitrary.
+    """Mean cosine of what the phases of both operands, φx ± φy, differ from the output's: 1 where
+    neurons write what cos w(x ± y − c) needs, 0 where output phases are arbitrary.
     """
     return float(np.cos(inputs - outputs).mean()) if len(inputs) else 0.0
 

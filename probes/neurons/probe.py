@@ -21,7 +21,7 @@ from probes.fourier.spectra import Array
 from probes.irreps.spectrum import element_orders
 from probes.neurons import measures
 from probes.neurons.ablation import add_ablation
-from probes.neurons.reading import group_of, output_weights
+from probes.neurons.reading import answer_sign, group_of, output_weights
 from probes.operands import by_element
 
 if TYPE_CHECKING:
@@ -43,8 +43,10 @@ class Neurons(Probe):
       to be held against, and is left out.
     - cyclic groups: phases φx and φy of the neuron as a function of either operand, A cos(wx + φx),
       and ψ of its weights on the classes' logits. A sum of cos(w(x + y) + φx + φy) cos(wc + ψ) over
-      neurons is cos w(x + y − c) where ψ = φx + φy: `phase_alignment` is the mean cosine of φx + φy
-      − ψ in each cluster (1 where it holds).
+      neurons is cos w(x + y − c) where ψ = φx + φy, and of cos(w(x − y) + φx − φy) is cos w(x − y −
+      c) where ψ = φx − φy: `phase_alignment` is the mean cosine of φx ± φy − ψ in each cluster (1
+      where it holds), the sign that of y in the answer. It is not given where the answer is neither
+      the sum of the elements' exponents nor their difference.
     - other groups: `coset_share`, the largest share, over subgroups and sides, of the variance of
       the neuron as a function of one operand that lies between cosets, corrected for their number
       (coset concentration, Stander et al. 2024).
@@ -185,8 +187,9 @@ class Neurons(Probe):
             some = np.flatnonzero(which + 1 == frequency)
             for name, of in columns.items():
                 found[name][some] = measures.phases(group, of[:, some], frequency)
-        if "phase out" in found:
-            inputs = found["phase x"] + found["phase y"]
+        sign = answer_sign(report.subject, group)
+        if "phase out" in found and sign is not None:
+            inputs = found["phase x"] + sign * found["phase y"]
             report.metric(
                 "phase_alignment",
                 {

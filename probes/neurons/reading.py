@@ -1,4 +1,6 @@
-"""The group that a subject's neurons are held against, and what they add to its logits."""
+"""The group that a subject's neurons are held against, the rule of its answers, and what neurons
+add to its logits.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from torch import Tensor
 from mechint.groups.finite import FiniteGroup
 from mechint.subject import Subject
 from mechint.task import FiniteTask
+from probes.clock_pizza import measures
 
 
 def group_of(subject: Subject) -> FiniteGroup | None:
@@ -25,6 +28,19 @@ def group_of(subject: Subject) -> FiniteGroup | None:
         if symmetry is not None and list(tokens) == list(range(len(tokens)))
         else None
     )
+
+
+def answer_sign(subject: Subject, group: FiniteGroup) -> int | None:
+    """1 where the answer's exponent in a cyclic group is the sum of the operands', -1 where it is
+    their difference, the second from the first, None elsewhere.
+    """
+    targets = subject.targets[:, 0].cpu().numpy()
+    if targets.min() < 0 or targets.max() >= group.order:  # no answer, or none in the group
+        return None
+    exponents = group.logarithms[targets].reshape(group.order, group.order)
+    if exponents[group.identity, group.identity] != 0:  # moved on by a constant
+        return None
+    return measures.answer_sign(exponents, np.argsort(group.logarithms))
 
 
 def output_weights(

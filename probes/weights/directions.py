@@ -27,6 +27,7 @@ from mechint.null import family_wise
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import removal
+from probes.ties import tied
 from probes.weights.circuits import Heads
 
 CIRCUITS = ("OV", "QK")
@@ -80,6 +81,15 @@ def leading(heads: Heads, count: int) -> list[Direction]:
                 if value > 1e-9 * max(1e-150, float(values[0])) and total > 1e-18
             ]
     return sorted(found, key=lambda one: (one.head, one.circuit, one.index))
+
+
+def as_large(heads: Heads, one: Direction) -> list[int]:
+    """Other directions of the same circuit whose singular values tie with this one's: together they
+    are no more than a basis, and any other of what they span is as valid.
+    """
+    values = (heads.ov if one.circuit == "OV" else heads.qk).S[one.head].cpu().numpy()
+    (tie,) = (group for group in tied(values) if one.index in group)
+    return [index for index in tie if index != one.index]
 
 
 def removals(

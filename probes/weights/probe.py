@@ -19,6 +19,7 @@ from mechint.task import rng
 from probes.weights import circuits, composition, directions, views
 from probes.weights.circuits import Heads, eigenvalue_share
 from probes.weights.composition import KINDS, Composition
+from probes.words import first_of
 
 if TYPE_CHECKING:
     from mechint.planted.assembly import Planted
@@ -261,6 +262,8 @@ class Weights(Probe):
         report.metric("directions.largest", rise, null=found.null, how=how, unit="nats")
         name = f"singular direction {one.index} of the {one.circuit} circuit of "
         name += heads.names[one.head]
+        if ties := directions.as_large(heads, one):
+            name += f" (one choice of basis: its singular value ties with that of {first_of(ties)})"
         measured = f"With {name} at its mean the loss"
         report.finding(
             f"{measured} rises by {rise:.2g} nats; {sensitive} of {len(chosen)} directions raise "

@@ -178,6 +178,25 @@ def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> 
     )
 
 
+@pytest.mark.parametrize("frozen", ["blocks.0.attn.W_Q", ""])
+def test_frozen_weights_are_asked_like_others(frozen: str) -> None:
+    """A hook that changes nothing keeps the model from resuming."""
+
+    def measured(freeze: bool) -> tuple[dict[str, Any], list[bool]]:
+        subject = planted.modular_addition(11, (2, 5), noise=0.05).subject
+        subject.model.add_hook("blocks.0.hook_resid_post", lambda activation, hook: activation)
+        for name, weight in subject.model.named_parameters():
+            weight.requires_grad_(not (freeze and name.startswith(frozen)))
+        before = [weight.requires_grad for weight in subject.model.parameters()]
+        settings = {"examples": 32, "batches": 2, "batch_size": 8, "null_samples": 9}
+        metrics = Interference(**settings).run(subject).metrics
+        assert [weight.requires_grad for weight in subject.model.parameters()] == before
+        return metrics, before
+
+    (expected, _), (found, grads) = measured(False), measured(True)
+    assert found == expected and not all(grads)
+
+
 @pytest.mark.parametrize("batches", [1, 16, 128])
 def test_the_null_is_a_mean_over_as_many_batches(monkeypatch: Any, batches: int) -> None:
     """Of cosines of unit variance, means of sixteen have a standard deviation of a quarter. The

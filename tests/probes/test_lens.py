@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
-from probes.lens.nulls import Dealt, Renamed, other_answers
+from probes.lens.nulls import Dealt, Permuted, Renamed, other_answers, permuted_operands
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -205,6 +207,27 @@ def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:
     for sample in whole.T:
         assert sorted(sample.tolist()) == list(range(n))
         assert not any(i == j for i, j in enumerate(sample.tolist()))
+
+
+def test_answers_of_renamed_operands_by_brute_force() -> None:
+    subject = planted.comparison(n=7).subject
+    other = other_answers(subject, 5, 0)
+    assert isinstance(other, Permuted)
+    logits = torch.randn(49, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums = other.sums(slice(0, 30), logits[:30]) + other.sums(slice(30, 49), logits[30:])
+    answers = subject.targets[:, 0].reshape(7, 7)
+    for found, order in zip(sums, other.orders, strict=True):
+        assert found == pytest.approx(
+            sum(float(logits[7 * a + b, answers[order[a], order[b]]]) for a, b in np.ndindex(7, 7))
+        )
+
+
+def test_operands_are_not_renamed_where_that_changes_no_answer() -> None:
+    """Whether a = b is the same whatever the values are called."""
+    subject = planted.comparison(n=7).subject
+    same = torch.eye(7, dtype=torch.long).reshape(49, 1, 1)
+    subject = subject.with_data(replace(subject.data, targets=same))
+    assert subject.on_grid and permuted_operands(subject, 5, 0) is None
 
 
 def test_renamed_answers_by_brute_force() -> None:

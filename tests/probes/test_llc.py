@@ -160,7 +160,7 @@ def sampler(subject: Subject, **changes: float) -> Sampler:
 def test_gradients_are_those_of_autograd_vectorized_or_not() -> None:
     subject = planted.modular_addition(7, (1, 2), noise=0.1).subject
     held = sampler(subject, chunk=11)
-    weights = held._copies(2)
+    weights = held.copies(2)
     weights = {name: value + 0.01 for name, value in weights.items()}
     rows = torch.tensor([[0, 5, 9], [4, 4, 30]])
     assert held.vectorized
@@ -187,8 +187,47 @@ def test_the_curvature_is_the_largest_eigenvalue() -> None:
     x = subject.data.tokens.double()
     expected = float(torch.linalg.eigvalsh(x.T @ x / len(x)).max())
     held = sampler(subject, batch_size=128)
-    found = held.curvature(held._copies(1), torch.Generator().manual_seed(0))
+    found = held.curvature(held.copies(1), torch.Generator().manual_seed(0))
     assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("widths", "rank", "scales"),
+    [
+        ((5, 3), 2, None),
+        ((5, 3), 3, [1.0, 1.0, 1.0, 0.05, 0.05]),
+        ((4, 3, 4), 1, None),
+        ((5, 3, 5), 3, None),
+        ((6, 4, 4, 6), 2, None),  # more weights than steps of the Lanczos method
+    ],
+)
+def test_the_share_that_curves_is_that_of_positive_eigenvalues(
+    widths: tuple[int, ...], rank: int, scales: list[float] | None
+) -> None:
+    """Against the whole Hessian, in float64."""
+    subject = planted.linear_network(widths, rank, n=256, noise=0.05, scales=scales).subject
+    found = sampler(subject, batch_size=256).share_curved(0)
+    x, y = subject.data.tokens.double(), subject.data.targets.double().flatten(1)
+    own = [weight.detach().double() for weight in subject.model.W]
+
+    def loss(flat: Tensor) -> Tensor:
+        parts, answers = flat.split([weight.numel() for weight in own]), x
+        for part, weight in zip(parts, own, strict=True):
+            answers = answers @ part.reshape(weight.shape)
+        return 0.5 * (answers - y).square().sum(1).mean()
+
+    flat = torch.cat([weight.flatten() for weight in own])
+    values = torch.linalg.eigvalsh(torch.autograd.functional.hessian(loss, flat))
+    expected = float((values > 1e-4 * values.abs().max()).double().mean())
+    assert found == pytest.approx(expected, abs=0 if expected == 1 else 0.07)
+    if len(widths) == 2:  # half the number of weights is the coefficient
+        assert expected == 1
+
+
+def test_the_curvature_is_of_enough_examples_to_be_whole() -> None:
+    """One batch of 8 cannot make the loss curve along 15 directions; what is drawn can."""
+    subject = planted.linear_network((15, 1), 1, n=256).subject
+    assert sampler(subject, batch_size=2).share_curved(0) == 1
 
 
 # --- no number ------------------------------------------------------------------------------------
@@ -236,6 +275,32 @@ def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) ->
         assert result.metrics["share_of_regular"] == pytest.approx(share, rel=0.2)
         assert result.metrics["llc_without_pull"] == pytest.approx(7.5, rel=0.15)
         assert localization < 10 or "continued to no localization" in result.finding
+
+
+@pytest.mark.parametrize(
+    ("scale", "inputs", "draws"), [(0.05, 4, 400), (0.05, 3, 1000), (0.1, 3, 1000), (0.2, 3, 1000)]
+)
+def test_weak_inputs_do_not_make_a_regular_model_degenerate(
+    scale: float, inputs: int, draws: int
+) -> None:
+    """λ is 15, but chains that are pulled back see 8.6 to 13 of it (closed form)."""
+    scales = [1.0] * (10 - inputs) + [scale] * inputs
+    plant = planted.linear_network((10, 3), 3, n=256, scales=scales)
+    assert plant.truth["learning_coefficient"] == 15
+    result = probe.run("llc", plant.subject, draws=draws)
+    assert result.status != "found", result.finding
+    assert result.metrics["share_curved"] == 1
+    if result.status == "abstains":
+        assert "at least 15; that" in result.finding and "llc" not in result.metrics
+
+
+def test_flat_directions_are_said_beside_those_that_curve() -> None:
+    """W_1 W_2 of rank 1 in (4, 3, 4): maps of that rank have 4 + 4 − 1 = 7 of 24 directions."""
+    result = measured((4, 3, 4), 1)
+    assert result.metrics["share_curved"] == pytest.approx(7 / 24, abs=0.05)
+    assert "degenerate" not in result.finding
+    shown = f"{result.metrics['share_curved']:.0%}"
+    assert f"largest curvature, along {shown} of them" in result.finding
 
 
 def chains(
@@ -295,3 +360,5 @@ def test_data_without_targets_and_losses_without_examples_are_refused() -> None:
         probe.run("llc", planted.bottleneck(width=4, n=12, n_tasks=3, rank=4).subject)
     with pytest.raises(ParameterError, match="smallest"):
         planted.linear_network((4, 2, 4), 3)
+    with pytest.raises(ParameterError, match="expected 4 numbers above 0"):
+        planted.linear_network((4, 3), 3, scales=[1.0, 0.0, 1.0, 1.0])

@@ -102,6 +102,24 @@ def test_planted_clusters_and_their_phases_are_recovered(noise: float) -> None:
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
+@pytest.mark.parametrize(("operation", "sign"), [("add", 1), ("subtract", -1), ("x^2+y^2", None)])
+def test_phases_of_a_difference_are_those_of_a_subtraction(operation: str, sign) -> None:
+    """The head of b writes b's sines with the other sign: the model then answers a − b."""
+    plant = planted.modular_addition(17, (2, 5, 7))
+    if operation == "subtract":
+        with torch.no_grad():
+            plant.subject.model.weights()["blocks.0.attn.W_O"][1, 1::2] *= -1
+    task = TASKS["modular-arithmetic"](p=17, operation=operation)
+    subject = Subject(plant.subject.model, task)
+    assert (subject.accuracy()["answer"] == 1) == (sign is not None)
+    metrics = probe.run("neurons", subject, permutations=1, examples=8).metrics
+    if sign is None:  # no sum of the residues, nor their difference
+        assert "phase_alignment" not in metrics and metrics["clusters"]
+    else:
+        assert set(metrics["phase_alignment"]) == {"2", "5", "7"}
+        assert min(metrics["phase_alignment"].values()) > 0.99
+
+
 def test_an_ablation_is_the_loss_of_a_model_whose_neurons_stand_at_their_mean() -> None:
     plant = planted.modular_addition(11, (2, 5), noise=0.05)
     subject = plant.subject

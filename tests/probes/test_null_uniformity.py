@@ -88,6 +88,7 @@ UNIFORM = (
         {"permutations": 199},
     ),
     Case("lens", ("attribution.top",), addition, {"permutations": 199}),
+    Case("lens", ("attribution.top",), initial("comparison", n=12), {"permutations": 199}),
     # The tens stand at position 0, the ones, which decide the carry, behind it. Not a whole grid,
     # where the values that an input has in training are missing from what is held out, so that p is
     # near 1; and two values, so that few shuffles tie with what was observed, which raises p too.

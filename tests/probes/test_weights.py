@@ -343,6 +343,29 @@ def test_a_written_direction_that_the_answer_hangs_on_is_found() -> None:
     assert result.metrics["loss"] < 0.01
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.08])
+def test_a_direction_of_a_tie_is_said_to_be_one_choice_of_basis(noise: float) -> None:
+    """Without noise the circuits of a planted induction head are multiples of projections."""
+    subject = planted.induction_head(6, 4, 2, noise=noise, rotation_seed=1).subject
+    heads = Heads.of(subject)
+    for one in directions.leading(heads, 2):
+        circuit = heads.ov if one.circuit == "OV" else heads.qk
+        s = circuit.S[one.head]
+        close = (s - one.value).abs() < 1e-3 * one.value
+        expected = [i for i in close.nonzero().flatten().tolist() if i != one.index]
+        assert directions.as_large(heads, one) == expected
+        if expected:  # another basis of the tie gives the same circuit
+            both = [one.index, *expected]
+            turn = torch.linalg.qr(torch.randn(len(both), len(both), dtype=s.dtype))[0]
+            u, v = circuit.U[one.head].clone(), circuit.V[one.head].clone()
+            u[:, both], v[:, both] = u[:, both] @ turn, v[:, both] @ turn
+            whole = circuit.U[one.head] * s @ circuit.V[one.head].T
+            assert torch.allclose(u * s @ v.T, whole, atol=1e-3 * float(s.max()))
+    result = probe.run("weights", subject, **QUICK)
+    (said,) = [one.sentence for one in result.findings if "singular direction" in one.sentence]
+    assert ("one choice of basis: its singular value ties" in said) == (noise == 0)
+
+
 def test_untrained_weights_are_silent() -> None:
     subject = library.induction(0.0, 1).subject.untrained(2)
     result = probe.run("weights", subject, **QUICK)
