@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from mechint.checkpoints.numpy_numbers import stand_ins
 from mechint.checkpoints.pickle_scan import scan_pickle
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
@@ -157,7 +158,7 @@ def check_file(path: Path) -> None:
 def _torch(path: Path) -> Any:
     check_file(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(stand_ins()):
             # torch muses about pickle protocols; what matters comes as an error
             warnings.simplefilter("ignore")
             return torch.load(path, weights_only=True, map_location="cpu")
