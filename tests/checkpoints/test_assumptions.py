@@ -164,6 +164,25 @@ def test_native_models_answer_as_transformer_lens_does(tmp_path, norm, attn_only
         torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [{}, {"use_attn_scale": False}, {"attn_scale": 3.0},
+                                   {"use_attn_scale": False, "attn_scale": 3.0}])  # fmt: skip
+def test_the_scale_of_native_attention_is_transformer_lens_s(tmp_path, scale):
+    import transformer_lens.model_bridge.sources.native as source
+    from transformer_lens.config import TransformerBridgeConfig
+
+    given = {"d_model": 12, "d_head": 4, "n_layers": 1, "n_ctx": 4, "n_heads": 3, "d_vocab": 7}
+    given |= {"act_fn": "gelu", "normalization_type": None, "seed": 0} | scale
+    bridge = source.boot(TransformerBridgeConfig(**given)).eval()
+    with torch.no_grad():
+        for index, value in enumerate(bridge.parameters()):
+            value += torch.randn(value.shape, generator=torch.Generator().manual_seed(index))
+    torch.save({"model": bridge.state_dict(), "config": given}, tmp_path / "tl4.pt")
+    opened = load_checkpoint(tmp_path / "tl4.pt")
+    tokens = torch.randint(7, (5, 4), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-4, rtol=1e-5)
+
+
 def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
     path = transformer_lens_native(tmp_path)
     assert load_checkpoint(path).config.n_heads == 2  # cfg.json beside it

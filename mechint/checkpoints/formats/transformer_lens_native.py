@@ -109,7 +109,8 @@ def _interpret(
         "d_vocab_out": state["unembed.weight"].shape[0],
         "attn_only": attn_only,
         "eps": given.get("eps", 1e-5),
-        "attn_scale": attn_scale(given),
+        # without use_attn_scale this model divides by sqrt(d_head); HookedTransformer does not
+        "attn_scale": None if given.get("use_attn_scale") is False else attn_scale(given),
     }
     return settings(ModelConfig, {**shape, **said}, path), assumed | assumed_heads
 
