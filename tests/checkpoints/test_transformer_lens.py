@@ -120,6 +120,26 @@ def test_folded_layer_norm_is_seen_in_the_weights(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_folded_layer_norm_is_seen_in_rounded_weights(tmp_path, kind):
+    """Halving moves the centered columns' means to within the type's rounding; weights that were
+    never centered stay far from it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    state = {
+        name: torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        for name, value in build(CONFIG, seed=8).transformer_lens_state().items()
+    }
+    plain = {name: value.to(kind) for name, value in state.items()}
+    for name in [name for name in state if name.endswith(("W_Q", "W_K", "W_V", "W_in"))]:
+        state[name] = state[name] - state[name].mean(-2, keepdim=True)
+    folded = {name: value.to(kind) for name, value in state.items()}
+    for weights, expected in ((folded, "LNPre"), (plain, None)):
+        opened = load_checkpoint(written(tmp_path, weights))
+        assert opened.assumed["normalization_type"].value == expected
+        assert ("eps" in opened.assumed) == (expected is not None)
+
+
 def test_no_position_embedding_is_a_zero_one(tmp_path):
     state = {name: value for name, value in STATE.items() if name != "pos_embed.W_pos"}
     opened = load_checkpoint(written(tmp_path, state))
