@@ -200,6 +200,7 @@ def test_nonsense_in_the_right_places_is_one_line(tmp_path):
     [
         ({}, {"positional_embedding_type": "rotary"}, "uses positional_embedding_type='rotary'"),
         ({}, {"parallel_attn_mlp": True}, "uses parallel_attn_mlp=True"),
+        ({}, {"normalization_type": "LNPre", "final_rms": True}, "uses final_rms=True"),
         ({}, {"act_fn": "solu_ln"}, "act_fn='solu_ln' is not served; expected one of relu, gelu"),
         ({}, {"normalization_type": "RMSPre"}, "normalization_type='RMSPre' is not served"),
         ({"blocks.0.mlp.W_gate": torch.ones(6, 24)}, {}, "uses gated feed-forward layers"),

@@ -63,6 +63,7 @@ UNSERVED = {
     "gated_mlp": (False, None),
     "attn_scores_soft_cap": (-1.0, 0.0, None),
     "output_logits_soft_cap": (-1.0, 0.0, None),
+    "final_rms": (False, None),
     "num_experts": (None,),
     "n_key_value_heads": (None,),
     "positional_embedding_type": ("standard", None),
