@@ -201,6 +201,8 @@ def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
         ({"blocks.0.attn.k.weight": torch.ones(2, 4)}, "grouped keys and values"),
         ({"blocks.0.ln1.weight": torch.ones(4)}, "normalization_type='RMS'"),
         ({"pos_embed.weight": None}, "rotary positions"),
+        ({"ln_final.weight": torch.ones(4)}, "has ln_final.weight, which .* no place for"),
+        ({"unembed.extra": torch.ones(4)}, "has unembed.extra, which .* no place for"),
     ],
 )
 def test_native_models_of_other_mathematics_are_refused(tmp_path, change, text):

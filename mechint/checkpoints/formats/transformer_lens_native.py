@@ -24,6 +24,7 @@ from mechint.checkpoints.formats.transformer_lens import (
     stated_or_assumed,
 )
 from mechint.checkpoints.reader import (
+    AskedFor,
     Assumption,
     ParsedCheckpoint,
     StateDict,
@@ -134,6 +135,7 @@ def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumpt
 def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Tensor]:
     """The weights in TransformerLens 2's names and shapes, under `config`'s number of heads."""
     heads = config.n_heads
+    state = AskedFor(state)
     zeros = state["embed.weight"].new_zeros
     weights = {
         "embed.W_E": state["embed.weight"],
@@ -172,6 +174,7 @@ def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Ten
         raise CheckpointError(
             f"{path}: a TransformerLens native model, but damaged or incomplete: {error}"
         ) from error
+    state.refuse_the_rest(path)
     return weights
 
 
