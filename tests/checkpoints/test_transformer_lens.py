@@ -164,6 +164,42 @@ def test_unscaled_attention_and_epsilon_come_from_the_configuration(tmp_path):
     assert (config.scale, config.eps) == (1.0, 1e-3)
 
 
+BESIDE = {"d_model": 6, "act_fn": "gelu", "attention_dir": "bidirectional"}
+
+
+@pytest.mark.parametrize(
+    ("inside", "beside", "act_fn", "eps"),
+    [
+        ({"config": {"lr": 1e-3}}, BESIDE, "gelu", 1e-5),
+        ({"config": {"eps": 1e-8}}, BESIDE | {"eps": 1e-3}, "gelu", 1e-3),
+        ({"config": {"d_model": 7, "act_fn": "silu"}}, BESIDE, "gelu", 1e-5),
+        ({"config": {"lr": 1e-3, "model": CFG}}, {}, "gelu", 1e-5),
+        ({"hyper_parameters": {"act_fn": "gelu"}}, {}, "gelu", 1e-5),
+        ({"config": {"lr": 1e-3, "eps": 1e-8, "act_fn": "gelu"}}, {}, "gelu", 1e-5),
+        ({"config": {"act_fn": "gelu", "eps": 1e-3}}, BESIDE | {"act_fn": "silu"}, "gelu", 1e-3),
+    ],
+)
+def test_which_configuration_is_the_models(tmp_path, inside, beside, act_fn, eps):
+    """One inside goes first where it describes this model; an optimizer's epsilon is its own."""
+    (tmp_path / "cfg.json").write_text(json.dumps(beside))
+    opened = load_checkpoint(written(tmp_path, {"model": STATE, **inside}))
+    assert (opened.config.act_fn, opened.config.eps) == (act_fn, eps)
+    assert "act_fn" not in opened.assumed
+
+
+@pytest.mark.parametrize("prefix", ["module._orig_mod.", "_orig_mod.module.", "model.module."])
+def test_names_under_several_wrappers(tmp_path, prefix):
+    """In any order, in the snapshots too; a prefix without end is refused at once."""
+    under = {f"{prefix}{name}": value for name, value in STATE.items()}
+    content = {"model": under, "config": CFG, "checkpoints": [under], "checkpoint_epochs": [3]}
+    opened = load_checkpoint(written(tmp_path, content))
+    assert torch.equal(opened.model(TOKENS), MODEL(TOKENS))
+    assert torch.equal(opened.series[3]()["embed.W_E"], STATE["embed.W_E"])
+    endless = {"module." * 10**5 + name: value for name, value in STATE.items()}
+    with pytest.raises(CheckpointError, match="no format knows it"):
+        load_checkpoint(written(tmp_path, endless))
+
+
 def test_snapshots_in_the_file_are_its_series(tmp_path):
     halved = {
         name: value / 2 for name, value in STATE.items() if not name.endswith(("mask", "IGNORE"))

@@ -25,13 +25,13 @@ from mechint.checkpoints.reader import (
     settings,
     state_dict,
     training_metadata,
+    unwrapped,
 )
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.transformer import parameter_shapes
 
 STATES = ("model", "state_dict", "model_state_dict", "model_state", "params")
-CONFIGS = ("config", "cfg", "model_config", "model_cfg")
 PREFIXES = ("_orig_mod.", "module.", "model.", "transformer.")
 ACTIVATIONS = {
     "relu": "relu",
@@ -75,19 +75,18 @@ same.
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of TransformerLens's HookedTransformer, with or without its configuration."""
-    state, given = state_and_config(content)
+    state = bare_state(content)
     if (
         state is None
         or "embed.W_E" not in state
         or state.get("blocks.0.attn.W_Q", torch.empty(0)).dim() != 3
     ):
         return None
-    d_model = state["embed.W_E"].shape[-1]
-    fields = given if given is not None else model_config(path, d_model)
+    fields = model_config(path, content, state["embed.W_E"].shape[-1])
     config, weights, assumed = interpret(path, state, fields)
     step, metrics = training_metadata(content)  # a bare state dict records nothing
     series = {
-        at: lambda then=then: interpret(path, then, fields)[1]
+        at: lambda then=then: interpret(path, unwrapped(then, PREFIXES), fields)[1]
         for at, then in saved_states(content).items()
     }
     return ParsedCheckpoint(
@@ -101,24 +100,14 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     )
 
 
-def state_and_config(
-    content: Any,
-) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | None]:
-    """The state dict in `content`, names without wrappers' prefixes, and the configuration that
-    came with it.
-    """
-    state, given = state_dict(content), None
+def bare_state(content: Any) -> dict[str, Tensor] | None:
+    """The state dict in `content`, names without wrappers' prefixes; None where there is none."""
+    state = state_dict(content)
     if state is None and isinstance(content, Mapping):
         state = next(
             (found for name in STATES if (found := state_dict(content.get(name))) is not None), None
         )
-        given = next(
-            (content[name] for name in CONFIGS if isinstance(content.get(name), Mapping)), None
-        )
-    for prefix in PREFIXES if state else ():
-        if all(name.startswith(prefix) for name in state or {}):
-            state = {name.removeprefix(prefix): value for name, value in (state or {}).items()}
-    return state, given
+    return None if state is None else unwrapped(state, PREFIXES)
 
 
 def interpret(
