@@ -40,11 +40,12 @@ def run(*arguments: object) -> Result:
 # --- overriding -----------------------------------------------------------------------------------
 def test_what_is_set_is_no_longer_assumed_and_the_model_is_the_one_that_was_saved(bare):
     assumed = load_checkpoint(bare)
-    assert set(assumed.assumed) == {"act_fn", "attention_dir", "normalization_type"}
+    unseen = {"normalization_type", "attn_scale", "architecture"}
+    assert set(assumed.assumed) == {"act_fn", "attention_dir"} | unseen
     assert all(item.why for item in assumed.assumed.values())
     said = {"act_fn": "gelu", "attention_dir": "bidirectional"}
     opened = load_checkpoint(bare, model=said)
-    assert set(opened.assumed) == {"normalization_type"} and opened.extra["set"] == said
+    assert set(opened.assumed) == unseen and opened.extra["set"] == said
     expected = build(CONFIG, seed=3)(TOKENS)
     torch.testing.assert_close(opened.model(TOKENS), expected)
     assert not torch.allclose(assumed.model(TOKENS), expected)
@@ -64,7 +65,8 @@ def test_every_result_names_what_was_assumed(bare):
 def test_a_converted_file_still_says_what_was_assumed(bare, tmp_path, ending):
     convert(bare, tmp_path / f"new.{ending}", model={"attention_dir": "bidirectional"})
     opened = load_checkpoint(tmp_path / f"new.{ending}")
-    assert set(opened.assumed) == {"act_fn", "normalization_type"}
+    unseen = {"normalization_type", "attn_scale", "architecture"}
+    assert set(opened.assumed) == {"act_fn"} | unseen
     assert opened.config.attention_dir == "bidirectional" and opened.seed is None
 
 
@@ -211,6 +213,21 @@ def test_native_models_of_other_mathematics_are_refused(tmp_path, change, text):
     torch.save({name: value for name, value in state.items() if value is not None}, path)
     with pytest.raises(CheckpointError, match=text):
         load_checkpoint(path)
+
+
+# --- what a bare state dict cannot hold -----------------------------------------------------------
+def test_converting_to_a_bare_state_dict_says_what_is_lost(bare, tmp_path):
+    from mechint.checkpoints import save_checkpoint
+
+    config = ModelConfig(**(CONFIG.to_dict() | {"normalization_type": "LNPre", "eps": 0.1}))
+    weights = build(config, seed=3).weights()
+    save_checkpoint(
+        tmp_path / "a.pt", config=config, weights=weights, task=None, step=None, metrics={}
+    )
+    said = r"act_fn=gelu, attention_dir=bidirectional, attn_scale=2.0, .*=LNPre, eps=0.1; state"
+    with pytest.warns(UserWarning, match=said):
+        convert(tmp_path / "a.pt", tmp_path / "tl.pt", "transformer-lens")
+    assert set(load_checkpoint(tmp_path / "tl.pt").assumed) >= {"act_fn", "attn_scale"}
 
 
 # --- progress-measures files without a configuration ----------------------------------------------

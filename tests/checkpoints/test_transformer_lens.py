@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from mechint.checkpoints import load_checkpoint
+from mechint.checkpoints.formats import transformer_lens
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models import build
@@ -82,6 +83,8 @@ def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
         "act_fn": "relu",
         "attention_dir": "causal",
         "normalization_type": None,
+        "attn_scale": "sqrt(d_head)",
+        "architecture": transformer_lens.ARCHITECTURE.value,
     }
     assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == (
         "relu",

@@ -54,8 +54,14 @@ FOLDED = Assumption(
     "the file has no layer norm weights, and its weights are centered as folding a layer norm "
     "leaves them",
 )
-
-
+EPS = Assumption(1e-5, "the file does not say; 1e-5 is TransformerLens's default")
+SCALE = Assumption(
+    "sqrt(d_head)", "the file does not say what scores are divided by; TransformerLens's default"
+)
+ARCHITECTURE = Assumption(
+    "sequential blocks, positions added to the stream, no caps, no local attention",
+    "no configuration says otherwise; TransformerLens's defaults",
+)
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
     "use_local_attn": (False, None),
@@ -175,6 +181,12 @@ def stated_or_assumed(
         assumed.pop("normalization_type", None)
     elif "normalization_type" in assumed:
         said["normalization_type"], assumed["normalization_type"] = norm.value, norm
+    if "eps" not in given and said["normalization_type"] is not None:
+        assumed["eps"] = EPS
+    if "attn_scale" not in given and "use_attn_scale" not in given:
+        assumed["attn_scale"] = SCALE
+    if UNSERVED.keys().isdisjoint(given):
+        assumed["architecture"] = ARCHITECTURE
     if attn_only:
         assumed.pop("act_fn", None)
         said["act_fn"] = "relu"
