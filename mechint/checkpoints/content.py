@@ -52,7 +52,9 @@ def read_content(path: Path) -> Any:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
     if not head:
         raise CheckpointError(f"{path}: the file is empty")
-    if path.suffix == ".safetensors":
+    # a safetensors file begins with the length of its header, which is JSON
+    headed = head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size
+    if path.suffix == ".safetensors" or headed:
         content: Any = _safetensors(path)
     elif head.startswith(b"version https://git"):
         raise CheckpointError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
