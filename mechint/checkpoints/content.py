@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from mechint.checkpoints.numpy_numbers import stand_ins
 from mechint.checkpoints.pickle_scan import scan_pickle
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
@@ -51,7 +52,9 @@ def read_content(path: Path) -> Any:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
     if not head:
         raise CheckpointError(f"{path}: the file is empty")
-    if path.suffix == ".safetensors":
+    # a safetensors file begins with the length of its header, which is JSON
+    headed = head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size
+    if path.suffix == ".safetensors" or headed:
         content: Any = _safetensors(path)
     elif head.startswith(b"version https://git"):
         raise CheckpointError(f"{path}: a Git LFS pointer, not the file itself; run git lfs pull")
@@ -157,7 +160,7 @@ def check_file(path: Path) -> None:
 def _torch(path: Path) -> Any:
     check_file(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(stand_ins()):
             # torch muses about pickle protocols; what matters comes as an error
             warnings.simplefilter("ignore")
             return torch.load(path, weights_only=True, map_location="cpu")

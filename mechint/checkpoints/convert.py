@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def convert(
     Args:
         target: ends in .safetensors for "safetensors", in .pt or .pth for "mechint", or for
             "transformer-lens" where `format` says so: the bare state dict that TransformerLens's
-            HookedTransformer loads (without its buffers).
+            HookedTransformer loads (without its buffers). It has no place for the activation
+            function, the direction and scale of attention, and epsilon; a warning lists them.
         task, parameters, model: as for `load_checkpoint`; the file written then states them.
         force: replace a file that is there. `source` is never replaced.
 
@@ -120,5 +122,18 @@ def _save_transformer_lens(target: Path, opened: Checkpoint) -> None:
         raise CheckpointError(
             f"{opened.path}: uses {names}, which TransformerLens's HookedTransformer cannot express"
         )
+    said: dict[str, Any] = {} if config.attn_only else {"act_fn": config.act_fn}
+    said["attention_dir"] = config.attention_dir
+    said["attn_scale"] = config.scale
+    if config.normalization_type != "LN":  # whose weights show it
+        said["normalization_type"] = config.normalization_type
+    if config.normalization_type is not None:
+        said["eps"] = config.eps
+    warnings.warn(
+        f"{target}: a bare state dict does not hold "
+        f"{', '.join(f'{name}={value}' for name, value in said.items())}; state them where it is "
+        "opened",
+        stacklevel=3,
+    )
     with replacing(target) as beside, beside.open("wb") as file:
         torch.save(opened.model.transformer_lens_state(), file)

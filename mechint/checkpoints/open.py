@@ -14,7 +14,7 @@ from typing import Any
 from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.reader import ParsedCheckpoint, StateDict
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, read_sibling_json
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, MechintError, counted
@@ -136,6 +136,11 @@ def _locate(path: Path) -> tuple[Path, dict[int, Path]]:
     directory.
     """
     if not _is_dir(path):
+        if path.suffix == ".json" and path.is_file():
+            raise CheckpointError(
+                f"{path}: a file that describes a checkpoint; give the file of its weights, or for "
+                f"a Hugging Face model the directory {path.parent}"
+            )
         return path, {}
     steps = {
         int(match[1]): file
@@ -219,7 +224,20 @@ def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
             f"{path}: a directory without a model: expected {', '.join(NAMES)}, "
             "checkpoints/step-*.pt, or a Hugging Face config.json in it"
         )
+    if _beside_huggingface(path):
+        raise CheckpointError(
+            f"{path}: part of a Hugging Face model; give its directory, {path.parent}"
+        )
     raise CheckpointError(f"{path}: {_summary(content)}; no format knows it (formats: {known})")
+
+
+def _beside_huggingface(path: Path) -> bool:
+    """Whether the configuration beside the file is that of a Hugging Face model."""
+    try:
+        given = read_sibling_json(path.with_name("config.json"))
+    except CheckpointError:  # damaged, so nobody's
+        return False
+    return isinstance(given, Mapping) and "model_type" in given
 
 
 def _summary(content: Any) -> str:

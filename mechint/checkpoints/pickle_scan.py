@@ -2,9 +2,9 @@
 
 PyTorch's weights-only loader runs no foreign code, but it allocates what the pickle asks for: 64
 bytes may ask for a storage of 20 GB, or name a storage larger than the file that holds it. So the
-opcodes are walked here first. The walk keeps plain values and marks; it calls nothing, and it knows
-every opcode that PyTorch's loader knows. Cost: linear in the pickle, which is small beside the
-tensors.
+opcodes are walked here first. The walk keeps plain values and marks; it calls nothing that the file
+names (`numpy_numbers` stands in for numpy), and it knows every opcode that PyTorch's loader knows.
+Cost: linear in the pickle, which is small beside the tensors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from mechint.checkpoints.numpy_numbers import STAND_INS, NumberType
 from mechint.errors import CheckpointError
 
 MAX_OPCODES = 3_000_000
@@ -164,6 +165,12 @@ class _Walk:
                 if isinstance(key, str | int | float | bool | bytes | None):
                     self.stack[-1][key] = value
 
+    def build(self) -> None:
+        """The state of an object; that of a number's type alone is looked at."""
+        state = self.stack.pop()
+        if isinstance(self.stack[-1], NumberType):
+            self.stack[-1].__setstate__(state)
+
     # --- what allocates ---------------------------------------------------------------------------
     def storage(self) -> None:
         """A tensor's storage, named by ("storage", class, key, device, items, …)."""
@@ -195,8 +202,16 @@ class _Walk:
         arguments = self.stack.pop()
         called = self.stack.pop()
         name = called.name if isinstance(called, Mark) else type(called).__name__
-        encodes = name == "_codecs.encode" and arguments[1:] == ("latin1",)  # how bytes are kept
-        if name not in CALLABLE and not encodes:
+        if name == "_codecs.encode" and arguments[1:] == ("latin1",):  # how bytes are kept
+            self.stack.append(arguments[0].encode("latin1"))
+            return
+        if name in STAND_INS:
+            try:
+                self.stack.append(STAND_INS[name](*arguments))
+            except ValueError as error:
+                raise CheckpointError(f"{self.where}: {error}") from error
+            return
+        if name not in CALLABLE:
             rebuilt = name.startswith("torch._utils._rebuild")
             raise CheckpointError(
                 f"{self.where}: holds a {name.rpartition('_rebuild_')[2]}; expected dense tensors"
@@ -243,7 +258,7 @@ _ACTIONS: Mapping[str, Callable[[_Walk], None]] = {
     "ADDITEMS": lambda walk: walk.extend(walk.since_mark()),
     "SETITEM": lambda walk: walk.put(walk.take(2)),
     "SETITEMS": lambda walk: walk.put(walk.since_mark()),
-    "BUILD": lambda walk: walk.pop(),
+    "BUILD": _Walk.build,
     "BINPERSID": _Walk.storage,
     "REDUCE": _Walk.call,
     "NEWOBJ": _Walk.call,

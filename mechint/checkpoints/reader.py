@@ -16,11 +16,12 @@ Third parties are asked first, then the built-in formats in the order of ``mechi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +31,9 @@ from mechint.errors import CheckpointError
 from mechint.files import read_json, read_yaml
 
 StateDict = Mapping[str, Tensor]
+
+MAX_WRAPPERS = 8
+"""Prefixes that are taken off a name; a hostile file may repeat one a million times."""
 
 
 class SafeTensors(dict[str, Tensor]):
@@ -103,6 +107,52 @@ def state_dict(content: Any) -> dict[str, Tensor] | None:
     ):
         return None
     return dict(content)
+
+
+def unwrapped(state: StateDict, prefixes: Sequence[str]) -> dict[str, Tensor]:
+    """`state` without what wrappers put before every name, in whatever order they did."""
+    for _ in range(MAX_WRAPPERS):
+        prefix = next((found for found in prefixes if all(n.startswith(found) for n in state)), "")
+        if not prefix:
+            break
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return dict(state)
+
+
+class AskedFor(dict[str, Tensor]):
+    """A state dict that remembers which of its tensors a reader took."""
+
+    def __init__(self, tensors: StateDict) -> None:
+        super().__init__(tensors)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def refuse_the_rest(self, path: Path) -> None:
+        """CheckpointError where a tensor was left that would change the function: any but biases of
+        zero, and the causal mask that a file keeps as ``attn.bias``.
+        """
+        for name, value in self.items():
+            zero = name.endswith("bias") and not bool(value.any())
+            if name not in self.asked and not zero and not _causal_mask(name, value):
+                raise CheckpointError(
+                    f"{path}: state dict has {name}, which mechint's HookedTransformer has no "
+                    "place for"
+                )
+
+
+def _causal_mask(name: str, value: Tensor) -> bool:
+    """Whether the tensor is the mask of machines without flash attention, or its lowest score."""
+    if name.endswith("attn.masked_bias"):
+        return value.numel() == 1
+    causal = value.dim() == 4 and torch.equal(value.bool(), torch.ones_like(value).tril().bool())
+    return name.endswith("attn.bias") and causal
 
 
 def matrix(state: StateDict, name: str) -> Float[Tensor, "row column"]:

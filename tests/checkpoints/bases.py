@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mechint.checkpoints import save_checkpoint
@@ -40,9 +41,10 @@ def safetensors(folder: Path) -> Path:
 
 def transformer_lens(folder: Path) -> Path:
     state = build(CONFIG, seed=1).transformer_lens_state()
+    config = {"act_fn": "relu", "n_heads": 2, "d_model": 4, "eps": 1e-5}
     content = {
         "model": state,
-        "config": {"act_fn": "relu", "n_heads": 2, "d_model": 4, "eps": 1e-5},
+        "config": config | {"initializer_range": 0.8 / np.sqrt(4)},  # as TransformerLens's to_dict
         "epoch": 3,
         "test_losses": [2.0, 1.0],
         "checkpoints": [state],

@@ -40,11 +40,12 @@ def run(*arguments: object) -> Result:
 # --- overriding -----------------------------------------------------------------------------------
 def test_what_is_set_is_no_longer_assumed_and_the_model_is_the_one_that_was_saved(bare):
     assumed = load_checkpoint(bare)
-    assert set(assumed.assumed) == {"act_fn", "attention_dir", "normalization_type"}
+    unseen = {"normalization_type", "attn_scale", "architecture"}
+    assert set(assumed.assumed) == {"act_fn", "attention_dir"} | unseen
     assert all(item.why for item in assumed.assumed.values())
     said = {"act_fn": "gelu", "attention_dir": "bidirectional"}
     opened = load_checkpoint(bare, model=said)
-    assert set(opened.assumed) == {"normalization_type"} and opened.extra["set"] == said
+    assert set(opened.assumed) == unseen and opened.extra["set"] == said
     expected = build(CONFIG, seed=3)(TOKENS)
     torch.testing.assert_close(opened.model(TOKENS), expected)
     assert not torch.allclose(assumed.model(TOKENS), expected)
@@ -64,7 +65,8 @@ def test_every_result_names_what_was_assumed(bare):
 def test_a_converted_file_still_says_what_was_assumed(bare, tmp_path, ending):
     convert(bare, tmp_path / f"new.{ending}", model={"attention_dir": "bidirectional"})
     opened = load_checkpoint(tmp_path / f"new.{ending}")
-    assert set(opened.assumed) == {"act_fn", "normalization_type"}
+    unseen = {"normalization_type", "attn_scale", "architecture"}
+    assert set(opened.assumed) == {"act_fn"} | unseen
     assert opened.config.attention_dir == "bidirectional" and opened.seed is None
 
 
@@ -164,6 +166,25 @@ def test_native_models_answer_as_transformer_lens_does(tmp_path, norm, attn_only
         torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [{}, {"use_attn_scale": False}, {"attn_scale": 3.0},
+                                   {"use_attn_scale": False, "attn_scale": 3.0}])  # fmt: skip
+def test_the_scale_of_native_attention_is_transformer_lens_s(tmp_path, scale):
+    import transformer_lens.model_bridge.sources.native as source
+    from transformer_lens.config import TransformerBridgeConfig
+
+    given = {"d_model": 12, "d_head": 4, "n_layers": 1, "n_ctx": 4, "n_heads": 3, "d_vocab": 7}
+    given |= {"act_fn": "gelu", "normalization_type": None, "seed": 0} | scale
+    bridge = source.boot(TransformerBridgeConfig(**given)).eval()
+    with torch.no_grad():
+        for index, value in enumerate(bridge.parameters()):
+            value += torch.randn(value.shape, generator=torch.Generator().manual_seed(index))
+    torch.save({"model": bridge.state_dict(), "config": given}, tmp_path / "tl4.pt")
+    opened = load_checkpoint(tmp_path / "tl4.pt")
+    tokens = torch.randint(7, (5, 4), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-4, rtol=1e-5)
+
+
 def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
     path = transformer_lens_native(tmp_path)
     assert load_checkpoint(path).config.n_heads == 2  # cfg.json beside it
@@ -182,6 +203,8 @@ def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
         ({"blocks.0.attn.k.weight": torch.ones(2, 4)}, "grouped keys and values"),
         ({"blocks.0.ln1.weight": torch.ones(4)}, "normalization_type='RMS'"),
         ({"pos_embed.weight": None}, "rotary positions"),
+        ({"ln_final.weight": torch.ones(4)}, "has ln_final.weight, which .* no place for"),
+        ({"unembed.extra": torch.ones(4)}, "has unembed.extra, which .* no place for"),
     ],
 )
 def test_native_models_of_other_mathematics_are_refused(tmp_path, change, text):
@@ -190,6 +213,21 @@ def test_native_models_of_other_mathematics_are_refused(tmp_path, change, text):
     torch.save({name: value for name, value in state.items() if value is not None}, path)
     with pytest.raises(CheckpointError, match=text):
         load_checkpoint(path)
+
+
+# --- what a bare state dict cannot hold -----------------------------------------------------------
+def test_converting_to_a_bare_state_dict_says_what_is_lost(bare, tmp_path):
+    from mechint.checkpoints import save_checkpoint
+
+    config = ModelConfig(**(CONFIG.to_dict() | {"normalization_type": "LNPre", "eps": 0.1}))
+    weights = build(config, seed=3).weights()
+    save_checkpoint(
+        tmp_path / "a.pt", config=config, weights=weights, task=None, step=None, metrics={}
+    )
+    said = r"act_fn=gelu, attention_dir=bidirectional, attn_scale=2.0, .*=LNPre, eps=0.1; state"
+    with pytest.warns(UserWarning, match=said):
+        convert(tmp_path / "a.pt", tmp_path / "tl.pt", "transformer-lens")
+    assert set(load_checkpoint(tmp_path / "tl.pt").assumed) >= {"act_fn", "attn_scale"}
 
 
 # --- progress-measures files without a configuration ----------------------------------------------

@@ -60,6 +60,9 @@ def test_defaults_are_those_of_the_reader():
     taken = {row[0].strip("`"): row[1] for row in rows("What is assumed")}
     for name, item in transformer_lens.ASSUMED.items():
         assert taken[name].startswith("none" if item.value is None else f"`{item.value}`")
+    assert float(taken["eps"]) == transformer_lens.EPS.value
+    assert transformer_lens.SCALE.value in taken["attn_scale"]
+    assert taken["architecture"] == transformer_lens.ARCHITECTURE.value
 
 
 def test_names_and_limits_are_those_of_the_code():

@@ -289,6 +289,8 @@ def test_a_disk_without_room_is_named_before_anything_is_written(tmp_path, monke
     ("config", "text"),
     [
         ({"n_layer": 10**7}, "n_layer=10000000: expected at most 1000"),
+        ({"n_positions": 10**9, "rotary_dim": 2}, "n_positions=1000000000: expected at most"),
+        ({"n_positions": 10**9, "rotary_dim": 0}, "more than the 100 bytes of its weights hold"),
         ({"vocab_size": 10**9, "n_embd": 16}, "more than the 100 bytes of its weights hold"),
     ],
 )

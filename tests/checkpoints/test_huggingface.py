@@ -97,6 +97,17 @@ def test_a_directory_named_as_a_model_of_the_hub(tmp_path, monkeypatch, given, o
     assert opened.model.tokenizer.decode([7]) == "7"
 
 
+def test_rotated_positions_are_no_matrix(tmp_path, offline):
+    """GPT-J's 2,048 positions need no weights, so small weights are whole."""
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "rotary_dim": 2}
+    GPTJForCausalLM(
+        GPTJConfig(**sizes, n_positions=2048, bos_token_id=0, eos_token_id=0)
+    ).save_pretrained(tmp_path)
+    assert load_checkpoint(tmp_path).extra["n_ctx"] == 2048
+
+
 def test_damaged_weights_are_one_line(tmp_path, offline):
     gpt2().save_pretrained(tmp_path)
     weights = next(tmp_path.glob("*.safetensors"))

@@ -294,7 +294,7 @@ def nanogpt_logits(state, tokens, heads: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("prefix", ["", "_orig_mod."])
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module._orig_mod."])
 def test_nanogpt_computes_what_its_code_does(tmp_path, bias, prefix):
     args = {
         "n_layer": 2,
@@ -340,6 +340,34 @@ def test_nanogpt_damaged(tmp_path):
     torch.save({"model": nanogpt(True), "model_args": {"n_head": 5}}, tmp_path / "ckpt.pt")
     with pytest.raises(CheckpointError, match="n_head=5 does not divide n_embd=12"):
         load_checkpoint(tmp_path / "ckpt.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lm_head.bias", torch.ones(9)),
+        ("transformer.h.0.attn.q_norm.weight", torch.ones(4)),
+        ("transformer.h.0.attn.bias", torch.eye(6).expand(1, 1, 6, 6)),
+    ],
+)
+def test_nanogpt_weights_without_a_place_are_refused(tmp_path, name, value):
+    content = {"model": nanogpt(True) | {name: value.clone()}, "model_args": {"n_head": 3}}
+    torch.save(content, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=f"has {name}, which .* no place for"):
+        load_checkpoint(tmp_path / "ckpt.pt")
+
+
+def test_nanogpt_biases_beside_layer_norms_without_are_refused(tmp_path):
+    """Read as a model without biases, it was another function."""
+    state = {n: v for n, v in nanogpt(True).items() if "ln_" not in n or n.endswith("weight")}
+    torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
+    with pytest.raises(CheckpointError, match=r"has transformer.h.0.attn.c_attn.bias, which"):
+        load_checkpoint(tmp_path / "ckpt.pt")
+    zero = {
+        n: v if n.endswith("weight") else v * 0 for n, v in state.items() if "h.0.attn.b" not in n
+    }
+    torch.save({"model": zero, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
+    assert not load_checkpoint(tmp_path / "ckpt.pt").config.use_bias
 
 
 # --- published files ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mechint.checkpoints import ParsedCheckpoint, load_checkpoint
 from mechint.config import ModelConfig
@@ -121,6 +122,23 @@ def test_directories_without_a_model(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read as JSON"):
         load_checkpoint(tmp_path)
+
+
+def test_a_file_of_a_hugging_face_model_names_its_directory(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    for name in ("config.json", "model.safetensors.index.json"):
+        (tmp_path / name).write_text('{"model_type": "gpt2"}')
+        assert f"the directory {tmp_path}" in refused(tmp_path / name)
+    save_file({"wte.weight": torch.ones(2, 2)}, tmp_path / "model.safetensors")
+    assert f"give its directory, {tmp_path}" in refused(tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{")
+    assert "no format knows it" in refused(tmp_path / "model.safetensors")
+
+
+def test_a_safetensors_file_under_another_ending(tmp_path):
+    state = build(CONFIG).transformer_lens_state()
+    save_file(state, tmp_path / "model.bin")
+    assert torch.equal(load_checkpoint(tmp_path / "model.bin").model.W_E, state["embed.W_E"])
 
 
 # --- formats of third parties ---------------------------------------------------------------------

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from mechint.checkpoints import load_checkpoint
+from mechint.checkpoints.formats import transformer_lens
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models import build
@@ -82,6 +83,8 @@ def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
         "act_fn": "relu",
         "attention_dir": "causal",
         "normalization_type": None,
+        "attn_scale": "sqrt(d_head)",
+        "architecture": transformer_lens.ARCHITECTURE.value,
     }
     assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == (
         "relu",
@@ -120,6 +123,26 @@ def test_folded_layer_norm_is_seen_in_the_weights(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_folded_layer_norm_is_seen_in_rounded_weights(tmp_path, kind):
+    """Halving moves the centered columns' means to within the type's rounding; weights that were
+    never centered stay far from it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    state = {
+        name: torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        for name, value in build(CONFIG, seed=8).transformer_lens_state().items()
+    }
+    plain = {name: value.to(kind) for name, value in state.items()}
+    for name in [name for name in state if name.endswith(("W_Q", "W_K", "W_V", "W_in"))]:
+        state[name] = state[name] - state[name].mean(-2, keepdim=True)
+    folded = {name: value.to(kind) for name, value in state.items()}
+    for weights, expected in ((folded, "LNPre"), (plain, None)):
+        opened = load_checkpoint(written(tmp_path, weights))
+        assert opened.assumed["normalization_type"].value == expected
+        assert ("eps" in opened.assumed) == (expected is not None)
+
+
 def test_no_position_embedding_is_a_zero_one(tmp_path):
     state = {name: value for name, value in STATE.items() if name != "pos_embed.W_pos"}
     opened = load_checkpoint(written(tmp_path, state))
@@ -142,6 +165,42 @@ def test_unscaled_attention_and_epsilon_come_from_the_configuration(tmp_path):
         written(tmp_path, {"model": STATE, "config": CFG | {"use_attn_scale": False, "eps": 1e-3}})
     ).config
     assert (config.scale, config.eps) == (1.0, 1e-3)
+
+
+BESIDE = {"d_model": 6, "act_fn": "gelu", "attention_dir": "bidirectional"}
+
+
+@pytest.mark.parametrize(
+    ("inside", "beside", "act_fn", "eps"),
+    [
+        ({"config": {"lr": 1e-3}}, BESIDE, "gelu", 1e-5),
+        ({"config": {"eps": 1e-8}}, BESIDE | {"eps": 1e-3}, "gelu", 1e-3),
+        ({"config": {"d_model": 7, "act_fn": "silu"}}, BESIDE, "gelu", 1e-5),
+        ({"config": {"lr": 1e-3, "model": CFG}}, {}, "gelu", 1e-5),
+        ({"hyper_parameters": {"act_fn": "gelu"}}, {}, "gelu", 1e-5),
+        ({"config": {"lr": 1e-3, "eps": 1e-8, "act_fn": "gelu"}}, {}, "gelu", 1e-5),
+        ({"config": {"act_fn": "gelu", "eps": 1e-3}}, BESIDE | {"act_fn": "silu"}, "gelu", 1e-3),
+    ],
+)
+def test_which_configuration_is_the_models(tmp_path, inside, beside, act_fn, eps):
+    """One inside goes first where it describes this model; an optimizer's epsilon is its own."""
+    (tmp_path / "cfg.json").write_text(json.dumps(beside))
+    opened = load_checkpoint(written(tmp_path, {"model": STATE, **inside}))
+    assert (opened.config.act_fn, opened.config.eps) == (act_fn, eps)
+    assert "act_fn" not in opened.assumed
+
+
+@pytest.mark.parametrize("prefix", ["module._orig_mod.", "_orig_mod.module.", "model.module."])
+def test_names_under_several_wrappers(tmp_path, prefix):
+    """In any order, in the snapshots too; a prefix without end is refused at once."""
+    under = {f"{prefix}{name}": value for name, value in STATE.items()}
+    content = {"model": under, "config": CFG, "checkpoints": [under], "checkpoint_epochs": [3]}
+    opened = load_checkpoint(written(tmp_path, content))
+    assert torch.equal(opened.model(TOKENS), MODEL(TOKENS))
+    assert torch.equal(opened.series[3]()["embed.W_E"], STATE["embed.W_E"])
+    endless = {"module." * 10**5 + name: value for name, value in STATE.items()}
+    with pytest.raises(CheckpointError, match="no format knows it"):
+        load_checkpoint(written(tmp_path, endless))
 
 
 def test_snapshots_in_the_file_are_its_series(tmp_path):
@@ -180,6 +239,7 @@ def test_nonsense_in_the_right_places_is_one_line(tmp_path):
     [
         ({}, {"positional_embedding_type": "rotary"}, "uses positional_embedding_type='rotary'"),
         ({}, {"parallel_attn_mlp": True}, "uses parallel_attn_mlp=True"),
+        ({}, {"normalization_type": "LNPre", "final_rms": True}, "uses final_rms=True"),
         ({}, {"act_fn": "solu_ln"}, "act_fn='solu_ln' is not served; expected one of relu, gelu"),
         ({}, {"normalization_type": "RMSPre"}, "normalization_type='RMSPre' is not served"),
         ({"blocks.0.mlp.W_gate": torch.ones(6, 24)}, {}, "uses gated feed-forward layers"),

@@ -20,6 +20,9 @@ WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 LENGTHS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
 """Names of sizes that make a matrix with the width."""
 
+MAX_ROTATED = 1 << 20
+"""Positions of a model that rotates by them: its file has no matrix of them, its code a table."""
+
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A local Hugging Face directory, opened through TransformerLens's bridge."""
@@ -59,7 +62,12 @@ def _check_sizes(path: Path, given: Mapping[str, Any], size: int) -> None:
         if _whole(given.get(name)) > MAX_LAYERS:
             raise CheckpointError(f"{path}: {name}={given[name]}: expected at most {MAX_LAYERS}")
     width = max(_whole(given.get(name)) for name in WIDTHS)
-    for name in LENGTHS:
+    rotates = _whole(given.get("rotary_dim")) > 0
+    if rotates and _whole(given.get("n_positions")) > MAX_ROTATED:
+        raise CheckpointError(
+            f"{path}: n_positions={given['n_positions']}: expected at most {MAX_ROTATED:,}"
+        )
+    for name in LENGTHS[:-1] if rotates else LENGTHS:
         if _whole(given.get(name)) * max(width, 1) > size:
             raise CheckpointError(
                 f"{path}: its configuration asks for {name}={given[name]} by {width}, more than "

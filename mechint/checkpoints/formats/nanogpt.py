@@ -15,12 +15,14 @@ from einops import rearrange
 from torch import Tensor
 
 from mechint.checkpoints.reader import (
+    AskedFor,
     Assumption,
     ParsedCheckpoint,
     matrix,
     plain_values,
     state_dict,
     training_metadata,
+    unwrapped,
 )
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError
@@ -37,14 +39,14 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     state = state_dict(content.get("model"))
     if state is None:
         raise CheckpointError(f"{path}: a nanoGPT checkpoint whose model is not a state dict")
-    for prefix in ("_orig_mod.", "module."):
-        state = {name.removeprefix(prefix): value for name, value in state.items()}
+    taken = AskedFor(unwrapped(state, ("_orig_mod.", "module.")))
     try:
-        config, weights = _convert(state, content["model_args"])
+        config, weights = _convert(taken, content["model_args"])
     except (KeyError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"{path}: a nanoGPT checkpoint, but damaged or incomplete: {error}"
         ) from error
+    taken.refuse_the_rest(path)
     step, metrics = training_metadata(content)
     given = content.get("config")
     return ParsedCheckpoint(

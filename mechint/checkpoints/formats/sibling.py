@@ -16,7 +16,17 @@ from mechint.checkpoints.splits import SplitRule
 from mechint.config import ModelConfig
 
 NAMES = ("cfg.json", "config.json", "config.yaml", "config.yml", "cfg.yaml")
+CONFIGS = ("config", "cfg", "model_config", "model_cfg", "hyper_parameters")
 MODEL_PARTS = ("model", "model_config", "cfg")
+MODEL_FIELDS = frozenset(
+    {"d_model", "n_heads", "d_head", "n_ctx", "act_fn", "attention_dir", "normalization_type"}
+    | {"attn_scale", "use_attn_scale", "positional_embedding_type"}
+)
+"""Fields by which a configuration inside a file is known to be a model's."""
+
+OPTIMIZER_FIELDS = frozenset({"lr", "learning_rate", "betas", "weight_decay"})
+"""Where one of them stands, `eps` may be the optimizer's and is not taken for layer norm's."""
+
 TASK_PARTS = ("dataset", "data", "task", "train")
 OPERATIONS = {
     "add": "add",
@@ -41,16 +51,35 @@ def configurations(path: Path) -> list[Mapping[str, Any]]:
     return [given for given in found if given is not None]
 
 
-def model_config(path: Path, d_model: int) -> Mapping[str, Any]:
-    """Fields of the model whose width is `d_model`, from a file beside `path`; none where there is
-    no such file.
+def model_config(path: Path, content: Any, d_model: int) -> dict[str, Any]:
+    """Fields of the model whose width is `d_model`, from `content` or from a file beside `path`;
+    none where neither has them.
     """
+    for given in _inside(content):
+        for part in _parts(given):
+            if part.get("d_model", d_model) == d_model and not MODEL_FIELDS.isdisjoint(part):
+                return _without_optimizer(part)
     for given in configurations(path):
-        parts = [given, *(given.get(name) for name in MODEL_PARTS)]
-        for part in parts:
-            if isinstance(part, Mapping) and part.get("d_model") == d_model:
-                return part
+        for part in _parts(given):
+            if part.get("d_model") == d_model:
+                return _without_optimizer(part)
     return {}
+
+
+def _inside(content: Any) -> list[Mapping[str, Any]]:
+    found = [content.get(name) for name in CONFIGS] if isinstance(content, Mapping) else []
+    return [given for given in found if isinstance(given, Mapping)]
+
+
+def _parts(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A configuration and the parts of it that may be the model's."""
+    parts = [given, *(given.get(name) for name in MODEL_PARTS)]
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
+def _without_optimizer(part: Mapping[str, Any]) -> dict[str, Any]:
+    mixed = not OPTIMIZER_FIELDS.isdisjoint(part)
+    return {name: value for name, value in part.items() if not (mixed and name == "eps")}
 
 
 def task_of(path: Path, content: Any, config: ModelConfig) -> dict[str, Any]:

@@ -25,13 +25,13 @@ from mechint.checkpoints.reader import (
     settings,
     state_dict,
     training_metadata,
+    unwrapped,
 )
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.transformer import parameter_shapes
 
 STATES = ("model", "state_dict", "model_state_dict", "model_state", "params")
-CONFIGS = ("config", "cfg", "model_config", "model_cfg")
 PREFIXES = ("_orig_mod.", "module.", "model.", "transformer.")
 ACTIVATIONS = {
     "relu": "relu",
@@ -54,8 +54,14 @@ FOLDED = Assumption(
     "the file has no layer norm weights, and its weights are centered as folding a layer norm "
     "leaves them",
 )
-
-
+EPS = Assumption(1e-5, "the file does not say; 1e-5 is TransformerLens's default")
+SCALE = Assumption(
+    "sqrt(d_head)", "the file does not say what scores are divided by; TransformerLens's default"
+)
+ARCHITECTURE = Assumption(
+    "sequential blocks, positions added to the stream, no caps, no local attention",
+    "no configuration says otherwise; TransformerLens's defaults",
+)
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
     "use_local_attn": (False, None),
@@ -63,6 +69,7 @@ UNSERVED = {
     "gated_mlp": (False, None),
     "attn_scores_soft_cap": (-1.0, 0.0, None),
     "output_logits_soft_cap": (-1.0, 0.0, None),
+    "final_rms": (False, None),
     "num_experts": (None,),
     "n_key_value_heads": (None,),
     "positional_embedding_type": ("standard", None),
@@ -74,19 +81,18 @@ same.
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of TransformerLens's HookedTransformer, with or without its configuration."""
-    state, given = state_and_config(content)
+    state = bare_state(content)
     if (
         state is None
         or "embed.W_E" not in state
         or state.get("blocks.0.attn.W_Q", torch.empty(0)).dim() != 3
     ):
         return None
-    d_model = state["embed.W_E"].shape[-1]
-    fields = given if given is not None else model_config(path, d_model)
+    fields = model_config(path, content, state["embed.W_E"].shape[-1])
     config, weights, assumed = interpret(path, state, fields)
     step, metrics = training_metadata(content)  # a bare state dict records nothing
     series = {
-        at: lambda then=then: interpret(path, then, fields)[1]
+        at: lambda then=then: interpret(path, unwrapped(then, PREFIXES), fields)[1]
         for at, then in saved_states(content).items()
     }
     return ParsedCheckpoint(
@@ -100,24 +106,14 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     )
 
 
-def state_and_config(
-    content: Any,
-) -> tuple[dict[str, Tensor] | None, Mapping[str, Any] | None]:
-    """The state dict in `content`, names without wrappers' prefixes, and the configuration that
-    came with it.
-    """
-    state, given = state_dict(content), None
+def bare_state(content: Any) -> dict[str, Tensor] | None:
+    """The state dict in `content`, names without wrappers' prefixes; None where there is none."""
+    state = state_dict(content)
     if state is None and isinstance(content, Mapping):
         state = next(
             (found for name in STATES if (found := state_dict(content.get(name))) is not None), None
         )
-        given = next(
-            (content[name] for name in CONFIGS if isinstance(content.get(name), Mapping)), None
-        )
-    for prefix in PREFIXES if state else ():
-        if all(name.startswith(prefix) for name in state or {}):
-            state = {name.removeprefix(prefix): value for name, value in (state or {}).items()}
-    return state, given
+    return None if state is None else unwrapped(state, PREFIXES)
 
 
 def interpret(
@@ -185,6 +181,12 @@ def stated_or_assumed(
         assumed.pop("normalization_type", None)
     elif "normalization_type" in assumed:
         said["normalization_type"], assumed["normalization_type"] = norm.value, norm
+    if "eps" not in given and said["normalization_type"] is not None:
+        assumed["eps"] = EPS
+    if "attn_scale" not in given and "use_attn_scale" not in given:
+        assumed["attn_scale"] = SCALE
+    if UNSERVED.keys().isdisjoint(given):
+        assumed["architecture"] = ARCHITECTURE
     if attn_only:
         assumed.pop("act_fn", None)
         said["act_fn"] = "relu"
@@ -198,11 +200,14 @@ def stated_or_assumed(
 
 def _folded(state: StateDict) -> bool:
     """Whether layer norm weights were folded in: TransformerLens then centers what reads the
-    residual stream.
+    residual stream, to within the rounding of the file's numbers.
     """
     reads = state["blocks.0.attn.W_Q"]
+    # a mean of d_model rounding errors; 0.6 exceeds the largest of many random heads
+    rounding = max(1e-6, 0.6 * torch.finfo(reads.dtype).eps / reads.shape[1] ** 0.5)
+    reads = reads.to(torch.promote_types(reads.dtype, torch.float32))
     return bool(reads.abs().max() > 0) and bool(
-        reads.mean(1).abs().max() < 1e-6 * reads.abs().max()
+        reads.mean(1).abs().max() < rounding * reads.abs().max()
     )
 
 

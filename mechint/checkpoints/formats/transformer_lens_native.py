@@ -18,12 +18,14 @@ from torch import Tensor
 from mechint.checkpoints.formats.sibling import model_config, task_of
 from mechint.checkpoints.formats.transformer_lens import (
     ASSUMED,
+    PREFIXES,
     attn_scale,
+    bare_state,
     refuse_options,
-    state_and_config,
     stated_or_assumed,
 )
 from mechint.checkpoints.reader import (
+    AskedFor,
     Assumption,
     ParsedCheckpoint,
     StateDict,
@@ -32,6 +34,7 @@ from mechint.checkpoints.reader import (
     saved_states,
     settings,
     training_metadata,
+    unwrapped,
 )
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
@@ -45,16 +48,15 @@ FOREIGN = (
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of a TransformerLens 4 native model, with or without its configuration."""
-    state, given = state_and_config(content)
+    state = bare_state(content)
     if state is None or not {"embed.weight", "blocks.0.attn.q.weight"} <= set(state):
         return None
-    state = {re.sub(r"\._original_component\b|\.original_component\b", "", name): value
-             for name, value in state.items()}  # fmt: skip
-    given = given if given is not None else model_config(path, state["embed.weight"].shape[-1])
+    state = _without_components(state)
+    given = model_config(path, content, state["embed.weight"].shape[-1])
     config, assumed = _interpret(path, state, given)
     step, metrics = training_metadata(content)
     series = {
-        at: lambda then=then: _weights(path, then, config)
+        at: lambda then=then: _weights(path, _without_components(unwrapped(then, PREFIXES)), config)
         for at, then in saved_states(content).items()
     }
     return ParsedCheckpoint(
@@ -67,6 +69,12 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
         assumed=assumed,
         **task_of(path, content, config),
     )
+
+
+def _without_components(state: StateDict) -> dict[str, Tensor]:
+    """Names without the part that a bridge puts before what it wraps."""
+    part = re.compile(r"\._original_component\b|\.original_component\b")
+    return {part.sub("", name): value for name, value in state.items()}
 
 
 def _interpret(
@@ -109,7 +117,8 @@ def _interpret(
         "d_vocab_out": state["unembed.weight"].shape[0],
         "attn_only": attn_only,
         "eps": given.get("eps", 1e-5),
-        "attn_scale": attn_scale(given),
+        # without use_attn_scale this model divides by sqrt(d_head); HookedTransformer does not
+        "attn_scale": None if given.get("use_attn_scale") is False else attn_scale(given),
     }
     return settings(ModelConfig, {**shape, **said}, path), assumed | assumed_heads
 
@@ -133,6 +142,7 @@ def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumpt
 def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Tensor]:
     """The weights in TransformerLens 2's names and shapes, under `config`'s number of heads."""
     heads = config.n_heads
+    state = AskedFor(state)
     zeros = state["embed.weight"].new_zeros
     weights = {
         "embed.W_E": state["embed.weight"],
@@ -171,6 +181,7 @@ def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Ten
         raise CheckpointError(
             f"{path}: a TransformerLens native model, but damaged or incomplete: {error}"
         ) from error
+    state.refuse_the_rest(path)
     return weights
 
 
