@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from mechint.errors import CheckpointError, first_line
 from mechint.models.capability import Capability
@@ -205,8 +207,7 @@ def hook_names(model: Any) -> frozenset[str]:
     one more for what the mixture writes, and left out.
     """
     fired: set[int] = set()
-    points = model.hook_dict
-    tokens = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    points, tokens = model.hook_dict, two_tokens(model)
     handles = [
         point.register_forward_hook(lambda one, *_: fired.add(id(one)) and None)
         for point in set(points.values())
@@ -223,6 +224,11 @@ def hook_names(model: Any) -> frozenset[str]:
         for name, point in points.items()
         if id(point) in fired and not (name.endswith("mlp.hook_post") and id(point) in written)
     )
+
+
+def two_tokens(model: Any) -> Int[Tensor, "1 2"]:
+    """The shortest input on which everything runs, where the model's weights are."""
+    return torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
 
 
 def _is_native(model: Any) -> bool:

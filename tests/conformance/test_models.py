@@ -71,8 +71,6 @@ def wrapped() -> Any:
 
 def huggingface(kind: str) -> Any:
     """A tiny model at random weights, saved to disk and opened from there."""
-    import tempfile
-
     import transformers
 
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
@@ -88,6 +86,15 @@ def huggingface(kind: str) -> Any:
         config = transformers.GPTNeoXConfig(**sizes, **ends)
     else:
         config = transformers.OlmoConfig(**sizes, **ends)
+    return saved(config)
+
+
+def saved(config: Any) -> Any:
+    """A model of `config` at random weights, by way of the disk."""
+    import tempfile
+
+    import transformers
+
     with bridge._quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place:
         torch.manual_seed(0)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
