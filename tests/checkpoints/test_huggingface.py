@@ -285,3 +285,13 @@ def test_a_model_that_the_bridge_cannot_run_is_refused_when_it_is_opened(tmp_pat
     opt(word_embed_proj_dim=16, do_layer_norm_before=False).save_pretrained(tmp_path)
     said = refusal(tmp_path)
     assert said.startswith("this Hugging Face model cannot be opened: ") and "\n" not in said
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["as OPT-350m", "with a final norm"])
+def test_a_stream_that_is_narrowed_before_it_is_read_has_no_lens(tmp_path, before, offline):
+    from mechint.registry import PROBES
+
+    opt(word_embed_proj_dim=8, do_layer_norm_before=before).save_pretrained(tmp_path)
+    subject = load_checkpoint(tmp_path, task="modular-arithmetic", parameters={"p": 13}).subject()
+    for probe in ("lens", "attribution"):
+        assert "are not its final norm and W_U" in str(PROBES[probe]().applicable(subject))
