@@ -295,3 +295,4 @@ def test_a_stream_that_is_narrowed_before_it_is_read_has_no_lens(tmp_path, befor
     subject = load_checkpoint(tmp_path, task="modular-arithmetic", parameters={"p": 13}).subject()
     for probe in ("lens", "attribution"):
         assert "are not its final norm and W_U" in str(PROBES[probe]().applicable(subject))
+    assert "not as wide as its residual" in str(PROBES["weights"]().applicable(subject))
