@@ -4,11 +4,13 @@ A bridge runs the modules of another library and shows more than it can change: 
 that the library has used already, and, as ``hook_resid_mid``, the copy of the residual stream that
 the MLP is given. An intervention there would have no effect, or another one than it is named after.
 
-Cost, once per model: two forwards and one backward on two tokens.
+Cost, once per model: two forwards and one backward on two tokens; where TransformerLens fails at an
+edit, one of each per kind of hook.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,7 +22,7 @@ from torch import Tensor
 from mechint.models.bridge import hook_names, two_tokens
 from mechint.models.untouched import evaluating, plain_arithmetic
 
-OF_A_NORM = ("hook_scale", "hook_normalized")
+BLOCK = re.compile(r"^blocks\.\d+\.")
 ONLY_SHOWN = "TransformerLens can only show it: an edit there does not reach the logits"
 BESIDE_THE_STREAM = (
     "an edit there changes what the MLP reads and not the residual stream; edit hook_attn_out of "
@@ -48,7 +50,7 @@ def _find(model: Any) -> dict[str, str]:
         for name in fired
         if name.endswith(".hook_resid_mid") and str(points[name].name).endswith(".hook_in")
     }
-    return found | beside
+    return beside | found
 
 
 def _without_effect(model: Any, names: Iterable[str]) -> set[str]:
@@ -56,9 +58,15 @@ def _without_effect(model: Any, names: Iterable[str]) -> set[str]:
     every = set(names)
     try:
         return _unreached(model, every)
-    except Exception:  # TransformerLens cannot put a norm without weights together again
-        norms = {name for name in every if name.endswith(OF_A_NORM)}
-        return _unreached(model, every - norms) | norms
+    except Exception:  # what TransformerLens cannot put back, e.g. a norm without weights, by kind
+        found: set[str] = set()
+        for kind in {BLOCK.sub("", name) for name in every}:
+            alike = {name for name in every if BLOCK.sub("", name) == kind}
+            try:
+                found |= _unreached(model, alike)
+            except Exception:
+                found |= alike
+        return found
 
 
 def _unreached(model: Any, names: set[str]) -> set[str]:
@@ -88,6 +96,8 @@ def _unreached(model: Any, names: set[str]) -> set[str]:
         warnings.simplefilter("ignore")  # norms are computed in another way, to the same values
         logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
         flat = [(name, zeros) for name, several in added.items() for zeros in several]
+        if not flat:
+            return set()
         gradients = torch.autograd.grad(
             logits.sum(), [zeros for _, zeros in flat], allow_unused=True
         )

@@ -45,6 +45,14 @@ def model_of(kind: str) -> Any:
         "opt": lambda: transformers.OPTConfig(
             **sizes, ffn_dim=32, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=16
         ),
+        "opt, norms behind": lambda: transformers.OPTConfig(
+            **sizes,
+            ffn_dim=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            word_embed_proj_dim=8,
+            do_layer_norm_before=False,
+        ),
         "gptj": lambda: transformers.GPTJConfig(
             **small, n_embd=16, n_layer=2, n_head=2, n_positions=16, rotary_dim=4
         ),
@@ -61,7 +69,7 @@ def edited(model: Any, tokens: Tensor, name: str, edit: Any) -> Tensor:
         return model.run_with_hooks(tokens, fwd_hooks=[(name, lambda x, hook: edit(x))])
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *LATE])
+@pytest.mark.parametrize("kind", [*KINDS, *LATE, "opt, norms behind"])
 def test_noise_at_a_hook_changes_the_logits_unless_it_can_only_be_read(kind: str) -> None:
     model, tokens = model_of(kind), inputs(kind)
     why, dropped = read_only_hooks(model), set[str]()
@@ -79,8 +87,8 @@ def test_noise_at_a_hook_changes_the_logits_unless_it_can_only_be_read(kind: str
             return x + torch.randn(x.shape, generator=noise)
 
         try:
-            same = torch.allclose(edited(model, tokens, name, noisy), plain, rtol=0, atol=1e-6)
-        except AttributeError:  # a norm of OLMo has no weights for TransformerLens to put back
+            same = torch.equal(edited(model, tokens, name, noisy), plain)
+        except (AttributeError, ValueError, IndexError):  # TransformerLens cannot put it back
             same = True
         if same:
             dropped.add(name)
