@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.models.at_positions import forward_at, supports
-from mechint.models.protocol import Hooks
+from mechint.models.protocol import Hooks, guarded
 from mechint.models.untouched import all_finite, evaluating, plain_arithmetic
 
 LOGITS = "logits"
@@ -104,9 +104,14 @@ class Recorder:
     ) -> Float[Tensor, "example ..."]:
         """Logits (example, pos, d_vocab_out) under `hooks`, or (example, d_vocab_out) at
         `positions`.
+
+        Raises:
+            UnknownNameError: no such hook.
+            ParameterError: a hook returns an edit of what the model can only show.
         """
         for name, _ in hooks:
             self.check(name)
+        hooks = guarded(self.model, hooks) if hooks else ()
         with plain_arithmetic(tokens.device), torch.no_grad(), evaluating(self.model):
             return torch.cat(
                 [

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.resume import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
-from mechint.models.protocol import Hooks
+from mechint.models.protocol import Hooks, check_edits
 from mechint.models.replaced import call_with_weights
 from mechint.models.untouched import evaluating
 
@@ -56,11 +56,13 @@ def logits_under(
         data: the examples; the subject's own when None.
 
     Raises:
-        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape.
+        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape, or a
+            hook that the model can only show.
     """
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
         subject.check_hook(intervention.site.hook)
+    check_edits(subject.model, [one.site.hook for one in interventions])
     known = dict(subject.model.named_parameters(remove_duplicate=False))
     for name, value in (weights or {}).items():
         if name not in known:

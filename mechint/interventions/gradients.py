@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mechint.interventions.resume import detached_weights, resumes
 from mechint.models.forward import Forward
+from mechint.models.protocol import check_edits
 from mechint.models.rows import dense
 
 
@@ -31,6 +32,9 @@ def activation_gradients(
         score: of the logits (example, pos, d_vocab_out), a scalar.
         edit: called with the name and value of every activation in `names`, gives what the forward
             goes on with, e.g. a point between two runs (integrated gradients).
+
+    Raises:
+        ParameterError: a hook that the model can only show.
     """
     wanted, kept = set(names), {}
 
@@ -50,6 +54,7 @@ def activation_gradients(
             x = x if x.requires_grad else x.requires_grad_()
             logits = forward.read_out(x, layout)
         else:
+            check_edits(model, wanted)  # the gradient there is that of an edit
             logits = _hooked(model, tokens, wanted, keep)
         gradients = torch.autograd.grad(score(logits), list(kept.values()), allow_unused=True)
     return {

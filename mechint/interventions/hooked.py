@@ -12,6 +12,7 @@ from torch import Tensor
 from mechint.activations import select_positions
 from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention, hooks_of
+from mechint.models.protocol import check_edits
 
 
 def record(
@@ -54,6 +55,7 @@ def change(
     name: str,
 ) -> Float[Tensor, "example ..."]:
     """What an intervention changes at hook `name`, by the difference of two forwards."""
+    check_edits(model, [intervention.site.hook])
     edits = hooks_of([intervention], answer_positions)
     _, before = record(model, tokens, [name])
     _, after = record(model, tokens, [name], edits)
@@ -67,6 +69,7 @@ def logits_under_each(
     interventions: Sequence[Intervention],
 ) -> Float[Tensor, "intervention example d_vocab_out"]:
     """Logits at the answers under each intervention alone, on stacked copies of the inputs."""
+    check_edits(model, [one.site.hook for one in interventions])
     n = len(tokens)
     hooks: list[tuple[str, Any]] = []
     for index, one in enumerate(interventions):

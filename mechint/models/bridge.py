@@ -1,9 +1,9 @@
 """TransformerLens's bridges: language models of a local Hugging Face directory, and TransformerLens
 4's own models, under the field's hook names.
 
-Weights stay as they are (no folding of layer norm), so logits are the model's own. Nothing is
-fetched: a directory without a tokenizer gets one that writes each token as its number. Cost: the
-weights in memory once.
+Weights stay as they are (no folding of layer norm), so logits are the model's own; opening holds
+them against these on a few tokens. Nothing is fetched: a directory without a tokenizer gets one
+that writes each token as its number. Cost: the weights in memory once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from mechint.errors import CheckpointError, first_line
 from mechint.models.capability import Capability
@@ -27,6 +29,14 @@ EAGER = {"attn_implementation": "eager"}
 
 LAYER = re.compile(r"(.*?)\.\d+\.")
 """One layer at the head of a weight's name, and the stack that it belongs to."""
+
+TOKENS = ((0, 1, 0), (0, 1, 1))
+"""What a model is asked when it is opened: texts that differ in their last token."""
+
+SAME = 1e-3
+"""Of the largest logit: so far from the model's own may a bridge's be. In float32 the architectures
+that it knows agree to 1e-6.
+"""
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -44,7 +54,7 @@ def boot(path: Path) -> Any:
     Raises:
         CheckpointError: the directory lacks weights, has layers that its configuration leaves out
             or weights that are not finite, reads later tokens, needs code of its own, or
-            TransformerLens has no bridge for it.
+            TransformerLens has no bridge for it, or one that gives other logits.
     """
     with _quiet():
         from transformers import AutoModelForCausalLM
@@ -114,7 +124,7 @@ def _reads_ahead(model: Any) -> bool:
     itself, since a bridge describes a BERT as bidirectional where its mask is causal too.
     """
     with torch.no_grad():
-        first, other = (model(torch.tensor([[0, 0, last]])).logits[:, :-1] for last in (0, 1))
+        first, other = model(torch.tensor(TOKENS)).logits[:, :-1]
     return float((first - other).abs().max()) > 1e-4 * float(first.abs().max())
 
 
@@ -163,11 +173,27 @@ def boot_native(config: Any, seed: int | None = None) -> Any:
 
 
 def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    """A bridge to `model`, whose modules become the bridge's.
+
+    Raises:
+        CheckpointError: its logits are not the model's own, where TransformerLens computes a part
+            of the model itself and does not know what this configuration asks for.
+    """
     from transformer_lens.model_bridge import TransformerBridge
 
-    return TransformerBridge.boot_transformers(
-        name, device="cpu", hf_model=model, tokenizer=tokenizer
-    ).eval()
+    tokens = torch.tensor(TOKENS)
+    with torch.no_grad():
+        own = model.eval()(tokens).logits
+        bridge = TransformerBridge.boot_transformers(
+            name, device="cpu", hf_model=model, tokenizer=tokenizer
+        ).eval()
+        off, largest = float((bridge(tokens) - own).abs().max()), float(own.abs().max())
+    if not off <= SAME * largest:
+        raise CheckpointError(
+            f"{name}: TransformerLens's bridge does not compute this {type(model).__name__}: its "
+            f"logits are {off:.2g} from the model's own, of which the largest is {largest:.2g}"
+        )
+    return bridge
 
 
 # --- what a bridge can do -------------------------------------------------------------------------
@@ -207,8 +233,7 @@ def hook_names(model: Any) -> frozenset[str]:
     one more for what the mixture writes, and left out.
     """
     fired: set[int] = set()
-    points = model.hook_dict
-    tokens = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    points, tokens = model.hook_dict, two_tokens(model)
     handles = [
         point.register_forward_hook(lambda one, *_: fired.add(id(one)) and None)
         for point in set(points.values())
@@ -225,6 +250,11 @@ def hook_names(model: Any) -> frozenset[str]:
         for name, point in points.items()
         if id(point) in fired and not (name.endswith("mlp.hook_post") and id(point) in written)
     )
+
+
+def two_tokens(model: Any) -> Int[Tensor, "1 2"]:
+    """The shortest input on which everything runs, where the model's weights are."""
+    return torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
 
 
 def _is_native(model: Any) -> bool:

@@ -119,6 +119,45 @@ def hook_names(model: Any) -> frozenset[str]:
     return frozenset(name for name in names if not name.endswith("attn.hook_result"))
 
 
+def read_only_hooks(model: Any) -> Mapping[str, str]:
+    """Hook of `model` → why it cannot be edited; a bridge shows more than it can change. Cost, once
+    per bridge: two forwards and a backward on two tokens.
+
+    >>> from mechint.config import ModelConfig
+    >>> from mechint.models import build
+    >>> dict(read_only_hooks(build(ModelConfig(d_model=8, n_heads=2))))
+    {}
+    """
+    if not _is_bridge(model):
+        return {}
+    from mechint.models import edits
+
+    return edits.read_only_hooks(model)
+
+
+def check_edits(model: Any, names: Iterable[str]) -> None:
+    """ParameterError where one of the hooks `names` of `model` cannot be edited."""
+    why = read_only_hooks(model)
+    for name in names:
+        if name in why:
+            raise ParameterError(f"hook {name}: {why[name]}")
+
+
+def guarded(model: Any, hooks: Hooks) -> Hooks:
+    """`hooks`, but one that returns an edit where `model` takes none raises ParameterError."""
+    why = read_only_hooks(model)
+
+    def guard(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(activation: Any, hook: Any) -> None:
+            edited = function(activation, hook=hook)
+            if edited is not None and edited is not activation:
+                check_edits(model, [name])
+
+        return run
+
+    return [(name, guard(name, one) if name in why else one) for name, one in hooks]
+
+
 def has_hooks_attached(model: Any) -> bool:
     """Whether anybody's hooks are on the model or on one of its hook points, so that its forward
     differs, or may, from the mathematics of its weights.

@@ -15,11 +15,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
@@ -28,6 +26,7 @@ from transformer_lens.hook_points import HookPoint
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.models.capability import Capability
 from mechint.models.protocol import ModelDescription, n_blocks, size_of
+from mechint.models.routing import check_batch, logits_of, positions_first, register
 from mechint.models.stacks import HEAD_WEIGHTS
 
 Place = str | Callable[[nn.Module], nn.Module]
@@ -51,12 +50,13 @@ def wrap(
     """`module` as a model that probes can be pointed at.
 
     An activation (batch, pos, …) stands under its hook as it is; one of two axes, (batch, d), is
-    put at the last position. Of a submodule that returns a tuple the first entry is meant. Logits
-    (batch, class) of a module that answers once per example are its answer at every position.
+    put at the last position. Of a submodule that returns a tuple or a list the first entry is
+    meant, and so of a module that returns (logits, loss). Logits (batch, class) of a module that
+    answers once per example are its answer at every position.
 
     Args:
         hooks: mechint's (TransformerLens's) hook name → the submodule whose output the activation
-            is; "path:input" for its input.
+            is; "path:input" for its first argument. It runs once in a forward.
         weights: any of W_E (d_vocab, d_model), W_pos (n_ctx, d_model), W_U (d_model, d_vocab_out)
             → where it is; all of W_Q, W_K, W_V (layer, head, d_model, d_head) and W_O (layer, head,
             d_head, d_model) give it the capability HEAD_WEIGHTS.
@@ -67,8 +67,9 @@ def wrap(
             attention_dir, ….
 
     Raises:
-        ParameterError: a path without a submodule or weight, or an unknown size; in a forward, an
-            activation or logits whose first axis is not the batch.
+        ParameterError: not a module, a path without a submodule or weight, or an unknown size; in a
+            forward, an activation or logits that are no tensor or whose first axis is not the
+            batch, or a submodule that runs twice.
 
     Example:
         >>> import torch
@@ -94,6 +95,11 @@ class WrappedModule(HookedRootModule):
         sizes: Mapping[str, Any],
     ) -> None:
         super().__init__()
+        if not isinstance(module, nn.Module) or not isinstance(hooks, Mapping):
+            raise ParameterError(
+                f"wrap: got a {type(module).__name__} and hooks as a {type(hooks).__name__}; "
+                "expected an nn.Module and {hook name: submodule path}"
+            )
         self.module = module
         self.places, self.sources, self.call, self.make = dict(hooks), dict(weights), call, make
         for name in self.sources:
@@ -184,8 +190,8 @@ class WrappedModule(HookedRootModule):
         """Logits; those of a module that answers once per example stand at every position."""
         with self._routed(tokens):
             logits = self.module(tokens) if self.call is None else self.call(self.module, tokens)
-        logits = getattr(logits, "logits", logits)
-        _check_batch("logits", logits, tokens)
+        logits = logits_of(logits)
+        check_batch("logits", logits, tokens)
         if logits.dim() != 2 or tokens.dim() != 2:
             return logits
         return logits[:, None].expand(-1, tokens.shape[1], -1)
@@ -197,15 +203,10 @@ class WrappedModule(HookedRootModule):
         try:
             for name in self.places:
                 submodule, given = self._find(name)
-                route = partial(_through, self.hook_dict[name], name, tokens)
                 # as many examples as positions: only the module itself tells which axis is which
-                if getattr(submodule, "batch_first", True) is False:
-                    route = partial(route, square=len(tokens) == tokens.shape[-1])
-                handles.append(
-                    submodule.register_forward_pre_hook(partial(_route_input, route))
-                    if given
-                    else submodule.register_forward_hook(partial(_route_output, route))
-                )
+                square = len(tokens) == tokens.shape[-1] and positions_first(self.module, submodule)
+                point = self.hook_dict[name]
+                handles.append(register(submodule, given, name, point, tokens, square))
             yield
         finally:
             for handle in handles:
@@ -215,7 +216,17 @@ class WrappedModule(HookedRootModule):
         """The submodule of hook `name`, and whether its input is meant."""
         place = self.places[name]
         if not isinstance(place, str):
-            return place(self.module), False
+            finds = callable(place) and not isinstance(place, nn.Module)
+            found = place(self.module) if finds else None
+            if not isinstance(found, nn.Module):
+                what = (
+                    f"gives a {type(found).__name__}" if finds else f"is a {type(place).__name__}"
+                )
+                raise ParameterError(
+                    f"hook {name}: its place {what}; expected a submodule's path, or a function "
+                    "that finds it in the module"
+                )
+            return found, False
         path, _, side = place.partition(":")
         try:
             return self.module.get_submodule(path), side == "input"
@@ -247,34 +258,3 @@ def _add_point(root: nn.Module, name: str) -> None:
             root.add_module(part, nn.Module())
         root = getattr(root, part)
     root.add_module(last, HookPoint())
-
-
-def _route_input(route: Callable[[Any], Any], module: nn.Module, args: Any) -> Any:
-    return route(args)
-
-
-def _route_output(route: Callable[[Any], Any], module: nn.Module, args: Any, output: Any) -> Any:
-    return route(output)
-
-
-def _through(point: HookPoint, name: str, tokens: Tensor, value: Any, square: bool = False) -> Any:
-    """`value`, a tensor or a tuple that begins with one, with the tensor passed through `point`.
-
-    square: whether its axes may be (pos, batch) though their lengths do not tell.
-    """
-    if isinstance(value, tuple):
-        return (_through(point, name, tokens, value[0], square), *value[1:])
-    _check_batch(name, value, tokens, square and value.dim() > 2)
-    if value.dim() != 2 or tokens.dim() != 2:
-        return point(value)
-    # (batch, d) stands at the last position, zeros at the others
-    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1]
-
-
-def _check_batch(name: str, value: Tensor, tokens: Tensor, square: bool = False) -> None:
-    if square or value.dim() == 0 or len(value) != len(tokens):
-        raise ParameterError(
-            f"wrap: {name} has shape {tuple(value.shape)} for tokens {tuple(tokens.shape)}; "
-            "expected (batch, pos, …) or (batch, d): make its module with batch_first=True, or "
-            "hook where the batch comes first"
-        )

@@ -79,7 +79,7 @@ class Attribution(Probe):
             return "the model has no unembedding and blocks of TransformerLens's names"
         if getattr(subject.model.cfg, "read_layers", None) is not None:
             return "its output groups leave after different layers, so no one sum answers"
-        if Readout(subject).error(subject) > 1e-3:
+        if Readout.error(subject) > 1e-3:
             return "its logits are not its final norm and W_U on the last residual stream"
         return None
 

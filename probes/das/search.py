@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mechint.errors import ParameterError
+from mechint.models.protocol import read_only_hooks
 from mechint.pairs import Pairs
 from mechint.task import Variable
 from probes.das.controls import input_share, random_accuracies
@@ -105,9 +106,10 @@ class Cell:
 
 def default_places(subject: Subject, variable: Variable, pos: int | None) -> list[Place]:
     """The residual stream before every block at the variable's own positions, and after every layer
-    at the answer.
+    at the answer, where the model lets the stream be edited.
     """
-    hooks, depth = subject.model.hook_dict, subject.n_layers
+    hooks, depth = set(subject.model.hook_dict), subject.n_layers
+    hooks -= set(read_only_hooks(subject.model))
     own = variable.positions if pos is None else (pos,)
     places: list[Place] = []
     for layer in range(depth):

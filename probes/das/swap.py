@@ -24,6 +24,7 @@ from mechint.interventions import (
 )
 from mechint.interventions.one_row import OneRow
 from mechint.models.forward import Forward
+from mechint.models.protocol import check_edits
 from mechint.models.untouched import all_finite
 from mechint.pairs import Pairs
 from mechint.task import IGNORE
@@ -56,8 +57,8 @@ class SwapSite:
         pos: a position; that of each example's answer when None.
 
     Raises:
-        UnknownNameError: no such hook. ParameterError: not a vector per position, or no such
-            position. MechintError: an activation is not finite.
+        UnknownNameError: no such hook. ParameterError: not a vector per position, a hook that the
+            model can only show, or no such position. MechintError: an activation is not finite.
     """
 
     def __init__(self, subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
@@ -187,6 +188,7 @@ class SwapSite:
 
 def _check(subject: Subject, pairs: Pairs, hook: str, pos: int | None) -> None:
     subject.check_hook(hook)
+    check_edits(subject.model, [hook])
     outside = hook not in ("hook_embed", "hook_pos_embed") and not hook.startswith("blocks.")
     if outside or hook.endswith(NOT_A_VECTOR):
         raise ParameterError(

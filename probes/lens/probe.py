@@ -83,7 +83,7 @@ class Lens(Probe):
                 "its output groups leave after different layers, so the last residual stream is "
                 "not the sum that answers"
             )
-        if Readout(subject).error(subject) > 1e-3:
+        if Readout.error(subject) > 1e-3:
             return "its logits are not its final norm and W_U on the last residual stream"
         return None
 

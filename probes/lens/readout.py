@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -44,12 +46,17 @@ class Readout:
             x = x - x.mean(-1, keepdim=True)
         return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
 
-    def error(self, subject: Subject, examples: int = 8) -> float:
-        """Largest difference from the model's own logits, relative to the largest of these."""
+    @classmethod
+    def error(cls, subject: Subject, examples: int = 8) -> float:
+        """Largest difference of a readout's logits from the model's own, relative to the largest of
+        these; infinite where W_U is not as wide as the stream, which another map then narrows.
+        """
         few = subject.with_data(subject.data[:examples])
         last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
-        own = few.logits().double()
-        mine = self.logits(few.activation(last, "answer").double())
+        own, stream = few.logits().double(), few.activation(last, "answer").double()
+        if len(subject.model.W_U) != stream.shape[-1]:
+            return math.inf
+        mine = cls(subject).logits(stream)
         return float((mine - own).abs().max() / own.abs().max().clamp_min(1e-12))
 
     def logits(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example d_vocab_out"]:

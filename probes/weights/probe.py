@@ -84,6 +84,8 @@ class Weights(Probe):
         if not {"blocks.0.attn.hook_q", "blocks.0.attn.hook_z"} <= subject.hooks:
             return "the model has no hooks at its heads' queries and outputs"
         heads = Heads.of(subject)
+        if circuits.embedding(subject).shape[-1] != heads.o.shape[-1]:
+            return "its token embedding is not as wide as its residual stream"
         if len(subject.data) and not circuits.describes(subject, heads):
             return "its queries and outputs are not its first norm, W_Q and W_O alone"
         one_layer = heads.n_loops == 1 and heads.places[-1][0] == 0

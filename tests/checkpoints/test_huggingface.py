@@ -281,3 +281,46 @@ def test_the_lens_of_the_last_layer_is_the_model(directory, offline):
     last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
     logits = Readout(subject).logits(subject.activation(last, "answer").double())
     torch.testing.assert_close(logits, subject.logits().double(), atol=1e-5, rtol=1e-5)
+
+
+def test_a_bridge_that_computes_another_model_is_refused(tmp_path, offline):
+    """TransformerLens divides the scores of every GPT-2, whatever its configuration says."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 50, "n_positions": 3, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    noise = torch.Generator().manual_seed(0)
+    for scaled in (True, False):
+        model = GPT2LMHeadModel(GPT2Config(**sizes, scale_attn_weights=scaled))
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += 0.3 * torch.randn(weight.shape, generator=noise)
+        model.save_pretrained(tmp_path / str(scaled))
+    load_checkpoint(tmp_path / "True")
+    said = refusal(tmp_path / "False")
+    assert "bridge does not compute this GPT2LMHeadModel: its logits are" in said
+    assert "\n" not in said
+
+
+def opt(**settings):
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"hidden_size": 16, "ffn_dim": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 16}
+    return OPTForCausalLM(OPTConfig(**sizes, **settings))
+
+
+def test_a_model_that_the_bridge_cannot_run_is_refused_when_it_is_opened(tmp_path, offline):
+    opt(word_embed_proj_dim=16, do_layer_norm_before=False).save_pretrained(tmp_path)
+    said = refusal(tmp_path)
+    assert said.startswith("this Hugging Face model cannot be opened: ") and "\n" not in said
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["as OPT-350m", "with a final norm"])
+def test_a_stream_that_is_narrowed_before_it_is_read_has_no_lens(tmp_path, before, offline):
+    from mechint.registry import PROBES
+
+    opt(word_embed_proj_dim=8, do_layer_norm_before=before).save_pretrained(tmp_path)
+    subject = load_checkpoint(tmp_path, task="modular-arithmetic", parameters={"p": 13}).subject()
+    for probe in ("lens", "attribution"):
+        assert "are not its final norm and W_U" in str(PROBES[probe]().applicable(subject))
+    assert "not as wide as its residual" in str(PROBES["weights"]().applicable(subject))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -71,8 +71,6 @@ def wrapped() -> Any:
 
 def huggingface(kind: str) -> Any:
     """A tiny model at random weights, saved to disk and opened from there."""
-    import tempfile
-
     import transformers
 
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
@@ -88,6 +86,15 @@ def huggingface(kind: str) -> Any:
         config = transformers.GPTNeoXConfig(**sizes, **ends)
     else:
         config = transformers.OlmoConfig(**sizes, **ends)
+    return saved(config)
+
+
+def saved(config: Any) -> Any:
+    """A model of `config` at random weights, by way of the disk."""
+    import tempfile
+
+    import transformers
+
     with bridge._quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place:
         torch.manual_seed(0)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(place)
@@ -348,6 +355,113 @@ def test_an_activation_whose_positions_come_first_is_refused() -> None:
     transposed = mechint.wrap(nn.Embedding(P + 1, P), {}, call=lambda m, x: m(x).transpose(0, 1))
     with pytest.raises(ParameterError, match="wrap: logits has shape"):
         transposed(tokens)
+
+
+class Usual(nn.Module):
+    """What people's modules return and how they call their own: `how` says it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.embedding, self.out = how, nn.Embedding(P + 1, 4), nn.Linear(4, P)
+        self.part = Part(how)
+
+    def forward(self, tokens: Tensor, targets: Any = None) -> Any:
+        x = self.embedding(tokens)
+        if self.how in ("list", "named", "dict"):
+            x = self.part(x)
+            x = x.h if self.how == "named" else x["h" if self.how == "dict" else 0]
+        elif self.how == "keyword":
+            x = self.part(mask=None, hidden=x)
+        elif self.how == "twice":
+            x = self.part(torch.relu(self.part(x)))
+        logits = self.out(x)
+        answers = {"pair": (logits, None), "single": (logits,), "mapping": {"logits": logits}}
+        return answers.get(self.how, None if self.how == "nothing" else logits)
+
+
+class Named(NamedTuple):
+    h: Tensor
+    more: int
+
+
+class Part(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.map = how, nn.Linear(4, 4)
+
+    def forward(self, hidden: Tensor, mask: Any = None) -> Any:
+        h = self.map(hidden)
+        found = {"list": [h, 1], "named": Named(h, 1), "dict": {"h": h}}
+        return found.get(self.how, h)
+
+
+@pytest.mark.parametrize("how", ["pair", "single", "mapping"])
+def test_the_logits_are_found_in_what_a_module_returns(how: str) -> None:
+    module, tokens = Usual(how), inputs("wrapped module")
+    found = mechint.wrap(module, {"hook_embed": "embedding"})(tokens)
+    assert torch.equal(found, module.out(module.embedding(tokens)))
+
+
+@pytest.mark.parametrize(
+    ("how", "place"), [("list", "part"), ("named", "part"), ("keyword", "part:input")]
+)
+def test_the_first_of_what_a_submodule_gives_or_is_given_is_hooked(how: str, place: str) -> None:
+    module, tokens = Usual(how), inputs("wrapped module")
+    name = "blocks.0.hook_resid_post"
+    model = mechint.wrap(module, {name: place})
+    own = model(tokens)
+    _, kept = model.run_with_cache(tokens)
+    x = module.embedding(tokens)
+    assert torch.equal(kept[name], x if how == "keyword" else module.part.map(x))
+    edited = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda x, hook: 2 * x)])
+    assert torch.equal(own, module(tokens)) and not torch.allclose(own, edited)
+
+
+@pytest.mark.parametrize(
+    ("how", "hooks", "said"),
+    [
+        ("nothing", {}, "the module returns a NoneType; expected logits"),
+        ("dict", {"blocks.0.hook_resid_post": "part"}, "is a dict; expected a tensor"),
+        ("twice", {"blocks.0.hook_resid_post": "part"}, "runs more than once in a forward"),
+        ("twice", {"blocks.0.hook_resid_pre": "part:input"}, "runs more than once in a forward"),
+        ("plain", ["embedding"], "hooks as a list; expected an nn.Module and"),
+        ("plain", {"hook_embed": nn.Linear(1, 1)}, "its place is a Linear; expected a submodule"),
+        ("plain", {"hook_embed": lambda module: None}, "its place gives a NoneType; expected"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_said_in_one_line(how: str, hooks: Any, said: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        mechint.wrap(Usual(how), hooks)(inputs("wrapped module"))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_function_is_no_module() -> None:
+    given: Any = lambda tokens: tokens  # noqa: E731
+    with pytest.raises(ParameterError, match="wrap: got a function"):
+        mechint.wrap(given, {"hook_embed": "embedding"})
+
+
+class Encoder(nn.Module):
+    """PyTorch's encoder, its positions first or second."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
+        self.first, self.embedding = batch_first, nn.Embedding(P + 1, 8)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return self.encoder(x) if self.first else self.encoder(x.transpose(0, 1)).transpose(0, 1)
+
+
+@pytest.mark.parametrize("place", ["encoder", "encoder.layers.0", "encoder.layers.0.linear1"])
+def test_an_encoder_says_which_axis_is_which_where_lengths_do_not(place: str) -> None:
+    tokens = inputs("wrapped module", n=3)  # three examples of three positions
+    name = "blocks.0.hook_resid_post"
+    assert mechint.wrap(Encoder(True), {name: place})(tokens).shape == (3, 3, 8)
+    with pytest.raises(ParameterError, match="batch_first=True"):
+        mechint.wrap(Encoder(False), {name: place})(tokens)
 
 
 def test_a_module_that_answers_once_gives_that_answer_wherever_it_is_asked() -> None:

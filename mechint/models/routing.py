@@ -1,0 +1,132 @@
+"""How what a plain module computes passes through hook points, and which of it is refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch.nn.functional as F
+from jaxtyping import Shaped
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from mechint.errors import ParameterError
+
+
+def logits_of(answer: Any) -> Tensor:
+    """The logits in what a module returns: itself, its field or entry "logits", or the first entry
+    of a tuple, as of (logits, loss).
+
+    Raises:
+        ParameterError: there are none.
+    """
+    found = getattr(answer, "logits", answer)
+    if isinstance(found, Mapping):
+        found = found.get("logits")
+    if isinstance(found, tuple | list) and found:
+        found = found[0]
+    if not isinstance(found, Tensor):
+        raise ParameterError(
+            f"wrap: the module returns a {type(answer).__name__}; expected logits, a tuple that "
+            "begins with them or a mapping that has them: pass call=function(module, tokens)"
+        )
+    return found
+
+
+def register(
+    submodule: nn.Module,
+    takes_input: bool,
+    name: str,
+    point: nn.Module,
+    tokens: Tensor,
+    square: bool,
+) -> RemovableHandle:
+    """A hook on `submodule` that passes its first output, or input, through `point`, once.
+
+    square: whether its axes may be (pos, batch) though their lengths do not tell.
+    """
+    route = _once(name, partial(_through, point, name, tokens, square))
+    if takes_input:
+        return submodule.register_forward_pre_hook(
+            partial(_route_input, name, route), with_kwargs=True
+        )
+    return submodule.register_forward_hook(lambda module, args, output: route(output))
+
+
+def _once(name: str, route: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    calls: list[None] = []
+
+    def routed(value: Any) -> Any:
+        if calls:
+            raise ParameterError(
+                f"wrap: the submodule of hook {name} runs more than once in a forward, so that "
+                "its activation is not one; hook submodules that run once"
+            )
+        calls.append(None)
+        return route(value)
+
+    return routed
+
+
+def _route_input(
+    name: str, route: Callable[[Any], Any], module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The first argument through `route`, given by position or by keyword."""
+    if args:
+        return route(args), kwargs
+    first = next(iter(inspect.signature(module.forward).parameters), "")
+    if first not in kwargs:
+        raise ParameterError(
+            f"wrap: the module of hook {name} is called without its first argument {first}; hook "
+            "the output of what makes its input"
+        )
+    return args, {**kwargs, first: route(kwargs[first])}
+
+
+def _through(point: nn.Module, name: str, tokens: Tensor, square: bool, value: Any) -> Any:
+    """`value`, a tensor or a tuple or list that begins with one, with the tensor passed through
+    `point`.
+    """
+    if isinstance(value, tuple | list) and value:
+        rest = [_through(point, name, tokens, square, value[0]), *value[1:]]
+        return getattr(value, "_make", type(value))(rest)
+    if not isinstance(value, Tensor):
+        raise ParameterError(
+            f"wrap: the activation of hook {name} is a {type(value).__name__}; expected a tensor, "
+            "or a tuple that begins with one: hook a submodule within that returns it"
+        )
+    check_batch(name, value, tokens, square and value.dim() > 2)
+    if value.dim() != 2 or tokens.dim() != 2:
+        return point(value)
+    # (batch, d) stands at the last position, zeros at the others
+    return point(F.pad(value[:, None], (0, 0, tokens.shape[1] - 1, 0)))[:, -1]
+
+
+def check_batch(
+    name: str, value: Shaped[Tensor, ...], tokens: Shaped[Tensor, ...], square: bool = False
+) -> None:
+    """ParameterError where the first axis of `value` is not, or may not be, the batch."""
+    if square or value.dim() == 0 or len(value) != len(tokens):
+        raise ParameterError(
+            f"wrap: {name} has shape {tuple(value.shape)} for tokens {tuple(tokens.shape)}; "
+            "expected (batch, pos, …) or (batch, d): make its module with batch_first=True, or "
+            "hook where the batch comes first"
+        )
+
+
+def positions_first(module: nn.Module, submodule: nn.Module) -> bool:
+    """Whether `submodule` of `module`, or a layer of PyTorch's that it is a part of, is made for
+    (pos, batch, …). A transformer's layer says so at its attention alone.
+    """
+    path = next((path for path, one in module.named_modules() if one is submodule), "")
+    parts = path.split(".")
+    around = [module.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))]
+    layers: list[Any] = [submodule, *around]
+    layers += [one.layers[0] for one in layers if isinstance(one, STACKS) and len(one.layers)]
+    layers += [one.self_attn for one in layers if hasattr(one, "self_attn")]
+    return any(getattr(one, "batch_first", True) is False for one in layers)
+
+
+STACKS = (nn.TransformerEncoder, nn.TransformerDecoder)
