@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import probes
 from mechint.counterfactuals import unpaired
+from mechint.errors import DataError
 from mechint.interventions import Mean, Site, loss_under
 from mechint.subject import Subject
 from mechint.task import Batch
@@ -62,7 +63,7 @@ def test_own_positions_are_those_before_the_end(subject: Subject) -> None:
     assert Batch(data.tokens, data.targets).own_positions() is None
 
 
-@pytest.mark.parametrize("mode", ["zero", "mean"])
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
 def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
     """A head at its mean was up to a third too harmful, since padding was averaged with tokens."""
     quick: dict[str, Any] = {"mode": mode, "neurons": 2, "null_samples": 3, "null_examples": 8}
@@ -98,6 +99,26 @@ def test_a_mean_that_is_filled_in_leaves_padding_out(subject: Subject, pos: Any)
         for each in (subject, refilled(subject), small)
     ]
     assert losses[1:] == pytest.approx([losses[0]] * 2, abs=1e-9)
+
+
+def test_a_resampled_prompt_is_one_of_its_length(subject: Subject) -> None:
+    """Two prompts of the same length take each other's activations; one that is alone, none."""
+    assert subject.data.lengths is not None
+    data = subject.data[torch.tensor([0, 1, 10, 11, 20])]
+    some = subject.with_data(data)
+    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3, "components": ("head",)}
+    result = probes.ablation(some, mode="resample", **quick)
+    assert result.metrics["examples"] == 4
+    paired = subject.with_data(data[torch.arange(4)])
+    columns = result.tables["effects"].columns
+    for name, rise in zip(columns["component"], columns["loss_change"], strict=True):
+        layer, head = map(int, name.removeprefix("head ").split("."))
+        hook = Site.head(layer, head).hook
+        other = paired.activation(hook)[[1, 0, 3, 2]]
+        expected = loss_with(paired, hook, other, head) - paired.loss()["next token"]
+        assert rise == pytest.approx(expected, abs=1e-9), name
+    with pytest.raises(DataError, match="no two of 3 examples are read at the same position"):
+        probes.ablation(subject.with_data(data[torch.tensor([0, 2, 4])]), mode="resample", **quick)
 
 
 def test_attribution_takes_means_without_padding(subject: Subject) -> None:
