@@ -36,8 +36,9 @@ class Pairs:
         return len(self.base)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Pairs:
-        members = (getattr(self, field.name) for field in fields(self))
-        return Pairs(*(None if one is None else function(one) for one in members))
+        every = (getattr(self, field.name) for field in fields(self))
+        members: list[Any] = [None if one is None else function(one) for one in every]
+        return Pairs(*members)
 
     def __getitem__(self, index: Any) -> Pairs:
         return self._map(lambda tensor: tensor[index])
@@ -49,8 +50,9 @@ class Pairs:
     @classmethod
     def cat(cls, parts: list[Pairs]) -> Pairs:
         """All pairs of `parts`, one part after the other; all of them have lengths, or none."""
-        members = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*(None if one[0] is None else torch.cat(one) for one in members))
+        every = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        members: list[Any] = [None if one[0] is None else torch.cat(one) for one in every]
+        return cls(*members)
 
     @property
     def own_positions(self) -> Bool[Tensor, "pair pos"] | None:

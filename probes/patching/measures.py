@@ -172,7 +172,7 @@ def effects_of(
             part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
             for whole, found in zip(numbers, part, strict=True):
                 at = rows.cpu().numpy()
-                whole[at if whole.ndim == 1 else np.ix_(list(sites), at)] = found
+                whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
     return Effects(*numbers)
 
 

@@ -34,9 +34,9 @@ def mixed(folder: Path, lengths: tuple[int, ...] = (3, 4, 6), pairs: int = 5) ->
     )
     model = HookedTransformer(config, seed=1).double()
     with torch.no_grad():
-        model.W_U.mul_(4)
-        for block in model.blocks:
-            block.attn.W_O.mul_(4)
+        model.get_parameter("unembed.W_U").mul_(4)
+        for layer in range(2):
+            model.get_parameter(f"blocks.{layer}.attn.W_O").mul_(4)
     generator, lines, seen = np.random.default_rng(0), list[str](), set[tuple[int, ...]]()
 
     def answered(prompt: list[int]) -> dict[str, object]:
