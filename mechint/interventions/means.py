@@ -16,6 +16,7 @@ class ExampleMean:
             one position, as `Batch.own_positions` says; None where it is all data. At a position
             that no example has the mean is that of the padding.
 
+    >>> import torch
     >>> own = torch.tensor([[True, True], [True, False]])
     >>> x = torch.tensor([[[1.0], [2.0]], [[5.0], [9.0]]])
     >>> mean = ExampleMean(2, own)
