@@ -11,7 +11,6 @@ Cost: two forwards per pair drawn.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 
 import torch
 from jaxtyping import Bool, Int
@@ -147,7 +146,7 @@ def pair_all(
     assert task is not None
     index = -1 if answer is None else answer
     reads, answers = base.answers.at(index)
-    other = base[_partners(reads, seed)]
+    other = base[partners(reads, seed)]
     source = other
     if variable is not None:
         source = minimal_sources(task, variable, base, other, seed, task.probe_split)
@@ -156,10 +155,11 @@ def pair_all(
     if variable is not None:
         wanted = variable.label(base.tokens, variable.value_of(source.tokens))
         labels = wanted[torch.arange(len(base), device=reads.device), reads.clamp_min(0)]
-    pairs = Pairs(base.tokens, source.tokens, reads, source_reads, answers, source_answers, labels)
+    parts = (base.tokens, source.tokens, reads, source_reads, answers, source_answers, labels)
+    pairs = Pairs(*parts, base.lengths)
     fits = (reads == source_reads) & (reads != IGNORE)
     fits &= (pairs.changed & (answers != IGNORE)).any(-1)
-    return Pairs(*(getattr(pairs[fits], one.name).to(subject.device) for one in fields(Pairs)))
+    return pairs[fits].to(subject.device)
 
 
 def unpaired(subject: Subject, base: Batch, answer: int | None = None) -> Pairs:
@@ -167,18 +167,25 @@ def unpaired(subject: Subject, base: Batch, answer: int | None = None) -> Pairs:
     mean over examples.
     """
     reads, answers = base.answers.at(-1 if answer is None else answer)
-    has = reads != IGNORE
     parts = (base.tokens, base.tokens, reads, reads, answers, answers, answers)
-    return Pairs(*(part[has].to(subject.device) for part in parts))
+    return Pairs(*parts, base.lengths)[reads != IGNORE].to(subject.device)
 
 
-def _partners(reads: Int[Tensor, " example"], seed: int) -> Int[Tensor, " example"]:
-    """(example,) another example with the same position of its answer, each taken once."""
-    generator = rng("partners", seed)
+def partners(reads: Int[Tensor, " example"], seed: int | None) -> Int[Tensor, " example"]:
+    """(example,) another example whose answer is read at the same position, each taken once; the
+    example itself where there is no other.
+
+    seed: of the random order in which each is given the one before it; None: as they stand.
+
+    >>> partners(torch.tensor([2, 2, 4, 2]), None).tolist()
+    [3, 0, 2, 1]
+    """
+    generator = None if seed is None else rng("partners", seed)
     result = torch.arange(len(reads))
     for position in reads.unique().tolist():
         members = (reads == position).nonzero().flatten().cpu()
-        members = members[torch.from_numpy(generator.permutation(len(members)))]
+        if generator is not None:
+            members = members[torch.from_numpy(generator.permutation(len(members)))]
         result[members] = members.roll(1)
     return result.to(reads.device)
 
@@ -270,7 +277,7 @@ def _fitting(
         source_answers,
         labels,
     )
-    return Pairs(*(part[fits].to(subject.device) for part in parts))
+    return Pairs(*parts, drawn.base.lengths)[fits].to(subject.device)
 
 
 def answered(subject: Subject, pairs: Pairs) -> Bool[Tensor, " pair"]:

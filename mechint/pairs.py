@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.task import IGNORE, Variable
+from mechint.task.batch import own_positions
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Pairs:
 
     reads, source_reads (pair,): the position at which the answer is read; answers, source_answers:
     the targets of base and source there; labels: what the task says to the base when the variable
-    is taken from the source.
+    is taken from the source; lengths (pair,): of the bases, where examples are padded, else None.
     """
 
     base: Int[Tensor, "pair pos"]
@@ -28,19 +30,34 @@ class Pairs:
     answers: Int[Tensor, "pair output"]
     source_answers: Int[Tensor, "pair output"]
     labels: Int[Tensor, "pair output"]
+    lengths: Int[Tensor, " pair"] | None = None
 
     def __len__(self) -> int:
         return len(self.base)
 
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Pairs:
+        every = (getattr(self, field.name) for field in fields(self))
+        members: list[Any] = [None if one is None else function(one) for one in every]
+        return Pairs(*members)
+
     def __getitem__(self, index: Any) -> Pairs:
-        return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
+        return self._map(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device | str) -> Pairs:
+        """The pairs on another device."""
+        return self._map(lambda tensor: tensor.to(device))
 
     @classmethod
     def cat(cls, parts: list[Pairs]) -> Pairs:
-        """All pairs of `parts`, one part after the other."""
-        return cls(
-            *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls))
-        )
+        """All pairs of `parts`, one part after the other; all of them have lengths, or none."""
+        every = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        members: list[Any] = [None if one[0] is None else torch.cat(one) for one in every]
+        return cls(*members)
+
+    @property
+    def own_positions(self) -> Bool[Tensor, "pair pos"] | None:
+        """(pair, pos) True at the positions that each base has; None where none is padded."""
+        return own_positions(self.lengths, self.base.shape[1])
 
     @property
     def changed(self) -> Bool[Tensor, "pair output"]:

@@ -1,6 +1,7 @@
 """Activations for SAELens: batches from memory, or safetensors shards on disk.
 
-Rows are (example, position) pairs; heads, where an activation has them, are joined into one vector.
+Rows are (example, position) pairs, without the padding behind the end of shorter examples; heads,
+where an activation has them, are joined into one vector.
 Cost: one forward per chunk of examples; memory: one chunk and one batch or shard.
 """
 
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 import mechint
 from mechint.errors import ParameterError, RunError
 from mechint.files import check_space, make_directory, replacing, write_text
 from mechint.subject import At, Subject
-from mechint.task import rng
+from mechint.task import Batch, rng
 
 INDEX = "activations.json"
 
@@ -36,7 +37,8 @@ def activation_batches(
     """Batches of activations at `hook`, as SAELens's trainer takes them (its data provider).
 
     Args:
-        at: "answer", one position, or every position of every example.
+        at: "answer", one position of the examples that have it, or every position that each
+            example has.
         epochs: how often the subject's data is gone through, each time in another order; None for
             ever. Examples are shuffled, then rows within a chunk of `subject.chunk` examples; what
             does not fill a batch joins the next epoch's first; the last batch may be smaller.
@@ -44,11 +46,11 @@ def activation_batches(
 
     Raises:
         UnknownNameError: no such hook. ParameterError: a batch size or number of epochs below 1, or
-            no example.
+            no example, or none that has the position.
     """
     if batch_size < 1 or (epochs is not None and epochs < 1):
         raise ParameterError(f"batch_size={batch_size}, epochs={epochs}: expected at least 1")
-    _check(subject, hook)
+    _check(subject, hook, at)
     return _batches(subject, hook, batch_size, at, epochs, seed)
 
 
@@ -57,10 +59,12 @@ def _batches(
 ) -> Iterator[Tensor]:
     draw, epoch = rng("activation batches", seed), 0
     kept: Tensor | None = None
+    own = subject.data.own_positions(at)
     while epochs is None or epoch < epochs:
         order = torch.from_numpy(draw.permutation(len(subject.data))).to(subject.device)
         for part in order.split(subject.chunk):
-            rows = _rows(subject.activation(hook, at, subject.data[part]))
+            found = subject.activation(hook, at, subject.data[part])
+            rows = _rows(found, at, None if own is None else own[part])
             rows = rows[torch.from_numpy(draw.permutation(len(rows))).to(rows.device)]
             kept = rows if kept is None else torch.cat([kept, rows])
             while len(kept) >= batch_size:
@@ -93,14 +97,15 @@ def export_activations(
         The shards.
 
     Raises:
-        UnknownNameError: no such hook. ParameterError: no example, or an activation that has no
-            position. RunError: the directory holds an export, or cannot be written.
+        UnknownNameError: no such hook. ParameterError: no example, none that has the position, or
+            an activation that has no position. RunError: the directory holds an export, or cannot
+            be written.
     """
     from safetensors.torch import save_file
 
     if rows_per_shard < 1:
         raise ParameterError(f"rows_per_shard={rows_per_shard}: expected at least 1")
-    _check(subject, hook)
+    _check(subject, hook, at)
     place = make_directory(path)
     if (place / INDEX).exists():
         raise RunError(f"{place}: holds an export; choose another directory or remove it")
@@ -129,12 +134,14 @@ def export_activations(
 
 def _shards(subject: Subject, hook: str, at: At, size: int) -> Iterator[dict[str, Tensor]]:
     kept: dict[str, Tensor] = {}
+    every = subject.data.own_positions(at)
     for start in range(0, len(subject.data), subject.chunk):
         data = subject.data[start : start + subject.chunk]
         found = subject.activation(hook, at, data)
-        examples, places = _places(subject, hook, at, data, found)
+        own = None if every is None else every[start : start + subject.chunk]
+        examples, places = _places(subject, hook, at, data, found, own)
         part = {
-            "activations": _rows(found).cpu(),
+            "activations": _rows(found, at, own).cpu(),
             "example": (start + examples).cpu(),
             "position": places.cpu(),
             "token": data.tokens[examples, places].cpu(),
@@ -147,8 +154,10 @@ def _shards(subject: Subject, hook: str, at: At, size: int) -> Iterator[dict[str
         yield {name: value.contiguous() for name, value in kept.items()}
 
 
-def _places(subject: Subject, hook: str, at: At, data: Any, found: Tensor) -> tuple[Tensor, Tensor]:
-    """Example and position of every row."""
+def _places(
+    subject: Subject, hook: str, at: At, data: Batch, found: Tensor, own: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Example and position of every row; own: as for `_rows`."""
     n, length = data.tokens.shape
     if at is None:
         if found.shape[:2] != (n, length):
@@ -156,15 +165,17 @@ def _places(subject: Subject, hook: str, at: At, data: Any, found: Tensor) -> tu
                 f"hook {hook}: shape {tuple(found.shape)}, expected (example, pos, …)"
             )
         every = torch.arange(n * length, device=found.device)
+        every = every if own is None else every[own.flatten()]
         return every // length, every % length
     if at == "answer":
         some = subject.with_data(data)
         return some.answer_examples, some.answer_positions
     examples = torch.arange(n, device=found.device)
+    examples = examples if own is None else examples[own]
     return examples, torch.full_like(examples, at % length)
 
 
-def _check(subject: Subject, hook: str) -> None:
+def _check(subject: Subject, hook: str, at: At) -> None:
     subject.check_hook(hook)
     if hook.endswith(("hook_pattern", "hook_attn_scores")):
         raise ParameterError(
@@ -172,11 +183,22 @@ def _check(subject: Subject, hook: str) -> None:
         )
     if not len(subject.data):
         raise ParameterError(f"{subject.describe()}: there is no example to run")
+    own = subject.data.own_positions()
+    if own is None or not isinstance(at, int):
+        return
+    width = own.shape[1]
+    if not -width <= at < width or not bool(own[:, at].any()):
+        raise ParameterError(f"{subject.describe()}: no example has a position {at}")
 
 
-def _rows(activation: Tensor) -> Tensor:
-    """(row, d_in) of (example, [pos, [head,]] d)."""
-    width = activation.shape[-1]
-    if activation.dim() == 4:
-        activation, width = activation.flatten(2), activation.shape[2] * width
-    return activation.reshape(-1, width)
+def _rows(
+    activation: Float[Tensor, " *activation"], at: At, own: Bool[Tensor, "example ..."] | None
+) -> Float[Tensor, "row d_in"]:
+    """The rows of an activation (example, [pos, [head,]] d) that are data, its heads joined; own:
+    of these examples, as `Batch.own_positions` says.
+    """
+    if own is not None and activation.shape[: own.dim()] == own.shape:
+        activation = activation[own]
+    elif at is None and activation.dim() > 2:
+        activation = activation.flatten(0, 1)
+    return activation.flatten(1)

@@ -22,7 +22,8 @@ class Recovery:
     """loss, reconstructed, zeroed: cross-entropy at the answer in nats, mean over outputs, with the
     activation as it is, rebuilt, and set to zero; recovered: see the module, NaN where zeros cost
     nothing. l0: latents above zero per row, mean; explained: share of the activation's variance
-    that the reconstruction explains, ≤ 1.
+    that the reconstruction explains, ≤ 1; both over the positions that the examples have, without
+    padding.
     """
 
     loss: float
@@ -60,10 +61,12 @@ def _fit(subject: Subject, dictionary: Dictionary, site: Site) -> tuple[float, f
     error = total = torch.zeros((), dtype=torch.float64)
     sums = torch.zeros(dictionary.d_in, dtype=torch.float64)
     every, _ = asked(subject, subject.data)
+    own = subject.data.own_positions(site.pos)
     for start in range(0, len(subject.data), subject.chunk):
         rows = slice(start, start + subject.chunk)
         found = subject.activation(site.hook, data=subject.data[rows])
-        x = site.select(found, every[rows]).reshape(-1, dictionary.d_in)
+        x = site.select(found, every[rows])
+        x = (x if own is None else x[own[rows]]).reshape(-1, dictionary.d_in)
         latents, rebuilt = dictionary.encode(x), dictionary.reconstruct(x)
         active += float((latents > 0).sum())
         count += len(x)

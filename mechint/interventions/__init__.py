@@ -15,6 +15,7 @@ hooks.
 
 from mechint.interventions.effects import fill_means, logits_under, loss_under
 from mechint.interventions.gradients import activation_gradients
+from mechint.interventions.means import ExampleMean
 from mechint.interventions.recorded import RecordedForward
 from mechint.interventions.resume import (
     asked,
@@ -37,6 +38,7 @@ from mechint.interventions.values import (
 
 __all__ = [
     "Add",
+    "ExampleMean",
     "Intervention",
     "Mean",
     "ProjectOut",

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mechint.errors import ParameterError, UnknownNameError
+from mechint.interventions.means import ExampleMean
 from mechint.interventions.resume import asked, select_positions
 from mechint.interventions.values import Intervention, Mean, hooks_of
 from mechint.models.protocol import Hooks, check_edits
@@ -106,7 +107,8 @@ def fill_means(
 ) -> list[Intervention]:
     """The interventions, with the mean over all examples in every `Mean` that lacks one.
 
-    Means are taken per position, or at the answer where the site stands there.
+    Means are taken per position, over the examples that have it, or at the answer where the site
+    stands there.
     """
     data = subject.data if data is None else data
     lacking = [
@@ -117,13 +119,17 @@ def fill_means(
     if not lacking:
         return list(interventions)
     sums: dict[int, Tensor] = {}
+    means = {
+        index: ExampleMean(len(data), data.own_positions(one.site.pos)) for index, one in lacking
+    }
     every, _ = asked(subject, data)
     for start in range(0, len(data), subject.chunk):
         rows = slice(start, start + subject.chunk)
 
-        def collect(index: int, one: Intervention, positions: Tensor = every[rows]):
+        def collect(index: int, one: Intervention, rows: slice = rows):
             def keep(activation: Tensor, hook: object) -> None:
-                part = one.site.select(activation.detach(), positions).sum(0)
+                part = one.site.select(activation.detach(), every[rows])
+                part = means[index].sum(part, rows)
                 sums[index] = sums[index] + part if index in sums else part
 
             return keep
@@ -133,5 +139,5 @@ def fill_means(
             subject.model.run_with_hooks(data.tokens[rows], fwd_hooks=hooks)
     result = list(interventions)
     for index, one in lacking:
-        result[index] = Mean(one.site, sums[index] / len(data))
+        result[index] = Mean(one.site, means[index].of(sums[index]))
     return result

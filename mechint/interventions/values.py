@@ -76,7 +76,8 @@ class Zero(Intervention):
 class Mean(Intervention):
     """Set to the mean over examples: `value`, or, when None, the mean over those of the forward.
 
-    `fill_means` computes the value over all examples of a subject.
+    `fill_means` computes the value over all examples of a subject, and leaves out padding, which a
+    forward cannot tell from tokens.
     """
 
     value: Float[Tensor, " ..."] | None = None

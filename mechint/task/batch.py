@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mechint.errors import DataError, ParameterError
@@ -30,6 +30,20 @@ class TargetKind(IntEnum):
     ANSWER = 1
     STEP = 2
     FORM = 3
+
+
+def own_positions(
+    lengths: Int[Tensor, " example"] | None, n_ctx: int
+) -> Bool[Tensor, "example pos"] | None:
+    """True at the positions that each example has, False where it is padded on the right; None
+    where no example is padded, or `lengths` are None.
+
+    >>> own_positions(torch.tensor([3, 1]), 3).tolist()
+    [[True, True, True], [True, False, False]]
+    """
+    if lengths is None or bool((lengths >= n_ctx).all()):
+        return None
+    return torch.arange(n_ctx, device=lengths.device) < lengths[:, None]
 
 
 @dataclass(frozen=True)
@@ -185,6 +199,23 @@ class Batch:
             {name: joined([part.masks[name] for part in parts]) for name in first.masks},
             joined([part.kinds for part in parts]),
         )
+
+    def own_positions(
+        self, at: int | Literal["answer"] | None = None
+    ) -> Bool[Tensor, "batch ..."] | None:
+        """What of an activation is data, not padding: (batch, pos) True at the positions that each
+        example has, or (batch,) whether it has the one position `at`; None where all of it is data,
+        as at the answers.
+
+        >>> tokens = torch.tensor([[4, 2, 0], [7, 7, 7]])
+        >>> batch = Batch(tokens, tokens.unsqueeze(-1), lengths=torch.tensor([2, 3]))
+        >>> batch.own_positions(at=-1).tolist()
+        [False, True]
+        """
+        own = own_positions(self.lengths, self.tokens.shape[1])
+        if own is None or at == "answer":
+            return None
+        return own if at is None else own[:, at]
 
     @property
     def reads(self) -> list[int]:

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.errors import MechintError
+from mechint.counterfactuals import partners
+from mechint.errors import DataError, MechintError
 from mechint.interventions import (
     Intervention,
     Mean,
@@ -56,6 +57,27 @@ class Ablated:
         if self.basis is not None:
             return ProjectOut(self.site, self.basis, toward)
         return Zero(self.site) if toward is None else Replace(self.site, toward)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples to ablate on; others (example, pos): tokens of another example for each, whose
+    activations take the place of its own, where they do ("resample").
+    """
+
+    data: Batch
+    others: Int[Tensor, "example pos"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def sample(self, n: int, seed: int) -> Examples:
+        """At most `n` of them, drawn without replacement."""
+        if len(self) <= n:
+            return self
+        order = np.sort(rng("ablation", seed).permutation(len(self))[:n])
+        rows = torch.from_numpy(order).to(self.data.tokens.device)
+        return Examples(self.data[rows], None if self.others is None else self.others[rows])
 
 
 def answer_scores(
@@ -135,24 +157,22 @@ def _directions(subject: Subject, data: Batch, layer: int, n: int) -> list[Ablat
 
 
 def ablations(
-    subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
+    subject: Subject, examples: Examples, ablated: Sequence[Ablated], mode: str
 ) -> Iterator[tuple[Int[Tensor, "_example output"], RecordedForward, list[Intervention]]]:
     """Chunk by chunk: the targets, the recorded forward, and the interventions that ablate each
     component.
     """
-    hooks = list(dict.fromkeys(one.site.hook for one in ablated))
+    data, hooks = examples.data, list(dict.fromkeys(one.site.hook for one in ablated))
     means: dict[str, Tensor] = {}
     if mode == "mean":
         filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
         means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
-    order = torch.from_numpy(rng("resample", seed).permutation(len(data))).to(subject.device)
     other: dict[str, Tensor] = {}
-    pieces = zip(chunks(subject, data), order.split(subject.chunk), strict=True)
-    for (part, positions, targets), rows in pieces:
+    sources = (data.tokens if examples.others is None else examples.others).split(subject.chunk)
+    for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):
         recorded = RecordedForward(subject.model, part.tokens, positions, hooks, subject.memory)
         if mode == "resample":
-            sources = data.tokens[rows]
-            other = RecordedForward(subject.model, sources, positions, hooks).activations
+            other = RecordedForward(subject.model, source, positions, hooks).activations
         if not all(map(all_finite, recorded.activations.values())):
             raise MechintError(f"ablation: activations of {subject.describe()} are not finite")
         chosen = []
@@ -167,14 +187,14 @@ def ablations(
 
 
 def scores(
-    subject: Subject, data: Batch, ablated: Sequence[Ablated], mode: str, seed: int
+    subject: Subject, examples: Examples, ablated: Sequence[Ablated], mode: str
 ) -> tuple[Float[Tensor, "example output 2"], Float[Tensor, "component example output 2"]]:
     """(example, output, 2) accuracy and loss as the model is, (component, example, output, 2) with
     each component alone ablated.
     """
     assert subject.task is not None
     plain, changed = [], []
-    for targets, recorded, chosen in ablations(subject, data, ablated, mode, seed):
+    for targets, recorded, chosen in ablations(subject, examples, ablated, mode):
         plain.append(answer_scores(subject.task, recorded.logits, targets))
         changed.append(answer_scores(subject.task, recorded.under(chosen), targets))
     return torch.cat(plain).cpu(), torch.cat(changed, 1).cpu()
@@ -196,9 +216,19 @@ def with_answer(subject: Subject, data: Batch) -> Batch:
     return data if bool(has.all()) else data[has]
 
 
-def sample(data: Batch, n: int, seed: int) -> Batch:
-    """At most `n` examples, drawn without replacement."""
-    if len(data) <= n:
-        return data
-    order = np.sort(rng("ablation", seed).permutation(len(data))[:n])
-    return data[torch.from_numpy(order).to(data.tokens.device)]
+def with_others(subject: Subject, data: Batch, seed: int) -> Examples:
+    """The examples that share the position of their answer with another one, each with such an
+    other: what stands at a position of one is then no padding of the other.
+
+    Raises:
+        DataError: there are none.
+    """
+    reads, _ = asked(subject, data)
+    other = partners(reads, seed)
+    has = other != torch.arange(len(other), device=other.device)
+    if not bool(has.any()):
+        raise DataError(
+            f"{subject.describe()}: no two of {len(data)} examples are read at the same position, "
+            "so none has another one to take activations from; ablate with mode=mean or zero"
+        )
+    return Examples(data[has], data.tokens[other][has])

@@ -14,8 +14,8 @@ from torch import Tensor
 from mechint.interventions import Add, Site
 from mechint.null import family_wise
 from mechint.results import Null
-from mechint.task import Batch, rng
-from probes.ablation.measures import Ablated, ablations, answer_scores, sample, scores
+from mechint.task import rng
+from probes.ablation.measures import Ablated, Examples, ablations, answer_scores, scores
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -66,7 +66,7 @@ def no_effect(
 
 def rotated(
     subject: Subject,
-    data: Batch,
+    examples: Examples,
     ablated: Sequence[Ablated],
     total: Float[Tensor, " component"],
     *,
@@ -84,7 +84,7 @@ def rotated(
     assert width is not None
     plain: list[Tensor] = []  # (example, output)
     changed: list[list[Tensor]] = [[] for _ in range(n)]  # (component, example, output)
-    for targets, recorded, interventions in ablations(subject, data, strongest, mode, seed):
+    for targets, recorded, interventions in ablations(subject, examples, strongest, mode):
         plain.append(answer_scores(subject.task, recorded.logits, targets)[..., 1])
         written = [recorded.written(one) for one in interventions]
         generator = torch.Generator().manual_seed(seed)  # every chunk is rotated alike
@@ -98,20 +98,19 @@ def rotated(
     samples = [float(rise.max()) for rise in rises]
     how = (
         f"the changes that the {len(strongest)} strongest ablations make, rotated at random, "
-        f"on {len(data)} examples"
+        f"on {len(examples)} examples"
     )
     return Null.sampled("rotated_loss_increase", float(total.max()), samples, how)
 
 
 def random_neurons(
     subject: Subject,
-    data: Batch,
+    examples: Examples,
     layer: int,
     neurons: Sequence[int],
     *,
     width: int,
     mode: str,
-    examples: int,
     n: int,
     seed: int,
 ) -> Null:
@@ -119,7 +118,7 @@ def random_neurons(
     generator = rng("neurons", seed)
     sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
     groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
-    base, ablated = scores(subject, sample(data, examples, seed), groups, mode, seed)
+    base, ablated = scores(subject, examples, groups, mode)
     increase = (ablated - base)[..., 1].flatten(1).nanmean(-1)
     return Null.sampled(
         "neurons_loss_increase",

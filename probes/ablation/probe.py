@@ -16,12 +16,13 @@ from mechint.task import Batch
 from probes.ablation.measures import (
     KINDS,
     Ablated,
+    Examples,
     components,
     most_important,
     neuron_importance,
-    sample,
     scores,
     with_answer,
+    with_others,
 )
 from probes.ablation.nulls import Harm, no_effect, random_neurons, rotated
 from probes.ablation.views import effects_figures, effects_table, say
@@ -37,13 +38,15 @@ class Ablation(Probe):
     """Which ablation breaks which answer: what does every output lose without a layer, head, neuron
     or direction?
 
-    A component's activation is replaced, at all positions, by zero, by its mean over examples (per
-    position) or by that of another example ("resample"); effect = accuracy and loss with the
-    ablation minus without, every output apart. Only examples that have the answer count, as others
-    have none to lose. A component is *needed* when its ablation raises the
-    mean loss by at least `least` of what the model has over chance (chance loss − loss) and the
-    rise differs from no effect at p ≤ 0.01, family-wise over all components (signs of the
-    per-example changes drawn at random). Beside it stands the median rise of all other components.
+    A component's activation is replaced, at all positions, by zero, by its mean over examples (at
+    each position over those that have it, not over padding) or by that of another example whose
+    answer is read at the same position ("resample"; examples that have no such other are left
+    out); effect = accuracy and loss with the ablation minus without, every output apart. Only
+    examples that have the answer count, as others have none to lose. A component is *needed* when
+    its ablation raises the mean loss by at least `least` of what the model has over chance (chance
+    loss − loss) and the rise differs from no effect at p ≤ 0.01, family-wise over all components
+    (signs of the per-example changes drawn at random). Beside it stands the median rise of all
+    other components.
     A model that is often right and sure where it is wrong has a loss no better than chance: there
     harm is counted in accuracy, with the same rule (`harm_in`). Found: some component is needed, in
     a model that answers better than chance. Components that do the same harm, to 1e-4 of the
@@ -111,13 +114,18 @@ class Ablation(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
-        data = sample(with_answer(subject, subject.data), self.examples, seed)
+        every = with_answer(subject, subject.data)
+        examples = Examples(every)
+        if self.mode == "resample":
+            examples = with_others(subject, every, seed)
+        examples = examples.sample(self.examples, seed)
+        data = examples.data
         ablated = components(subject, data, self.components, self.directions)
         ranked = self._ranked(subject, data)
         if ranked is not None:
             importance, layer, chosen = ranked
             ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
-        base, changed = scores(subject, data, ablated, self.mode, seed)
+        base, changed = scores(subject, examples, ablated, self.mode)
         change = (changed - base).nanmean(-2).numpy()  # (component, example, 2)
         effect = changed.nanmean(1) - base.nanmean(0)  # (component, output, 2)
         base = base.nanmean(0)  # (output, 2)
@@ -131,13 +139,14 @@ class Ablation(Probe):
         p_values = harm.p_values(samples)
         report.update(self._metrics(subject, ablated, base, effect, harm, p_values))
         report.metric("examples", len(data))
-        few = sample(data, self.null_examples, seed)
+        few = examples.sample(self.null_examples, seed)
         mean = effect[..., 1].nanmean(-1)
         options = {"mode": self.mode, "n": self.null_samples, "seed": seed}
         null = rotated(subject, few, ablated, mean, **options)
         report.metric(null.metric, null.mean, null=null, unit="nats")
         if ranked is not None:
-            null = self._neurons(subject, data, layer, chosen, importance.shape[1], seed)
+            some = examples.sample(2 * self.null_examples, seed)
+            null = self._neurons(subject, some, layer, chosen, importance.shape[1], seed)
             report.metric(null.metric, null.observed, null=null, unit="nats")
             report.update({"important_neurons": chosen, "neurons_layer": layer})
             report.array("neuron_importance", importance.cpu().numpy())
@@ -158,16 +167,15 @@ class Ablation(Probe):
         return importance, *most_important(importance, self.neurons)
 
     def _neurons(
-        self, subject: Subject, data: Batch, layer: int, chosen: list[int], width: int, seed: int
+        self, subject: Subject, some: Examples, layer: int, chosen: list[int], width: int, seed: int
     ) -> Null:
         return random_neurons(
             subject,
-            data,
+            some,
             layer,
             chosen,
             width=width,
             mode=self.mode,
-            examples=2 * self.null_examples,
             n=self.null_samples,
             seed=seed,
         )

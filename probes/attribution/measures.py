@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mechint.interventions import (
+    ExampleMean,
     RecordedForward,
     Replace,
     Site,
@@ -57,10 +58,11 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
     chunks = index.split(min(subject.chunk, 256))
     means: dict[str, Tensor] = {}
     if ablation == "mean":
+        mean = ExampleMean(len(pairs), pairs.own_positions)
         for rows in chunks:
             recorded = _recorded(subject, pairs.base[rows], pairs.reads[rows], names)
             for name, value in recorded.activations.items():
-                part = value.sum(0, keepdim=True) / len(pairs)
+                part = mean.of(mean.sum(value, rows))[None]
                 means[name] = means[name] + part if name in means else part
     parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
     direct, effect, first, exact, own = (

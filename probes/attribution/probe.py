@@ -40,7 +40,7 @@ class Attribution(Probe):
       thousandth of the largest score, as where a norm follows attention or MLP (OLMo 2), it is left
       out with all that is computed from it;
     - exact: what the score loses when its activation, at every position, is replaced by its mean
-      over examples (by the source's, where a variable is named);
+      over the examples that have it (by the source's, where a variable is named);
     - first_order: (activation - replacement) · gradient of the score, the estimate of exact from
       one backward (attribution patching, Nanda 2023; Syed et al. 2023).
 

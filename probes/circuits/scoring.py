@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.errors import DataError
+from mechint.interventions import ExampleMean
 from mechint.pairs import Pairs
 from mechint.task import IGNORE, Task
 from probes.circuits.forward import PatchedForward, sender_outputs
@@ -73,14 +74,18 @@ class Scorer:
 
     @cached_property
     def means(self) -> Float[Tensor, "sender 1 pos d_model"]:
-        """Mean over the bases of what each sender writes."""
-        total: Tensor | None = None
+        """Mean over the bases, at every position over those that have it, of what each sender
+        writes.
+        """
+        own, total = self.pairs.own_positions, None
+        mean = ExampleMean(len(self.pairs), None if own is None else own[:, : self.positions])
         for rows in self._chunks():
             tokens = self.pairs.base[rows, : self.positions]
-            part = sender_outputs(self.subject.model, self.graph, tokens).sum(1, keepdim=True)
+            written = sender_outputs(self.subject.model, self.graph, tokens)
+            part = mean.sum(written.permute(1, 2, 0, 3), rows)  # (pos, sender, d_model)
             total = part if total is None else total + part
         assert total is not None
-        return total / len(self.pairs)
+        return mean.of(total).transpose(0, 1)[:, None].contiguous()
 
     def _chunks(self) -> list[Tensor]:
         """Pairs at a time: `subject.chunk`, and no more than a quarter of the memory records."""

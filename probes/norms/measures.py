@@ -120,6 +120,5 @@ def _stacked_norms(
 
 def _beyond(data: Batch, part: slice, n_ctx: int) -> np.ndarray:
     """(example | 1, pos) bool: positions past the example's end."""
-    if data.lengths is None:
-        return np.zeros((1, n_ctx), bool)
-    return np.arange(n_ctx) >= data.lengths[part].cpu().numpy()[:, None]
+    own = data.own_positions()
+    return np.zeros((1, n_ctx), bool) if own is None else ~own[part].cpu().numpy()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mechint.counterfactuals import partners
 from mechint.interventions import (
     RecordedForward,
     Replace,
@@ -104,8 +105,9 @@ def attribution(
 
 @dataclass(frozen=True)
 class Effects:
-    """(component, pair) numbers of every patch, `null` those of a wrong source; base and source
-    (pair,) logit differences without a patch.
+    """(component, pair) numbers of every patch, `null` those of a wrong source, NaN where a pair
+    does not have the component's position; base and source (pair,) logit differences without a
+    patch.
     """
 
     difference: np.ndarray
@@ -119,54 +121,105 @@ class Effects:
         self, difference: Float[np.ndarray, "component pair"]
     ) -> Float[np.ndarray, " component"]:
         """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
-        return (difference - self.base).mean(-1) / self.span
+        return self.mean(difference - self.base) / self.span
 
     @property
-    def span(self) -> float:
-        """Mean difference of the source less that of the base; NaN where they are the same."""
-        span = float(self.source.mean() - self.base.mean())
-        return span if abs(span) > 1e-12 else np.nan
+    def there(self) -> Bool[np.ndarray, "component pair"]:
+        """(component, pair) whether the pair has the component's position."""
+        return ~np.isnan(self.difference)
+
+    def mean(self, numbers: Float[np.ndarray, "component pair"]) -> Float[np.ndarray, " component"]:
+        """(component,) over the pairs that have the component's position."""
+        return np.where(self.there, numbers, 0.0).sum(-1) / self.there.sum(-1)
+
+    @property
+    def span(self) -> Float[np.ndarray, " component"]:
+        """(component,) mean difference of the source less that of the base, over the pairs that
+        have the component's position; NaN where they are the same.
+        """
+        shape = self.difference.shape
+        source, base = (self.mean(np.broadcast_to(one, shape)) for one in (self.source, self.base))
+        return np.where(np.abs(source - base) > 1e-12, source - base, np.nan)
 
     @property
     def gains(self) -> Float[np.ndarray, "component pair"]:
         """(component, pair) what the pair's own source recovers beyond a wrong one."""
-        return (self.difference - self.null) / self.span
+        return (self.difference - self.null) / self.span[:, None]
 
 
-def effects_of(subject: Subject, pairs: Pairs, components: Sequence[Site]) -> Effects:
-    """What each component alone does when it is taken from the pair's source, pair by pair."""
+def effects_of(
+    subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool = False
+) -> Effects:
+    """What each component alone does when it is taken from the pair's source, pair by pair.
+
+    from_answer: the positions of the components are counted from that of each pair's answer: 0 it
+    itself, -1 the one before it.
+    """
+    wrong, shape = wrong_sources(pairs), (len(components), len(pairs))
+    numbers = [np.full(size, np.nan) for size in [shape] * 4 + [shape[1:]] * 2]
+    every = torch.arange(len(pairs), device=subject.device)
+    reads = pairs.reads.unique().tolist() if from_answer else [0]
+    for read in reads:
+        group, sites = every, {index: one for index, one in enumerate(components)}
+        if from_answer:
+            group = (pairs.reads == read).nonzero().flatten()
+            sites = {
+                index: replace(one, pos=one.pos + read)
+                for index, one in sites.items()
+                if isinstance(one.pos, int) and one.pos + read >= 0
+            }
+        for rows in group.split(subject.chunk):
+            part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
+            for whole, found in zip(numbers, part, strict=True):
+                at = rows.cpu().numpy()
+                whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
+    return Effects(*numbers)
+
+
+def _effects(
+    subject: Subject, pairs: Pairs, wrong: Int[Tensor, "pair pos"], components: Sequence[Site]
+) -> list[np.ndarray]:
+    """The numbers of `Effects` for some pairs, read at any position, and sites at fixed ones."""
     assert subject.task is not None
-    names, parts = {component.hook for component in components}, []
-    wrong = wrong_sources(pairs)
-    for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
-        part = pairs[rows]
-        base, source = (
-            RecordedForward(subject.model, tokens, part.reads, names, subject.memory)
-            for tokens in (part.base, part.source)
-        )
-        other = RecordedForward(subject.model, wrong[rows], part.reads, names, subject.memory)
-        logits = patched(base, source, components)
-        numbers = (
-            logit_difference(subject.task, logits, part),
-            flipped(subject.task, logits, part),
-            attribution(subject, part, source, components),
-            logit_difference(subject.task, patched(base, other, components), part),
-            logit_difference(subject.task, base.logits, part),
-            logit_difference(subject.task, source.logits, part),
-        )
-        parts.append([number.double().cpu().numpy() for number in numbers])
-    return Effects(*(np.concatenate(column, -1) for column in zip(*parts, strict=True)))
+    names = {component.hook for component in components}
+    base, source, other = (
+        RecordedForward(subject.model, tokens, pairs.reads, names, subject.memory)
+        for tokens in (pairs.base, pairs.source, wrong)
+    )
+    logits = patched(base, source, components)
+    numbers = (
+        logit_difference(subject.task, logits, pairs),
+        flipped(subject.task, logits, pairs),
+        attribution(subject, pairs, source, components),
+        logit_difference(subject.task, patched(base, other, components), pairs),
+        logit_difference(subject.task, base.logits, pairs),
+        logit_difference(subject.task, source.logits, pairs),
+    )
+    return [number.double().cpu().numpy() for number in numbers]
+
+
+def with_wrong_source(pairs: Pairs) -> Pairs:
+    """The pairs that share the position of their answer with another pair: the others have no
+    `wrong_sources`. All where all of them are read at one position.
+    """
+    if len(pairs.reads.unique()) < 2:
+        return pairs
+    return pairs[partners(pairs.reads, None) != torch.arange(len(pairs), device=pairs.reads.device)]
 
 
 def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
-    """For every pair the source of another pair, the nearest before it that is answered otherwise
-    than its own; where all sources have one answer, as they may of two classes, the base of one.
+    """For every pair the source of another pair that is read at the same position, the nearest
+    before it that is answered otherwise than its own; where all sources have one answer, as they
+    may of two classes, the base of one.
     """
-    wrong, left = pairs.source.roll(1, 0), torch.ones_like(pairs.reads, dtype=torch.bool)
+    wrong, left = (
+        pairs.source[partners(pairs.reads, None)],
+        torch.ones_like(pairs.reads, dtype=torch.bool),
+    )
     for tokens, answers in ((pairs.source, pairs.source_answers), (pairs.base, pairs.answers)):
         for shift in range(1, len(pairs)):
             other = (answers.roll(shift, 0) != pairs.labels) & pairs.changed
-            found = left & other.any(-1)
+            found = left & other.any(-1) & (pairs.reads.roll(shift, 0) == pairs.reads)
             wrong = torch.where(found[:, None], tokens.roll(shift, 0), wrong)
             left &= ~found
             if not bool(left.any()):
@@ -178,17 +231,21 @@ def largest_by_chance(
     effects: Effects, among: Sequence[int], top: int, n: int, seed: int
 ) -> Float[np.ndarray, " sample"]:
     """(sample,) the mean gain of the component `top` that lies as far out as the largest over the
-    components `among`, each on the scale of its own gains, if the right source did no more than a
-    wrong one: pair by pair the sign of the gain is drawn at random, the same for all components.
+    components `among`, each on the scale of its own gains (of their mean, where some components
+    stand at positions that fewer pairs have), if the right source did no more than a wrong one:
+    pair by pair the sign of the gain is drawn at random, the same for all components.
 
     `n` draws; where there are no more patterns of signs than that, each but the observed one once.
     """
-    scale = np.sqrt((effects.gains**2).mean(-1))  # the same under all signs
+    counts, pairs = effects.there.sum(-1), effects.there.shape[1]
+    scale = np.sqrt(effects.mean(effects.gains**2))  # the same under all signs
     varied = [index for index in among if scale[index] > 10**-DIGITS]
     if not varied:
-        return np.full(n, 0 * effects.span)
-    gains = effects.gains[varied] / scale[varied, None]
-    pairs = gains.shape[1]
+        return np.full(n, 0 * effects.span[top])
+    # a sum over all pairs, over which it is divided below, and a mean of few varies more
+    scale, more = scale * np.sqrt(pairs / counts), pairs / counts
+    gains = np.where(effects.there, effects.gains, 0.0)[varied] * more[varied, None]
+    gains /= scale[varied, None]
     if pairs < 63 and 2**pairs - 1 <= n:
         turned = np.arange(1, 2**pairs) >> np.arange(pairs)[:, None] & 1  # (pair, sample)
         largest = (gains @ (1.0 - 2 * turned) / pairs).max(0)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
-from mechint.errors import UnknownNameError
+from mechint.errors import DataError, UnknownNameError
 from mechint.interventions import ResidSite, Site
 from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable
-from probes.patching.measures import DIGITS, KINDS, effects_of, largest_by_chance, spearman
-from probes.patching.views import components_table, patching_figures
+from probes.patching.measures import (
+    DIGITS,
+    KINDS,
+    effects_of,
+    largest_by_chance,
+    spearman,
+    with_wrong_source,
+)
+from probes.patching.views import components_table, named, patching_figures
 from probes.positions import position_names
 from probes.ties import as_much, tied
 
@@ -46,6 +53,11 @@ class Patching(Probe):
     that recovers and flips at least half, and a model that answers most pairs, drawn without
     selection, correctly; information flows through an untrained model, too, but decides nothing
     there.
+
+    Where answers are read at different positions, as of prompts of different lengths, those of the
+    components are counted back from the answer ("@ answer", "@ answer-1", …), as far as seven
+    pairs have them; shares are over the pairs that do, `pairs` says how many have that of the
+    component named, and a wrong source is one that is read at the same position as the base.
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the
     residual stream at one site run stacked, from there on, and as many again for the null. Memory:
@@ -103,9 +115,11 @@ class Patching(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         variable = choose_variable(subject.task, self.variable)
-        components = list(self._components(subject))
         pairs = self._draw(subject, variable, seed, only_correct=self.only_correct)
-        effects = effects_of(subject, pairs, components)
+        pairs, places = self._places(subject, pairs)
+        from_answer = places is not None
+        components = list(self._components(subject, places))
+        effects = effects_of(subject, pairs, components, from_answer=from_answer)
         recovered = effects.recovered(effects.difference)
         estimated = effects.recovered(effects.base + effects.estimate)
         inner = [
@@ -114,14 +128,14 @@ class Patching(Probe):
             if component.resid != ResidSite.pre(0)
         ] or list(range(len(components)))
         top, *ties = (inner[i] for i in tied(recovered[inner])[0])
-        flips = effects.flips.mean(-1)
+        flips = effects.mean(effects.flips)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         report = Report(self, subject)
         share = "share of the logit difference"
         report.metric("recovered", float(recovered[top]), unit=share)
         report.metric(
             "above_wrong_source",
-            round(float(effects.gains[top].mean()), DIGITS),
+            round(float(effects.mean(effects.gains)[top]), DIGITS),
             null=largest_by_chance(effects, inner, top, self.null_samples, seed),
             how="largest over the components when right and wrong source change places at random",
             unit=share,
@@ -129,34 +143,43 @@ class Patching(Probe):
         report.update(
             {
                 "flips": float(flips[top]),
-                "component": str(components[top]),
-                "tied": [str(components[index]) for index in ties],
+                "component": named(components[top], from_answer),
+                "tied": [named(components[index], from_answer) for index in ties],
                 "components": len(components),
                 "attribution_spearman": spearman(recovered, estimated),
                 "variable": variable.name,
-                "pairs": len(pairs),
+                "pairs": int(effects.there[top].sum()),
                 "answered": float(answered(subject, unselected).double().mean()),
             }
         )
         wrong = effects.recovered(effects.null)
-        report.table("components", components_table(components, recovered, flips, estimated, wrong))
+        counts = effects.there.sum(-1) if from_answer else None
+        report.table(
+            "components",
+            components_table(components, recovered, flips, estimated, wrong, counts),
+        )
         for name, array in (("recovered", recovered), ("flips", flips), ("attribution", estimated)):
             report.array(name, array)
         for name, figure in patching_figures(
-            components, recovered, estimated, variable.name, position_names(subject)
+            components,
+            recovered,
+            estimated,
+            variable.name,
+            None if from_answer else position_names(subject),
         ).items():
             report.figure(name, figure)
-        self._say(report)
+        self._say(report, from_answer)
         return report.result()
 
-    def _say(self, report: Report) -> None:
+    def _say(self, report: Report, from_answer: bool) -> None:
         metrics = report.metrics
         wrong = round(metrics["recovered"] - metrics["above_wrong_source"], 2) + 0.0  # no "-0%"
+        counted = ", at positions counted from the answer," * from_answer
         numbers = (
             f"recovers {metrics['recovered']:.0%} of the logit difference"
             f"{as_much(metrics['tied'])} and flips {metrics['flips']:.0%} of {metrics['pairs']} "
             f"answers; a wrong source recovers {wrong:.0%}. Attribution patching ranks the "
-            f"{metrics['components']} components with a Spearman correlation of "
+            f"{metrics['components']} components{counted} with a Spearman correlation of "
             f"{metrics['attribution_spearman']:.2f}"
         )
         name, top = metrics["variable"], metrics["component"]
@@ -180,7 +203,7 @@ class Patching(Probe):
                 effect=metrics["recovered"],
                 least=0.0,
                 n=metrics["pairs"],
-                least_n=math.ceil(-math.log2(self.significance)),  # so many signs have that p
+                least_n=self._least_pairs,
                 causal=True,
             )
         report.metric("found", status == "found")
@@ -198,14 +221,43 @@ class Patching(Probe):
             answer=asked_answer(subject),
         )
 
-    def _components(self, subject: Subject) -> Iterator[Site]:
+    @property
+    def _least_pairs(self) -> int:
+        """So many signs of the pairs' gains have a p-value as small as the significance."""
+        return math.ceil(-math.log2(self.significance))
+
+    def _places(self, subject: Subject, pairs: Pairs) -> tuple[Pairs, Sequence[int] | None]:
+        """The pairs that have a wrong source, and the positions, 0 the answer's, -1 the one before
+        it, that enough of them have; None where all are read at one position.
+
+        A position of the input is another part of the prompt in each of them then, and behind the
+        end of some.
+
+        Raises:
+            DataError: no two pairs are read at the same position.
+        """
+        if len(pairs.reads.unique()) < 2:
+            return pairs, None
+        drawn, pairs = len(pairs), with_wrong_source(pairs)
+        if not len(pairs):
+            raise DataError(
+                f"{subject.describe()}: no two of {drawn} pairs are read at the same position, so "
+                "none has another pair's source beside its own; ask for more pairs"
+            )
+        reads = pairs.reads.sort(descending=True)[0].tolist()
+        furthest = reads[min(self._least_pairs, len(reads)) - 1]
+        return pairs, range(-furthest, 1)
+
+    def _components(self, subject: Subject, places: Sequence[int] | None = None) -> Iterator[Site]:
+        """The sites that are patched at `places`, all positions of the input when None."""
+        places = range(subject.data.tokens.shape[1]) if places is None else places
         heads = [(head,) for head in range(subject.model_description.n_heads or 0)]
         for layer in range(subject.n_layers) if self.layers is None else self.layers:
             for kind in self.components:
                 if kind == "mlp" and Site.mlp(layer).hook not in subject.hooks:
                     continue
                 subject.check_hook(Site.of(kind, layer).hook)
-                for pos in range(subject.data.tokens.shape[1]):
+                for pos in places:
                     for units in heads if kind == "head" else [()]:
                         yield Site.of(kind, layer, pos, units)
 

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from mechint import figures
 from mechint.interventions import Site
 from mechint.results import Table
+
+
+def named(component: Site, from_answer: bool) -> str:
+    """The component as text, where its position may be counted from the answer, 0 itself.
+
+    >>> named(Site.mlp(0, 2), False), named(Site.mlp(0, 0), True), named(Site.head(1, 3, -2), True)
+    ('mlp 0 @ 2', 'mlp 0 @ answer', 'head 1.3 @ answer-2')
+    """
+    if not from_answer:
+        return str(component)
+    return f"{replace(component, pos=None)} @ {_place(component.pos)}"
+
+
+def _place(pos: object) -> str:
+    """A position counted from the answer."""
+    return f"answer{pos or ''}"
 
 
 def components_table(
@@ -19,12 +36,16 @@ def components_table(
     flips: Float[np.ndarray, " component"],
     estimated: Float[np.ndarray, " component"],
     wrong: Float[np.ndarray, " component"],
+    pairs: Int[np.ndarray, " component"] | None = None,
 ) -> Table:
-    """A row per component: recovery, flips, attribution, and recovery from a wrong source."""
+    """A row per component: recovery, flips, attribution, and recovery from a wrong source; pairs:
+    where positions are counted from the answer, how many pairs have each.
+    """
+    places = [one.pos if pairs is None else _place(one.pos) for one in components]
     columns: dict[str, Sequence[Any]] = {
         "kind": [component.kind for component in components],
         "layer": [component.layer for component in components],
-        "pos": [component.pos for component in components],
+        "pos": places,
         "head": [component.units[0] if component.units else None for component in components],
         "recovered": recovered.tolist(),
         "flips": flips.tolist(),
@@ -35,14 +56,17 @@ def components_table(
         name: "share of the logit difference"
         for name in ("recovered", "attribution", "wrong_source")
     } | {"flips": "share of pairs"}
-    return Table(
-        columns,
-        (
-            "One row per patched component; wrong_source patches in the activation of another "
-            "pair's source."
-        ),
-        units,
+    caption = (
+        "One row per patched component; wrong_source patches in the activation of another "
+        "pair's source."
     )
+    if pairs is not None:
+        columns["pairs"] = pairs.tolist()
+        caption += (
+            " Positions are counted from that of each pair's answer, and shares are over the pairs "
+            "that have the position."
+        )
+    return Table(columns, caption, units)
 
 
 MOST_ROWS = 40
@@ -54,9 +78,11 @@ def patching_figures(
     recovered: Float[np.ndarray, " component"],
     estimated: Float[np.ndarray, " component"],
     variable: str,
-    names: Sequence[str],
+    names: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """What patching every component recovers, under one scale; `names` of the positions."""
+    """What patching every component recovers, under one scale; `names` of the positions, None
+    where they are counted from the answer.
+    """
     kinds = list(dict.fromkeys(component.kind for component in components))
     rows = list(dict.fromkeys(_row(component) for component in components))
     parts = {"recovered": kinds} if len(rows) <= MOST_ROWS else {kind: [kind] for kind in kinds}
@@ -72,7 +98,7 @@ def patching_figures(
         x_title="first-order estimate (share of the logit difference)",
         y_title="recovered by patching (share of the logit difference)",
         groups=[component.kind for component in components],
-        text=[str(component) for component in components],
+        text=[named(component, names is None) for component in components],
         caption=(
             "One point per component. Where the model is linear the points lie on the diagonal."
         ),
@@ -89,7 +115,7 @@ def _matrix(
     recovered: np.ndarray,
     members: Sequence[int],
     variable: str,
-    names: Sequence[str],
+    names: Sequence[str] | None,
     most: float,
 ) -> Any:
     """Components as rows, positions as columns."""
@@ -101,16 +127,19 @@ def _matrix(
     z = np.full((len(rows), len(positions)), np.nan)
     for i in members:
         z[rows.index(_row(components[i])), positions.index(components[i].pos)] = recovered[i]
-    named = [
-        names[pos] if isinstance(pos, int) and 0 <= pos < len(names) else str(pos)
-        for pos in positions
-    ]
+    if names is None:
+        columns = [_place(pos) for pos in positions]
+    else:
+        columns = [
+            names[pos] if isinstance(pos, int) and 0 <= pos < len(names) else str(pos)
+            for pos in positions
+        ]
     return figures.heatmap(
         z,
-        x=named,
+        x=columns,
         y=rows,
         title=f"Patching {variable}: what each activation carries",
-        x_title="position (token)",
+        x_title="position (token)" if names is not None else "position, counted from the answer",
         y_title="component (layer, or layer.head)",
         z_title="logit difference recovered (0 base, 1 source)",
         diverging=True,

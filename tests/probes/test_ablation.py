@@ -13,12 +13,13 @@ import torch.nn.functional as F
 
 from mechint import planted, probe
 from mechint.config import ModelConfig
+from mechint.counterfactuals import partners
 from mechint.errors import UnknownNameError
 from mechint.interventions import Mean, Site, loss_under, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, rng
+from mechint.task import IGNORE, Batch
 from probes.ablation import Ablation, answer_scores, neuron_importance
 
 FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
@@ -80,7 +81,7 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
         components=("attention", "head", "mlp", "direction"),
         directions=2,
     )
-    order = torch.from_numpy(rng("resample", 0).permutation(64))
+    order = partners(torch.full((64,), 1), 0)
     for component, loss in found.items():
         kind, _, place = component.partition(" ")
         layer, *members = (int(part) for part in place.split("."))
@@ -218,6 +219,16 @@ def test_others_examples_and_directions_are_those_of_all_chunks() -> None:
     assert np.allclose(first.arrays["loss_change"], second.arrays["loss_change"], atol=1e-9)
     null = "rotated_loss_increase"
     assert np.isclose(first.null[null].mean, second.null[null].mean, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8])
+def test_the_other_example_is_never_the_same(n: int) -> None:
+    """A permutation leaves one example on average as it is: of 7 prompts up to three."""
+    reads = torch.tensor([1] * n + [2] * n + [5])
+    for seed in range(20):
+        other = partners(reads, seed)
+        assert (other != torch.arange(len(reads)))[:-1].all() and other[-1] == 2 * n
+        assert (reads[other] == reads).all() and len(other.unique()) == len(other)
 
 
 def with_few_answers(keep: float) -> tuple[Subject, Batch, torch.Tensor]:

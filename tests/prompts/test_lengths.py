@@ -1,0 +1,219 @@
+"""Prompts of different lengths: what fills the shorter ones is no data, whatever token it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import probes
+from mechint.counterfactuals import unpaired
+from mechint.dictionaries import Dictionary, activation_batches, export_activations, recovery
+from mechint.errors import DataError, ParameterError
+from mechint.interventions import Mean, Site, loss_under
+from mechint.subject import Subject
+from mechint.task import Batch
+from probes.attribution.measures import components, measured
+from probes.circuits.graph import Graph
+from probes.circuits.scoring import Scorer
+from tests.prompts.mixed import mixed, refilled
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    return mixed(tmp_path_factory.mktemp("mixed"))
+
+
+def own(subject: Subject) -> torch.Tensor:
+    """(example, pos) which tokens are the prompts' own."""
+    assert subject.data.lengths is not None
+    places = torch.arange(subject.data.tokens.shape[1])
+    return torch.stack([places < length for length in subject.data.lengths])
+
+
+def loss_with(subject: Subject, hook: str, value: torch.Tensor, head: int | None) -> float:
+    """Loss at each prompt's last token with an activation, or one head of it, at `value`."""
+    assert subject.data.lengths is not None
+
+    def put(x: torch.Tensor, hook: Any) -> torch.Tensor:
+        x = x.clone()
+        if head is None:
+            x[:] = value
+        else:
+            x[:, :, head] = value[..., head, :]
+        return x
+
+    with torch.no_grad():
+        logits = subject.model.run_with_hooks(subject.data.tokens, fwd_hooks=[(hook, put)])
+    at_end = logits[torch.arange(len(logits)), subject.data.lengths - 1]
+    return float(F.cross_entropy(at_end, subject.targets[:, 0]))
+
+
+def test_own_positions_are_those_before_the_end(subject: Subject) -> None:
+    data, expected = subject.data, own(subject)
+    found, third = data.own_positions(), data.own_positions(3)
+    assert found is not None and third is not None
+    assert torch.equal(found, expected) and torch.equal(third, expected[:, 3])
+    assert data.own_positions("answer") is None
+    longest = data[expected.all(1)]
+    assert longest.own_positions() is None
+    assert Batch(data.tokens, data.targets).own_positions() is None
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_no_ablation_depends_on_the_filler(subject: Subject, mode: str) -> None:
+    """A head at its mean was up to a third too harmful, since padding was averaged with tokens."""
+    quick: dict[str, Any] = {"mode": mode, "neurons": 2, "null_samples": 3, "null_examples": 8}
+    one, two = (probes.ablation(each, **quick) for each in (subject, refilled(subject)))
+    assert one.metrics["examples"] == len(subject.data)
+    assert np.allclose(one.arrays["loss_change"], two.arrays["loss_change"], atol=1e-9)
+    for name, null in one.null.items():
+        assert np.isclose(null.mean, two.null[name].mean, atol=1e-9), name
+
+
+def test_means_are_those_of_the_prompts_that_have_the_position(subject: Subject) -> None:
+    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3, "null_examples": 8}
+    columns = probes.ablation(subject, **quick).tables["effects"].columns
+    rises = dict(zip(columns["component"], columns["loss_change"], strict=True))
+    weights = own(subject).double()
+    for layer in range(2):
+        for hook, heads in ((Site.head(layer, 0).hook, (0, 1)), (Site.mlp(layer).hook, (None,))):
+            x = subject.activation(hook)
+            shape = (*weights.shape, *[1] * (x.dim() - 2))
+            mean = (x * weights.view(shape)).sum(0) / weights.sum(0).view(shape[1:])
+            for head in heads:
+                name = f"mlp {layer}" if head is None else f"head {layer}.{head}"
+                expected = loss_with(subject, hook, mean, head) - subject.loss()["next token"]
+                assert rises[name] == pytest.approx(expected, abs=1e-9), name
+    assert max(rises.values()) > 0.05
+
+
+@pytest.mark.parametrize("pos", [None, 3, "answer"])
+def test_a_mean_that_is_filled_in_leaves_padding_out(subject: Subject, pos: Any) -> None:
+    small = subject.with_limits(chunk=7)
+    losses = [
+        loss_under(each, [Mean(Site.head(0, 1, pos))])["next token"]
+        for each in (subject, refilled(subject), small)
+    ]
+    assert losses[1:] == pytest.approx([losses[0]] * 2, abs=1e-9)
+
+
+def test_a_resampled_prompt_is_one_of_its_length(subject: Subject) -> None:
+    """Two prompts of the same length take each other's activations; one that is alone, none."""
+    assert subject.data.lengths is not None
+    data = subject.data[torch.tensor([0, 1, 10, 11, 20])]
+    some = subject.with_data(data)
+    quick: dict[str, Any] = {"neurons": 0, "null_samples": 3, "components": ("head",)}
+    result = probes.ablation(some, mode="resample", **quick)
+    assert result.metrics["examples"] == 4
+    paired = subject.with_data(data[torch.arange(4)])
+    columns = result.tables["effects"].columns
+    for name, rise in zip(columns["component"], columns["loss_change"], strict=True):
+        layer, head = map(int, name.removeprefix("head ").split("."))
+        hook = Site.head(layer, head).hook
+        other = paired.activation(hook)[[1, 0, 3, 2]]
+        expected = loss_with(paired, hook, other, head) - paired.loss()["next token"]
+        assert rise == pytest.approx(expected, abs=1e-9), name
+    with pytest.raises(DataError, match="no two of 3 examples are read at the same position"):
+        probes.ablation(subject.with_data(data[torch.tensor([0, 2, 4])]), mode="resample", **quick)
+
+
+def test_attribution_takes_means_without_padding(subject: Subject) -> None:
+    effects = measured(subject, unpaired(subject, subject.data), "mean")
+    other = refilled(subject)
+    same = measured(other, unpaired(other, other.data), "mean")
+    assert np.allclose(effects.exact, same.exact, atol=1e-9)
+    assert np.allclose(effects.first_order, same.first_order, atol=1e-9)
+    weights, rows = own(subject).double(), torch.arange(len(subject.data))
+    for site, exact in zip(components(subject), effects.exact, strict=True):
+        if site.kind != "mlp":
+            continue
+        x = subject.activation(site.hook)
+        mean = (x * weights[..., None]).sum(0) / weights.sum(0)[:, None]
+        with torch.no_grad():
+            logits = subject.model.run_with_hooks(
+                subject.data.tokens, fwd_hooks=[(site.hook, lambda x, hook, m=mean: m.expand_as(x))]
+            )[rows, subject.answer_positions]
+        score = logits[rows, subject.targets[:, 0]] - logits.mean(-1)
+        assert exact == pytest.approx(effects.score - score.numpy(), abs=1e-9), str(site)
+
+
+def test_circuits_take_means_without_padding(subject: Subject) -> None:
+    other = refilled(subject)
+    graph = Graph(subject.model.config, 1, (), ("pos",))
+    means = [
+        Scorer(each, graph, unpaired(each, each.data), "mean").means for each in (subject, other)
+    ]
+    assert torch.allclose(*means, atol=1e-12)
+    senders = [str(sender) for sender in graph.senders]
+    weights = own(subject).double()[..., None]
+    written = subject.activation("blocks.1.hook_mlp_out")
+    expected = (written * weights).sum(0) / weights.sum(0)
+    assert any(torch.allclose(one[0], expected, atol=1e-9) for one in means[0]), senders
+    whole = replace(subject.data, lengths=None)
+    padded = Scorer(subject, graph, unpaired(subject, whole), "mean").means
+    assert not torch.allclose(means[0], padded, atol=1e-3)
+
+
+# --- dictionaries ---------------------------------------------------------------------------------
+HOOK = "blocks.1.hook_resid_post"
+
+
+def drawn(generator: torch.Generator) -> Dictionary:
+    """A random dictionary of 24 latents for the residual stream of 16."""
+    shapes = ((16, 24), (24,), (24, 16), (16,))
+    parts = [0.3 * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return Dictionary("standard", *parts, hook=HOOK)
+
+
+@pytest.mark.parametrize("at", [None, 4, -1, "answer"])
+@pytest.mark.parametrize("hook", [HOOK, "blocks.0.attn.hook_z"])
+def test_rows_handed_out_are_tokens_of_the_prompts(
+    subject: Subject, tmp_path: Path, at: Any, hook: str
+) -> None:
+    """27% of the rows were the filler, listed as any other (example, position, token)."""
+    there = own(subject)
+    expected = {
+        None: there.nonzero(),
+        4: (there & (torch.arange(6) == 4)).nonzero(),
+        -1: (there & (torch.arange(6) == 5)).nonzero(),
+        "answer": torch.stack([torch.arange(len(there)), subject.answer_positions], 1),
+    }[at]
+    whole = subject.activation(hook).flatten(2)[expected[:, 0], expected[:, 1]].float()
+    small = subject.with_limits(chunk=7)
+    batches = torch.cat(list(activation_batches(small, hook, 16, at=at))).float()
+    assert len(batches) == len(expected) < there.numel()
+    assert torch.allclose(batches.sort(0)[0], whole.sort(0)[0], atol=1e-6)
+    (shard,) = export_activations(small, hook, tmp_path, at=at)
+    rows = load_file(shard)
+    assert torch.equal(torch.stack([rows["example"], rows["position"]], 1), expected)
+    assert torch.equal(rows["token"], subject.data.tokens[expected[:, 0], expected[:, 1]])
+    assert torch.allclose(rows["activations"].float(), whole, atol=1e-6)
+
+
+def test_a_position_that_no_example_has_is_refused(subject: Subject) -> None:
+    short = subject.with_data(subject.data[:3])
+    for at in (4, 6):
+        with pytest.raises(ParameterError, match=f"no example has a position {at}"):
+            activation_batches(short, HOOK, 8, at=at, epochs=None)
+
+
+@pytest.mark.parametrize("pos", [None, 4])
+def test_a_dictionary_is_judged_on_tokens_alone(subject: Subject, pos: Any) -> None:
+    found = drawn(torch.Generator().manual_seed(0))
+    judged = recovery(subject, found, Site(HOOK, pos))
+    there = own(subject)
+    if pos is not None:
+        there = there & (torch.arange(6) == pos)
+    x = subject.activation(HOOK)[there]
+    error = (x - found.reconstruct(x)).square().sum() / (x - x.mean(0)).square().sum()
+    assert judged.explained == pytest.approx(1 - float(error), abs=1e-9)
+    assert judged.l0 == pytest.approx(float((found.encode(x) > 0).sum(1).double().mean()))
+    other = recovery(refilled(subject).with_limits(chunk=7), found, Site(HOOK, pos))
+    assert (other.l0, other.explained) == pytest.approx((judged.l0, judged.explained), abs=1e-9)

@@ -1,0 +1,187 @@
+"""Patching prompts of different lengths: at positions counted from the answer, by plain hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import probes
+from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import DataError
+from mechint.interventions import Site
+from mechint.pairs import Pairs
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from probes.patching import Effects, Patching
+from probes.patching.measures import largest_by_chance, with_wrong_source, wrong_sources
+from tests.prompts.mixed import mixed
+
+KINDS = ("resid_pre", "attention", "head", "mlp")
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    return mixed(tmp_path_factory.mktemp("mixed"))
+
+
+@pytest.fixture(scope="module")
+def result(subject: Subject) -> ProbeResult:
+    return probes.patching(subject, components=KINDS, only_correct=False, null_samples=99)
+
+
+def pairs_of(subject: Subject) -> Pairs:
+    variable = choose_variable(subject.task, None)
+    return draw(subject, variable, 256, 0, only_correct=False, relation="minimal")
+
+
+def logits_with(
+    subject: Subject, tokens: torch.Tensor, site: Site | None = None, cache: Any = None
+) -> torch.Tensor:
+    """Logits at the last token of one prompt with `site` taken from the run of another, without
+    padding.
+    """
+
+    def put(x: torch.Tensor, hook: Any) -> torch.Tensor:
+        assert site is not None
+        x = x.clone()
+        part = (0, site.pos, site.units[0]) if site.units else (0, site.pos)
+        x[part] = cache[site.hook][part]
+        return x
+
+    hooks = [] if site is None else [(site.hook, put)]
+    with torch.no_grad():
+        return subject.model.run_with_hooks(tokens[None], fwd_hooks=hooks)[0, -1]
+
+
+def test_components_are_patched_as_far_before_each_answer(
+    subject: Subject, result: ProbeResult
+) -> None:
+    pairs, columns = pairs_of(subject), result.tables["components"].columns
+    assert len(pairs) == 30 and set(pairs.reads.tolist()) == {2, 3, 5}
+    places = ["answer-5", "answer-4", "answer-3", "answer-2", "answer-1", "answer"]
+    assert list(dict.fromkeys(columns["pos"])) == places
+    ends = []
+    for pair, read in enumerate(pairs.reads.tolist()):
+        base, source = pairs.base[pair, : read + 1], pairs.source[pair, : read + 1]
+        answer, label = int(pairs.answers[pair, 0]), int(pairs.labels[pair, 0])
+        _, cache = subject.model.run_with_cache(source[None])
+        low, high = (logits_with(subject, one) for one in (base, source))
+        known = (float(one[label] - one[answer]) for one in (low, high))
+        ends.append((read, base, cache, answer, label, *known))
+    names = ("kind", "layer", "pos", "head", "recovered", "flips", "pairs")
+    for kind, layer, pos, head, recovered, flips, n in zip(
+        *(columns[name] for name in names), strict=True
+    ):
+        back = int(str(pos).removeprefix("answer") or 0)
+        differences, right = [], []
+        for read, base, cache, answer, label, low, high in ends:
+            if read + back < 0:
+                continue
+            site = Site.of(kind, layer, read + back, () if head is None else (head,))
+            logits = logits_with(subject, base, site, cache)
+            differences.append((low, float(logits[label] - logits[answer]), high))
+            right.append(int(logits.argmax()) == label)
+        low, patched, high = np.mean(differences, 0)
+        assert n == len(right), pos
+        assert recovered == pytest.approx((patched - low) / (high - low), abs=1e-6), (kind, pos)
+        assert flips == pytest.approx(np.mean(right)), (kind, pos)
+
+
+def test_what_carries_the_answer_is_not_denied(subject: Subject, result: ProbeResult) -> None:
+    """Patched at one position of the input, the last block's input recovered a third: that of the
+    pairs whose answer is read there.
+    """
+    columns = result.tables["components"].columns
+    last = [
+        share
+        for kind, layer, pos, share in zip(
+            *(columns[name] for name in ("kind", "layer", "pos", "recovered")), strict=True
+        )
+        if (kind, layer, pos) == ("resid_pre", 1, "answer")
+    ]
+    assert last[0] > 0.6 and result.metrics["recovered"] >= last[0] - 1e-6
+    assert result.metrics["component"].endswith("@ answer") and result.metrics["pairs"] == 30
+    assert not result.finding.startswith("No component alone")
+    assert "@ answer" in result.finding and "counted from the answer" in result.finding
+    figure = result.figures["recovered"].to_dict()
+    assert "counted from the answer" in str(figure)
+
+
+def test_chunks_do_not_change_what_is_patched(subject: Subject, result: ProbeResult) -> None:
+    parts = probes.patching(
+        subject.with_limits(memory=1, chunk=4),
+        components=KINDS,
+        only_correct=False,
+        null_samples=99,
+    )
+    assert np.allclose(result.arrays["recovered"], parts.arrays["recovered"], atol=1e-9)
+    assert result.metrics["above_wrong_source"] == pytest.approx(
+        parts.metrics["above_wrong_source"], abs=1e-6
+    )
+
+
+def test_prompts_of_one_length_are_patched_at_their_positions(tmp_path: Path) -> None:
+    result = probes.patching(mixed(tmp_path, (4,), 8), only_correct=False, null_samples=99)
+    columns = result.tables["components"].columns
+    assert set(columns["pos"]) == {0, 1, 2, 3} and "pairs" not in columns
+    assert "counted from the answer" not in result.finding
+
+
+def test_positions_that_few_pairs_have_are_left_out(tmp_path: Path) -> None:
+    """Two pairs each of 3 and 6 tokens: up to four say nothing of the three positions before."""
+    subject = mixed(tmp_path, (3, 3, 6), 2)
+    result = probes.patching(subject, only_correct=False, null_samples=99)
+    columns = result.tables["components"].columns
+    assert set(columns["pos"]) == {"answer-2", "answer-1", "answer"}
+    assert set(columns["pairs"]) == {12}
+
+
+def test_a_wrong_source_is_read_where_the_base_is(subject: Subject) -> None:
+    pairs = pairs_of(subject)
+    reads = {tuple(row): int(at) for row, at in zip(pairs.base.tolist(), pairs.reads, strict=True)}
+    wrong = wrong_sources(pairs)
+    assert [reads[tuple(row)] for row in wrong.tolist()] == pairs.reads.tolist()
+    alone = pairs[torch.cat([(pairs.reads == at).nonzero()[:1, 0] for at in (2, 3, 5)])]
+    assert len(with_wrong_source(alone)) == 0
+    two = torch.cat([(pairs.reads == 2).nonzero()[:1, 0], (pairs.reads == 5).nonzero()[:2, 0]])
+    assert with_wrong_source(pairs[two]).reads.tolist() == [5, 5]
+    shortest = pairs[pairs.reads == 2]
+    assert len(with_wrong_source(shortest[:1])) == 1
+
+
+def test_pairs_without_a_wrong_source_are_refused(subject: Subject) -> None:
+    probe, variable = Patching(only_correct=False, pairs=2), choose_variable(subject.task, None)
+    seed = next(
+        seed
+        for seed in range(99)
+        if len(probe._draw(subject, variable, seed, only_correct=False).reads.unique()) == 2
+    )
+    with pytest.raises(DataError, match="no two of 2 pairs are read at the same position"):
+        probe.run(subject, seed=seed)
+
+
+def test_a_mean_over_few_pairs_varies_more_by_chance() -> None:
+    """Held against t-like ratios by hand; the same as before where all pairs have all."""
+    generator = np.random.default_rng(0)
+    right, wrong = generator.standard_normal((2, 3, 6))
+    base, source = np.zeros(6), np.ones(6)
+    there = np.ones((3, 6), bool)
+    there[1, 2:] = False
+    right[~there] = wrong[~there] = np.nan
+    effects = Effects(right, right, right, wrong, base, source)
+    gains = [(right - wrong)[i][there[i]] for i in range(3)]
+    assert effects.recovered(right)[1] == pytest.approx(right[1, :2].mean())
+    signs = np.array(np.meshgrid(*[[1, -1]] * 6)).reshape(6, -1).T[1:]
+
+    def ratio(sign: np.ndarray, i: int) -> float:
+        own = gains[i]
+        return float((sign[there[i]] * own).mean() / np.sqrt((own**2).mean() / len(own)))
+
+    unit = np.sqrt((gains[0] ** 2).mean() / 6)
+    expected = [unit * max(ratio(sign, i) for i in range(3)) for sign in signs]
+    found = largest_by_chance(effects, range(3), 0, 99, 0)
+    assert np.sort(found) == pytest.approx(np.sort(expected), abs=1e-5)
