@@ -65,9 +65,9 @@ def draw(
         only_correct: only pairs whose base and source the model answers correctly in every output.
         relation: what the source is to the base. "minimal": the variable differs and as little
             else as the task allows, the answer changes, and is read at one position; where the
-            variable has fixed positions the label is the source's own answer. "independent": any
-            other example. "same": the variable, and so the label, is the base's own while the
-            inputs differ, the control of an interchange.
+            variable has fixed positions the label is the source's own answer. "independent": an
+            example drawn whatever the base is (see `Relation`). "same": the variable, and so the
+            label, is the base's own while the inputs differ, the control of an interchange.
         answer: index of the answer that pairs are about; the last one the variable reaches when
             None.
 

@@ -196,6 +196,7 @@ class Prompts(FiniteTask):
                 self._index,
                 self._label,
                 change=change,
+                is_example=True,
             )
         }
 

@@ -230,8 +230,8 @@ class Task(Settings, abc.ABC):
             answer: index of the answer that is to change; the last one that the variable reaches
                 when None.
             relation: the source differs from the base in the variable and in as little else as the
-                task allows ("minimal"); is any other example ("independent"); or has the same
-                value of the variable ("same").
+                task allows ("minimal"); is drawn whatever the base is ("independent"); or has the
+                same value of the variable ("same").
             split: where examples come from; `probe_split` when None. A minimal source is made from
                 its base where the variable says how, and may then be of any split.
             split_seed: seed of a finite task's partition, of which `split` is a part.

@@ -32,9 +32,10 @@ POOL = 4096
 class Relation(StrEnum):
     """What the source of a pair is to its base.
 
-    MINIMAL: the variable differs, and as little else as the task allows. INDEPENDENT: any other
-    example. SAME: another example in which the variable has the base's value, so that an
-    interchange of it must change nothing.
+    MINIMAL: the variable differs, and as little else as the task allows. INDEPENDENT: an example
+    drawn whatever the base is; of the N inputs of a finite task that is once in N draws the base
+    itself, of prompts (`Variable.is_example`) never. SAME: another example in which the variable
+    has the base's value, so that an interchange of it must change nothing.
     """
 
     MINIMAL = "minimal"
@@ -99,7 +100,7 @@ def fitting(pairs: Counterfactuals, relation: Relation, answer: int) -> Bool[Ten
     variable, base = pairs.variable, pairs.base
     different = (base.tokens != pairs.source.tokens).any(1)
     if relation == Relation.INDEPENDENT:
-        return torch.ones_like(different)
+        return different | (not variable.is_example)
     if relation == Relation.SAME:
         return different & (variable.value_of(base.tokens) == pairs.values)
     return different & changed(pairs.labels, base, answer)

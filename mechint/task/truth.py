@@ -27,7 +27,8 @@ class Variable:
     0; all of them when None. change(tokens, values) -> tokens (batch, pos) in which the variable
     has `values`, as little else as possible differs, and nothing else on which those answers depend
     (of an output's own variable: on which this output depends); a row for which there are none is
-    returned as it is.
+    returned as it is. is_example: the value is which example it is, as of prompts in a file, where
+    an example drawn as an independent source is never its own base.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Variable:
     parents: tuple[str, ...] = ()
     answers: tuple[int, ...] | None = None
     change: Callable[[Tensor, Tensor], Tensor] | None = None
+    is_example: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from mechint.config import setting
-from mechint.counterfactuals import asked_answer, choose_variable, draw
-from mechint.errors import DataError
+from mechint.counterfactuals import choose_variable
 from mechint.pairs import Pairs
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable
 from probes.das.comparison import compare_with_controls
+from probes.das.drawing import independent_pairs, minimal_pairs
 from probes.das.fit import fit_jointly
 from probes.das.search import (
     Cell,
@@ -32,12 +32,6 @@ from probes.das.views import loss_figure, say, sweep_figure, sweep_table
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
-
-
-MINIMAL_PAIRS = 256
-"""Most pairs on which the whole activation is swapped with a source that differs in the variable
-alone.
-"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +154,8 @@ class DAS(Probe):
         places = self._places(subject, variable)
         drawn = self._draw(subject, variable, seed)
         train, test = drawn[: self.pairs], drawn[self.pairs :]
-        minimal, searching = self._minimal(subject, variable, seed), self.hook is None
+        minimal = minimal_pairs(subject, variable, self.held_out, seed, self.only_correct)
+        searching = self.hook is None
         if searching and self.pos is None and not variable.positions and minimal is not None:
             places += moved_places(subject, minimal, self.threshold)
         fitting = Fitting(self.steps, self.batch_size, self.lr, seed)
@@ -202,31 +197,9 @@ class DAS(Probe):
         return report.result()
 
     def _draw(self, subject: Subject, variable: Variable, seed: int) -> Pairs:
-        return draw(
-            subject,
-            variable,
-            self.pairs + self.held_out,
-            seed,
-            only_correct=self.only_correct,
-            answer=asked_answer(subject),
+        return independent_pairs(
+            subject, variable, self.pairs, self.held_out, seed, self.only_correct
         )
-
-    def _minimal(self, subject: Subject, variable: Variable, seed: int) -> Pairs | None:
-        """Pairs whose source differs in the variable alone, as many as are held out; None where
-        there are not so many.
-        """
-        try:
-            return draw(
-                subject,
-                variable,
-                min(self.held_out, MINIMAL_PAIRS),
-                seed + 1,
-                only_correct=self.only_correct,
-                relation="minimal",
-                answer=asked_answer(subject),
-            )
-        except DataError:
-            return None
 
     def _places(self, subject: Subject, variable: Variable) -> list[Place]:
         if self.hook is None:

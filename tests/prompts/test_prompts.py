@@ -4,6 +4,7 @@ what probes say of a small model that knows six capitals.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from click.testing import CliRunner, Result
 import mechint
 import probes
 from mechint.cli import main
-from mechint.errors import CheckpointError, DataError, NotApplicableError
+from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import CheckpointError, DataError, NotApplicableError, ParameterError
 from mechint.prompts import Prompts
 from mechint.task import IGNORE
+from probes.das.drawing import most_pairs
 
 CAPITALS = {
     "France": "Paris",
@@ -189,6 +192,36 @@ def test_quick_probes_on_texts(gpt2: Path, texts: Path) -> None:
 
 
 # --- pairs of prompts -----------------------------------------------------------------------------
+def test_no_prompt_is_its_own_source(gpt2: Path, pairs: Path) -> None:
+    """Of six prompts every ordered pair of two is drawn once, and there is no other."""
+    subject = mechint.load(gpt2, data=pairs)
+    variable = choose_variable(subject.task, "prompt")
+    drawn = draw(subject, variable, 30, 0)
+    both = (variable.value_of(tokens).tolist() for tokens in (drawn.base, drawn.source))
+    assert sorted(zip(*both, strict=True)) == list(itertools.permutations(range(6), 2))
+    assert most_pairs(subject.task, variable) == 30
+
+
+def test_das_says_how_many_pairs_a_file_makes(
+    gpt2: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = mechint.load(gpt2, data=pairs)
+    few: dict[str, Any] = {"steps": 2, "dimensions": (1,), "null_samples": 9, "control_seeds": 1}
+    result = probes.run("das", subject, pairs=20, held_out=10, **few)
+    assert result.metrics["pairs_held_out"] == 10
+
+    def drawn(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("pairs were drawn although there are too few")
+
+    monkeypatch.setattr("probes.das.drawing.draw", drawn)
+    with pytest.raises(
+        ParameterError,
+        match=r"pairs=2048: expected at most 30, held_out=1024 included: .* has no more different "
+        r"pairs; for example --set das.pairs=20 --set das.held_out=10",
+    ):
+        probes.run("das", subject)
+
+
 def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
     """Where every token ends a prompt, one that makes no two of them the same."""
     file = tmp_path / "ids.jsonl"
