@@ -101,7 +101,8 @@ def draw(
     name, tally["kept"] = subject.task.answer_names[index], sum(map(len, kept))
     raise DataError(
         f"{subject.describe()}: {tally['kept']} of {n} pairs for the variable "
-        f"{variable.name} at the answer {name}: {_missing(tally, relation, only_correct)}"
+        f"{variable.name} at the answer {name}: "
+        f"{_missing(tally, relation, only_correct, subject.task)}"
     )
 
 
@@ -114,13 +115,15 @@ def _stated(
     answer: int,
 ) -> Pairs:
     """At most `n` of the stated pairs, in random order."""
+    assert subject.task is not None
     tally = Counter(drawn=0, fitting=0)
     pairs = _fitting(subject, stated, Relation.MINIMAL, answer, tally)
     keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
     if not bool(keep.any()):
         raise DataError(
             f"{subject.describe()}: of {len(stated.base)} stated pairs {len(pairs)} change the "
-            "answer, none of them with both answers right; set only_correct=false"
+            f"answer, none of them with both answers right; {subject.task.when_wrong}, or set "
+            "only_correct=false"
         )
     rows = keep.nonzero().flatten().cpu()
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
@@ -180,7 +183,7 @@ def _partners(reads: Int[Tensor, " example"], seed: int) -> Int[Tensor, " exampl
     return result.to(reads.device)
 
 
-def _missing(tally: Counter[str], relation: Relation, only_correct: bool) -> str:
+def _missing(tally: Counter[str], relation: Relation, only_correct: bool, task: Task) -> str:
     """What there was too little of, and what to do about it."""
     drawn, fit, correct = tally["drawn"], tally["fitting"], tally["correct"]
     kind = {
@@ -194,7 +197,7 @@ def _missing(tally: Counter[str], relation: Relation, only_correct: bool) -> str
     if only_correct:
         counts += f", {correct} of these are answered correctly"
     if only_correct and 2 * correct < fit:
-        return f"{counts}; train the model further, or set only_correct=false"
+        return f"{counts}; {task.when_wrong}, or set only_correct=false"
     alike = "too many of them alike"
     if relation == Relation.INDEPENDENT:
         alike += ", or with one answer on both sides"

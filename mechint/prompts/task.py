@@ -42,6 +42,7 @@ class Prompts(FiniteTask):
     without_variables: ClassVar[str] = (
         'no prompt has a pair; give "prompt", "answer" and "counterfactual" in a .jsonl file'
     )
+    when_wrong: ClassVar[str] = "give prompts that the model answers correctly"
 
     path: str = setting("prompts.txt", "file: .txt, a text per line; .jsonl, an object per line")
     tokenizer: str | None = setting(

@@ -31,7 +31,8 @@ class Task(Settings, abc.ABC):
     task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
     "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what the model of
     seed 0 that was trained with it reached), `without_variables` (what a probe of causal variables
-    says where there are none).
+    says where there are none), `when_wrong` (what to do where a model answers too few examples
+    right).
     """
 
     name: ClassVar[str]
@@ -42,6 +43,7 @@ class Task(Settings, abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     preset_results: ClassVar[Mapping[str, str]] = {}
     without_variables: ClassVar[str] = "its task names no causal variables"
+    when_wrong: ClassVar[str] = "train the model further"
 
     def _repr_html_(self) -> str:
         """What the task is, its parameters, outputs and variables, for a notebook."""

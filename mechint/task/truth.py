@@ -106,4 +106,4 @@ class Chance:
             rows = answers.reshape(-1, answers.shape[-1])
             _, counts = unique(rows[(rows != IGNORE).all(1)], dim=0, return_counts=True)
         shares = counts.double() / counts.sum()
-        return cls(float(shares.max()), float(-(shares * shares.log()).sum()))
+        return cls(float(shares.max()), abs(float((shares * shares.log()).sum())))  # never -0

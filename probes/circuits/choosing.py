@@ -91,8 +91,8 @@ def paired(
     if len(chosen) < 2:
         raise DataError(
             f"{subject.describe()}: of {len(data)} examples {len(pairs)} have a source with "
-            f"another answer, {int(right.sum())} of these pairs are answered correctly; train "
-            "the model further, or set only_correct=false"
+            f"another answer, {int(right.sum())} of these pairs are answered correctly; "
+            f"{task.when_wrong}, or set only_correct=false"
         )
     return chosen, share
 

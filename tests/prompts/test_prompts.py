@@ -183,6 +183,14 @@ def test_a_page_of_prompts(gpt2: Path, pairs: Path, tmp_path: Path) -> None:
     assert not (gpt2 / "probes").exists(), "a model of others' is left as it is"
 
 
+def test_chance_of_one_prompt_is_zero(gpt2: Path, tmp_path: Path) -> None:
+    file = tmp_path / "one.jsonl"
+    file.write_text(json.dumps(row("France")))
+    assert str(mechint.load(gpt2, data=file).chance["next token"].loss) == "0.0"
+    result = run(gpt2, "--data", file, "--probe", "attention")
+    assert "nats (chance 0)" in result.stdout, result.output
+
+
 def test_quick_probes_on_texts(gpt2: Path, texts: Path) -> None:
     result = run(gpt2, "--data", texts, "--json")
     assert result.exit_code == 0, result.output
@@ -220,6 +228,24 @@ def test_das_says_how_many_pairs_a_file_makes(
         r"pairs; for example --set das.pairs=20 --set das.held_out=10",
     ):
         probes.run("das", subject)
+
+
+def test_a_model_that_answers_wrongly_needs_other_prompts(gpt2: Path, tmp_path: Path) -> None:
+    """A user's language model is not trained further."""
+    file, names = tmp_path / "wrong.jsonl", list(CAPITALS)
+    wrong = [
+        {"prompt": sentence(one), "answer": f" {CAPITALS[other]}"}
+        for one, other in zip(names, names[1:] + names[:1], strict=True)
+    ]
+    rows = [one | {"counterfactual": two} for one, two in zip(wrong[::2], wrong[1::2], strict=True)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    subject = mechint.load(gpt2, data=file)
+    small = {"pairs": 8, "held_out": 4}
+    for name, settings in (("patching", {}), ("attribution", {}), ("das", small)):
+        with pytest.raises(
+            DataError, match="give prompts that the model answers correctly, or set only_correct"
+        ):
+            probes.run(name, subject, **settings)
 
 
 def test_what_fills_short_prompts_is_a_token_of_the_model(tmp_path: Path) -> None:
