@@ -43,12 +43,13 @@ def draw(
     """Add the table of singular values and the figures of what stands to the report."""
     report.table("singular values", singular_table(singular))
     report.figure("singular_values", _spectrum(singular, report.metrics))
-    for k in report.metrics["cyclic.frequencies"][:1]:
+    for k in report.metrics.get("cyclic.frequencies", [])[:1]:
         report.figure("circle", _circle(rows, k))
-    report.figure("similarity", _similarity(similar))
+    ordered = "cyclic.share" in report.metrics
+    report.figure("similarity", _similarity(similar, ordered))
     for name in RESIDUES:
         null = report.nulls.get(f"{name}.separation")
-        if null is None or null.p_value <= alpha:
+        if null is not None and null.p_value <= alpha:
             report.figure(name, _residues(name, scores, tokens, report.metrics))
 
 
@@ -92,16 +93,19 @@ def _circle(rows: Array, k: int) -> Figure:
     )
 
 
-def _similarity(similar: Array) -> Figure:
+def _similarity(similar: Array, ordered: bool) -> Figure:
+    title = "value of the token" if ordered else "token, as the task lists them"
     return figures.heatmap(
         similar,
         title="Similarity of the tokens",
-        x_title="value of the token",
-        y_title="value of the token",
+        x_title=title,
+        y_title=title,
         z_title="correlation (−1 … 1)",
         caption=(
             "Diagonal bands mean that similarity depends on the difference of two values; a "
             "checkerboard is parity."
+            if ordered
+            else "Two tokens whose rows correlate are alike to the model."
         ),
         diverging=True,
         limits=(-1, 1),

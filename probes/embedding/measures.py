@@ -15,6 +15,7 @@ from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.clock_pizza.measures import circularity
+from probes.embedding.values import value_tokens
 from probes.fourier.spectra import (
     Array,
     KeyFrequencyRule,
@@ -25,18 +26,6 @@ from probes.fourier.spectra import (
 )
 
 RESIDUES = {"parity": 2, "mod_4": 4}
-
-
-def value_tokens(subject: Subject, limit: int = 512) -> list[int]:
-    """Tokens of the values 0 … n-1 in their order: those the task's group acts on, else the first
-    `limit` tokens.
-    """
-    symmetry = subject.task.symmetry if subject.task else None
-    return (
-        list(symmetry.tokens)
-        if symmetry is not None
-        else list(range(min(len(subject.model.W_E), limit)))
-    )
 
 
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
@@ -244,12 +233,13 @@ def rank_nulls(rows: Float[np.ndarray, "n d"], samples: int, seed: int) -> dict[
 
 def circles(
     rows: Float[np.ndarray, "n d"], alpha: float, permutations: int, seed: int
-) -> list[int]:
+) -> dict[int, float]:
     """The frequencies at which rows (n, d), in the order of their values, stand on a circle each,
-    by `KeyFrequencyRule`.
+    by `KeyFrequencyRule`, with the share of the rows' energy that each holds.
     """
     rule = KeyFrequencyRule(alpha=alpha, permutations=permutations)
-    return share_spectrum(rows, rule, seed).keys
+    found = share_spectrum(rows, rule, seed)
+    return {k: found.by_frequency[k] for k in found.keys}
 
 
 def roundness(rows: Float[np.ndarray, "n d"], frequency: int) -> float:

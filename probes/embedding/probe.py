@@ -13,8 +13,9 @@ from mechint.errors import counted
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.embedding import drawing, measures
+from probes.embedding import drawing, measures, values
 from probes.embedding.measures import RESIDUES
+from probes.fourier.spectra import Array
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -31,7 +32,8 @@ class Embedding(Probe):
     and on a circle?
 
     Over the rows of W_E of the n value tokens (all tokens, at most `tokens`, where the task names
-    none):
+    none). Parity, residues and circles are about an order: they are measured where the tokens are
+    numbers or a cyclic group acts on them in their order, not where elements are merely listed.
 
     - `svd.rank_50`, `svd.rank_90`: least number of singular values of the centered rows that hold
       50% and 90% of the variance (Irreducible Integer Identifiers, Sec. 5); null: Gaussian rows of
@@ -48,8 +50,9 @@ class Embedding(Probe):
       depends on (x − y) mod n alone; null: tokens in random order, with the same search;
     - `cyclic.frequencies`: the frequencies k over the values at which the rows' energy stands out
       by the rule of the probe fourier: on each the tokens lie on an ellipse, k times around;
-      `cyclic.circularity`: how round that is, 1 a circle, 1/2 a line, which numbers in order lie
-      on; called a circle from 0.8 on (one axis a third of the other);
+      `cyclic.frequency_share`: the share of the energy at each; `cyclic.circularity`: how round
+      the ellipse is, 1 a circle, 1/2 a line, which numbers in order lie on; called a circle from
+      0.8 on (one axis a third of the other);
     - `position.correlation`: Pearson correlation of the position embeddings of `positions`
       (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
       in random order, two-sided.
@@ -80,7 +83,7 @@ class Embedding(Probe):
     )
 
     def unmet(self, subject: Subject) -> str | None:
-        tokens = measures.value_tokens(subject, self.tokens)
+        tokens = values.value_tokens(subject, self.tokens)
         if len(tokens) < 4:
             return f"it has {len(tokens)} value tokens; their layout can be told from 4 on"
         rows = subject.model.W_E.detach()[tokens]
@@ -113,7 +116,7 @@ class Embedding(Probe):
         return Calibration((addition,), {"permutations": 19})
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
-        tokens = measures.value_tokens(subject, self.tokens)
+        tokens = values.value_tokens(subject, self.tokens)
         rows = subject.model.W_E.detach()[tokens].double().cpu().numpy()
         left, singular, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
         report = Report(self, subject)
@@ -122,14 +125,12 @@ class Embedding(Probe):
         report.metric("svd.rank_90", measures.rank(singular, 0.9), null=ranks["svd.rank_90"])
         report.metric("svd.singular_values", singular[:64].tolist())
         similar = measures.similarity(rows)
-        found, nulls = measures.layout(
-            similar, components=self.components, permutations=self.permutations, seed=seed
-        )
-        report.update(found)
-        report.nulls |= nulls
-        frequencies = measures.circles(rows, self.alpha, 499, seed)
-        report.metric("cyclic.frequencies", frequencies)
-        report.metric("cyclic.circularity", {k: measures.roundness(rows, k) for k in frequencies})
+        if values.in_order(subject):
+            self._add_layout(report, similar, seed)
+            shares = measures.circles(rows, self.alpha, 499, seed)
+            report.metric("cyclic.frequencies", list(shares))
+            report.metric("cyclic.frequency_share", shares, unit="share of the energy, 0–1")
+            report.metric("cyclic.circularity", {k: measures.roundness(rows, k) for k in shares})
         weights = getattr(subject.model, "W_pos", None)
         if weights is not None and max(self.positions) < len(weights):
             positions = weights.detach().double().cpu().numpy()
@@ -142,6 +143,14 @@ class Embedding(Probe):
         drawing.draw(report, similar, scores, singular, rows, tokens, self.alpha)
         self._add_findings(report, len(tokens), 0 if weights is None else len(weights))
         return report.result()
+
+    def _add_layout(self, report: Report, similar: Array, seed: int) -> None:
+        """What the similarity matrix has to do with the order of the values."""
+        found, nulls = measures.layout(
+            similar, components=self.components, permutations=self.permutations, seed=seed
+        )
+        report.update(found)
+        report.nulls |= nulls
 
     def _add_findings(self, report: Report, n: int, n_positions: int) -> None:
         metrics: Mapping[str, Any] = report.metrics
@@ -157,6 +166,25 @@ class Embedding(Probe):
             alpha=max(self.alpha, 1 / (1 + RANK_SAMPLES)),
             at_chance=True,
         )
+        if "cyclic.share" in metrics:
+            self._add_order_findings(report)
+        if "position.correlation" in metrics:
+            first, second = self.positions
+            words = (
+                f"The embeddings of positions {first} and {second} of {n_positions} correlate "
+                f"{metrics['position.correlation']:+.2f}"
+            )
+            report.finding(
+                f"{words}.",
+                question=f"whether the embeddings of positions {first} and {second} correlate",
+                otherwise=f"{words}, which coordinates in random order may do as well.",
+                null="position.correlation",
+                at_chance=True,
+            )
+
+    def _add_order_findings(self, report: Report) -> None:
+        """Whether the similarities follow the order of the values."""
+        metrics: Mapping[str, Any] = report.metrics
         for name in RESIDUES:
             share, component = metrics[f"{name}.separation"], metrics[f"{name}.component"]
             words = name.replace("_", " ")
@@ -174,19 +202,6 @@ class Embedding(Probe):
             null="cyclic.correlation",
             at_chance=True,
         )
-        if "position.correlation" in metrics:
-            first, second = self.positions
-            words = (
-                f"The embeddings of positions {first} and {second} of {n_positions} correlate "
-                f"{metrics['position.correlation']:+.2f}"
-            )
-            report.finding(
-                f"{words}.",
-                question=f"whether the embeddings of positions {first} and {second} correlate",
-                otherwise=f"{words}, which coordinates in random order may do as well.",
-                null="position.correlation",
-                at_chance=True,
-            )
 
     def measure_average(self, subjects: Sequence[Subject], seed: int) -> ProbeResult:
         """The layout of the similarity matrix averaged over `subjects`, models of one task's values
@@ -197,11 +212,8 @@ class Embedding(Probe):
         """
         similar = measures.average_similarity(subjects)
         report = Report(self, subjects[0])
-        found, nulls = measures.layout(
-            similar, components=self.components, permutations=self.permutations, seed=seed
-        )
-        report.update(found)
-        report.nulls |= nulls
+        self._add_layout(report, similar, seed)
+        found = report.metrics
         report.array("similarity", similar)
         report.array("components", measures.components_of(similar)[:, : max(self.components, 2)])
         share = (
@@ -234,10 +246,12 @@ def _circle_sentence(metrics: Mapping[str, Any]) -> str:
         )
     if not frequencies:
         return f"The similarities follow a cyclic order: {pattern}."
+    energy = sum(metrics["cyclic.frequency_share"][k] for k in frequencies)
+    held = f"{energy:.0%} of the embedding's energy"
     if len(frequencies) == 1:
-        return f"The tokens lie on a circle of frequency {frequencies[0]}: {pattern}."
+        return f"The tokens lie on a circle of frequency {frequencies[0]} ({held}): {pattern}."
     shown = ", ".join(map(str, frequencies[:8])) + (", …" if len(frequencies) > 8 else "")
     return (
-        f"The tokens lie on {len(frequencies)} circles at once, of frequencies {shown}; of single "
-        f"cyclic patterns the best has {pattern}."
+        f"The tokens lie on {len(frequencies)} circles at once, of frequencies {shown} ({held}); "
+        f"of single cyclic patterns the best has {pattern}."
     )

@@ -17,7 +17,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.embedding import measures
+from probes.embedding import measures, values
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:
@@ -146,7 +146,45 @@ def test_several_circles_are_counted_and_positions_are_named() -> None:
     assert result.metrics["cyclic.frequencies"] == [3, 8, 12]
     assert "on 3 circles at once, of frequencies 3, 8, 12" in result.finding
     assert "positions 0 and 2 of 3" in result.finding
+    shares = fourier_shares(subject)
+    assert result.metrics["cyclic.frequency_share"] == pytest.approx(shares)
+    assert f"frequencies 3, 8, 12 ({sum(shares.values()):.0%} of the" in result.finding
     assert "on a circle" not in result.finding and "two positions" not in result.finding
+
+
+def fourier_shares(subject: Subject) -> dict[int, float]:
+    rows = subject.model.W_E.detach()[:31].double().numpy()
+    energy = (np.abs(np.fft.fft(rows - rows.mean(0), axis=0)) ** 2).sum(1)
+    return {k: (energy[k] + energy[-k]) / energy.sum() for k in (3, 8, 12)}
+
+
+def test_elements_that_are_merely_listed_have_no_parity_and_no_circle() -> None:
+    """A plant in one representation of A5 has energy at some frequencies of the list's order."""
+    plant = planted.group_product("A5", ("3a",), noise=0.02, seed=1)
+    result = probe.run("embedding", plant.subject)
+    assert "fewer than Gaussian rows" in result.finding
+    for word in ("circle", "cyclic", "parity", "mod 4"):
+        assert word not in result.finding
+    assert not [name for name in result.metrics if name.startswith(("cyclic", "parity", "mod"))]
+    assert set(result.figures) == {"singular_values", "similarity"}
+
+
+def test_numbers_are_in_order_and_signs_are_no_numbers() -> None:
+    for name, parameters, n in (
+        ("digit-sum", {}, 10),  # + and = follow
+        ("max-of-list", {}, 64),
+        ("running-sign", {}, 11),  # −5 … 5
+        ("first-unique", {}, 0),  # letters
+        ("modular-arithmetic", {"p": 8, "operation": "multiply"}, 8),  # no group, but numbers
+    ):
+        task = TASKS[name](**parameters)
+        model = HookedTransformer(ModelConfig(n_heads=1, d_vocab=task.d_vocab, d_vocab_out=2))
+        subject = Subject(model, task)
+        assert values.in_order(subject) == (n > 0), name
+        assert values.value_tokens(subject) == list(range(n or task.d_vocab)), name
+    unknown = Subject(model, None)
+    assert not values.in_order(unknown)
+    assert len(values.value_tokens(unknown, 4)) == 4
 
 
 def test_the_null_of_the_ranks_is_uniform_on_random_rows() -> None:
