@@ -74,6 +74,26 @@ MAP: dict[str, tuple[str, ...]] = {
         "probes/test_few_arrangements.py::test_five_classes_are_too_few_for_the_logits",
         "probes/test_few_arrangements.py::test_parity_of_few_tokens_is_not_denied",
     ),
+    # --- the wrong order, the wrong subject
+    "operands were read in the order of their tokens, which was not that of the group": (
+        "probes/test_operands.py::test_representations_are_those_of_the_twin",
+        "probes/test_operands.py::test_clusters_of_neurons_are_those_of_the_twin",
+    ),
+    "elements that are merely listed were said to lie on circles": (
+        "probes/test_embedding.py::test_elements_that_are_merely_listed_have_no_parity_and_no_circle",
+    ),
+    "an observed order of keys beat its own ties by rounding": (
+        "probes/test_attention.py::"
+        "test_a_sample_in_the_order_of_the_keys_ties_with_what_is_observed",
+    ),
+    "an abstention did not say from what": (
+        "test_finding.py::test_an_abstention_says_what_it_does_not_decide",
+        "test_finding.py::test_every_sentence_of_the_probes_says_what_is_decided",
+    ),
+    "one removal had two numbers, by two draws of inputs": (
+        "probes/test_rises.py::"
+        "test_frequencies_and_representations_of_a_cyclic_group_are_worth_the_same",
+    ),
     # --- the wrong sentence
     "a spectrum was taken for what the logits use": (
         "probes/test_fourier.py::"
