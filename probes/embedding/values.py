@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def _numbers(subject: Subject) -> int:
     """How many tokens, from the first on, the task spells as numbers one after another; 0 where
     these are no more than two.
     """
-    texts: Sequence[str] = subject.task.vocabulary.tokens if subject.task else ()
+    texts = list(subject.task.vocabulary.tokens) if subject.task else []
     counting = itertools.takewhile(
         lambda i: texts[i].removeprefix("-").isdecimal() and int(texts[i]) == int(texts[0]) + i,
         range(len(texts)),
