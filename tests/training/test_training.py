@@ -124,6 +124,14 @@ def test_tasks_whose_long_tables_differ_are_each_evaluated_on_their_own_answers(
     assert runs[0].final["test.loss"] != runs[1].final["test.loss"]
 
 
+def test_a_name_is_no_task() -> None:
+    name: object = "modular-arithmetic"
+    with pytest.raises(
+        ParameterError, match=r"expected a task: tasks\.make\('modular-arithmetic'\)"
+    ):
+        train(name, SMALL, BRIEF)  # type: ignore[arg-type]
+
+
 def test_students_descend_the_population_loss_to_the_closed_form() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
     training = {
