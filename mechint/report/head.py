@@ -99,7 +99,10 @@ def next_steps(
 ) -> dict[str, str]:
     """Command → what it would show: probes that apply and were not run."""
     place = _place(opened.path)
-    steps: dict[str, str] = {}
+    steps = {
+        f"mechint analyze {place} {proposal}{options}": "No task is known; this one fits."
+        for proposal in opened.proposals
+    }
     for name in PROBES:
         if name not in measured and PROBES[name]().applicable(subject) is None:
             steps[f"mechint analyze {place}{options} --probe {name}"] = PROBES[name].question
