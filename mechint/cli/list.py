@@ -192,7 +192,7 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     for preset in task.presets:
         out.print(f"  {preset}: {', '.join(preset_settings(name, preset))}", markup=False)
         if preset in task.preset_results:
-            out.print(f"    reached {task.preset_results[preset]} (seed 0)", markup=False)
+            out.print(f"    reached {task.preset_results[preset]}", markup=False)
     out.print(f"\nsource  {task.source}", markup=False)
 
 
