@@ -22,11 +22,11 @@ from mechint.interventions import resumes
 from mechint.models.capability import Capability
 from mechint.registry import PROBES, summary
 from mechint.results import ProbeResult
+from mechint.subject import Subject, Which, check_subjects
 from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
-    from mechint.subject import Subject, Which
 
 
 class Need(StrEnum):
@@ -209,8 +209,9 @@ class Probe(Settings, abc.ABC):
 
         Raises:
             NotApplicableError: with the reason `applicable` gives.
-            ParameterError: no example has that answer.
+            ParameterError: no example has that answer, or `subject` is no Subject.
         """
+        check_subjects(self.name, subject)
         if answer is not None:
             subject = subject.with_answer(answer)
         reason = self.applicable(subject)
@@ -228,6 +229,7 @@ class Probe(Settings, abc.ABC):
         Raises:
             NotApplicableError: the probe does not compare two models.
         """
+        check_subjects(self.name, subject, other)
         with subject.untouched(), other.untouched():
             result = self.measure_pair(subject, other, seed)
         return self._finish(result, subject, seed, other=other.provenance["checkpoint"])
@@ -239,6 +241,7 @@ class Probe(Settings, abc.ABC):
             NotApplicableError: the probe does not average over models.
             DataError: there are no subjects, or they cannot be averaged.
         """
+        check_subjects(self.name, *subjects)
         result = self.measure_average(subjects, seed)
         models = [subject.provenance["checkpoint"] for subject in subjects]
         return self._finish(result, subjects[0], seed, models=models)

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mechint.errors import MechintError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,13 +79,15 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._targets
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._targets
 
     def __getitem__(self, name: str) -> T:
         """The object behind `name`; UnknownNameError with the nearest name, MechintError if its
         import fails.
         """
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
+            raise ParameterError(f"{self.kind} {name!r}: expected the name of one {self.kind}")
         if name not in self._targets:
             raise UnknownNameError.of(self.kind, name, self._targets)
         module, _, attribute = self._targets[name].partition(":")

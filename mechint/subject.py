@@ -23,6 +23,7 @@ import operator
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
@@ -685,3 +686,15 @@ def _examples(task: Task | None, n: int, seed: int) -> Batch:
         if isinstance(task, FiniteTask)
         else task.sample(n, seed=seed, split=task.probe_split)
     )
+
+
+def check_subjects(probe: str, *given: object) -> None:
+    """ParameterError where `probe` was given a path, a model or a checkpoint for a subject."""
+    for one in given:
+        if not isinstance(one, Subject):
+            got = repr(str(one)) if isinstance(one, str | PurePath) else type(one).__name__
+            raise ParameterError(
+                f"probe {probe}: got {got}; expected a Subject: mechint.load(path) opens a "
+                "checkpoint as one, mechint.Subject(model, task) makes one of a model; a run's "
+                "and a checkpoint's own is .subject()"
+            )

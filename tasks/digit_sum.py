@@ -52,7 +52,9 @@ class DigitSum(SequenceTask):
         "fast": {"task.digits": 2, "train.steps": 1500, "train.lr": 3e-3},
         "paper": {"task.digits": 4, "train.steps": 20_000, "train.batch_size": 512},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.7% at step 1500"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 1500, seed 0"
+    }
 
     digits: int = setting(4, "digits of each number", low=1, high=16)
     leading: int = setting(

@@ -43,7 +43,9 @@ class FirstUnique(SequenceTask):
         "fast": {"task.n": 4, "task.length": 8, "train.steps": 1500, "train.lr": 3e-3},
         "paper": {"task.n": 10, "task.length": 19, "train.steps": 15_000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.6% at step 1500"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 99.4% by step 1500, seed 0"
+    }
 
     n: int = setting(10, "letters", low=2, high=26)
     length: int = setting(19, "letters of a sequence", low=2, high=256)

@@ -66,7 +66,9 @@ class MaxOfList(ListTask):
         "fast": {"task.n": 16, "train.steps": 1000, "train.lr": 5e-3},
         "paper": {"task.n": 64, "task.length": 4, "train.steps": 3000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.9% at step 1000"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 99.9% by step 1000, seed 0"
+    }
 
     marker: bool = setting(False, "whether a token = follows the list, where the answer is read")
     close: float = setting(
@@ -147,7 +149,9 @@ class SortedList(ListTask):
         "fast": {"task.n": 12, "task.length": 4, "train.steps": 1200, "train.lr": 3e-3},
         "paper": {"task.n": 51, "task.length": 10, "train.steps": 15_000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.5% at step 1200"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 99.8–100.0% by step 1200, seeds 0–2"
+    }
 
     n: int = setting(51, "numbers, 0 to n - 1", low=2, high=1024)
     length: int = setting(10, "numbers in a list", low=2, high=256)

@@ -81,7 +81,9 @@ class Comparison(HiddenOrder):
         },
         "paper": {"task.n": 100, "train.steps": 2000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 97.4% at step 500"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 89.4–97.2% by step 1000, seeds 0–2"
+    }
 
     train_fraction: float = setting(0.5, "share of the pairs that is trained on", low=0, high=1)
 
@@ -133,7 +135,9 @@ class HiddenAddition(HiddenOrder):
         "grokking": {"task.n": 100, "train.steps": 15_000},
         "paper": {"task.n": 100, "train.steps": 15_000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 600"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 96.8–99.6% by step 2000, seeds 0–2"
+    }
 
     @property
     def symbol(self) -> str:

@@ -45,7 +45,9 @@ class Palindromes(SequenceTask):
         "fast": {"task.n": 6, "task.half_length": 3, "train.steps": 1500, "train.lr": 5e-3},
         "paper": {"task.n": 31, "task.half_length": 10, "train.steps": 15_000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 1500"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 1500, seed 0"
+    }
 
     n: int = setting(31, "values", low=2, high=1024)
     half_length: int = setting(10, "pairs of mirror images", low=1, high=128)

@@ -47,7 +47,9 @@ class Rasp(SequenceTask):
         "fast": {"model.d_model": 32, "train.steps": 800, "train.lr": 3e-3},
         "paper": {"train.steps": 5000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100% at step 800"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 800, seeds 0–1"
+    }
 
     program: str = setting("reverse", "what is done to the list", choices=PROGRAMS)
     n: int = setting(4, "numbers, 1 to n", low=2, high=1024)

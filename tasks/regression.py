@@ -71,7 +71,7 @@ class RegressionMixture(RegressionTask):
         },
         "paper": {"train.steps": 8000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test loss 1e-12 at step 600"}
+    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test loss 1e-12 by step 600, seed 0"}
 
     n: int = setting(64, "inputs", low=1, high=8192)
     n_tasks: int = setting(8, "tasks in the mixture", low=1, high=8192)

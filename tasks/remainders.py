@@ -70,7 +70,9 @@ class Remainders(TwoOperandTask):
         "grokking": {"task.p": 113, "train.stop_accuracy": 0.999},
         "paper": {"task.p": 113, "train.steps": 65_536},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.7% at step 700"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 92.2–100.0% by step 1500, seeds 0–2"
+    }
 
     p: int = setting(
         113, "the base of the two digits; the primes are those below it", low=3, high=1024

@@ -62,7 +62,9 @@ class RepeatedTokens(SequenceTask):
             "train.steps": 20_000,
         },
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 96.3% at step 3000"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 96.3% by step 3000, seed 0"
+    }
 
     n: int = setting(20, "tokens", low=2, high=65_536)
     length: int = setting(10, "tokens of the piece", low=2, high=1024)

@@ -43,7 +43,9 @@ class RunningSign(SequenceTask):
         "fast": {"task.largest": 2, "task.length": 8, "train.steps": 800, "train.lr": 3e-3},
         "paper": {"task.largest": 5, "task.length": 20, "train.steps": 10_000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 800"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 800, seeds 0–2"
+    }
 
     largest: int = setting(5, "numbers are from -largest to largest", low=1, high=256)
     length: int = setting(20, "numbers of a sequence", low=2, high=256)

@@ -58,7 +58,9 @@ class SingleIndex(RegressionTask):
         "fast": {"task.d": 16, "task.n_directions": 4, "model.width": 48, "train.steps": 2000},
         "paper": {"train.steps": 9000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test loss 5e-5 at step 2000"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test loss under 1e-10 by step 2000, seed 0"
+    }
 
     d: int = setting(64, "inputs", low=1, high=8192)
     n_directions: int = setting(24, "terms of the sum, P", low=1, high=8192)

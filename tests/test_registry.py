@@ -8,11 +8,12 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mechint import registry as module
-from mechint.errors import MechintError, UnknownNameError
+from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import CHECKPOINT_FORMATS, PROBES, STUDIES, TASKS, Registry
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,13 @@ def test_a_wrong_name_gets_the_nearest_one() -> None:
         UnknownNameError, match=r"^unknown probe 'furier'; did you mean 'fourier'\? \(probes: "
     ):
         PROBES["furier"]
+
+
+@pytest.mark.parametrize("name", [["fourier", "lens"], 3, None])
+def test_what_is_no_name_is_said_to_be_none(name: Any) -> None:
+    with pytest.raises(ParameterError, match="expected the name of one probe"):
+        PROBES[name]
+    assert name not in PROBES
 
 
 def test_listing_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -393,3 +394,17 @@ def test_modes_and_state_are_as_before_after_an_error() -> None:
         assert torch.is_grad_enabled()
         raise ZeroDivisionError
     assert subject.model.training and torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "model", "nothing"])
+def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> None:
+    model = planted.modular_addition(7, (2,)).subject.model
+    given: Any = {"path": Path("x.pt"), "text": "x.pt", "model": model, "nothing": None}[kind]
+    probe = PROBES["norms"]()
+    for call in (
+        lambda: probe.run(given),
+        lambda: probe.compare(given, given),
+        lambda: probe.average([given]),
+    ):
+        with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
+            call()

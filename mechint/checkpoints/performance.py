@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mechint.errors import counted
 from mechint.subject import Subject
 from mechint.task import IGNORE
 
@@ -51,6 +52,16 @@ class Performance:
         """As JSON values."""
         known = {"accuracy": self.accuracy, "loss": self.loss, "chance": self.chance}
         return known | ({"splits": self.splits} if self.splits else {})
+
+    @property
+    def held_out(self) -> Mapping[str, float]:
+        """Output → accuracy on the test split; empty where the split is not known."""
+        return self.splits.get("test", {}).get("accuracy", {})
+
+    @property
+    def examples(self) -> str:
+        """How many answers were looked at, in words."""
+        return counted(self.n, "example" if self.answers == 1 else "answer")
 
     @property
     def at_chance(self) -> list[str]:
@@ -97,13 +108,15 @@ class Performance:
     def __str__(self) -> str:
         parts = []
         for name, accuracy in self.accuracy.items():
-            level = self.chance[name]
+            level, said = self.chance[name], ""
+            if math.isfinite(held_out := self.held_out.get(name, math.nan)):
+                said = f"test accuracy {held_out:.4g}; on all {self.examples} "
             parts.append(
-                f"{name}: accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
+                f"{name}: {said}accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
                 f"loss {self.loss[name]:.4g} nats (chance {level['loss']:.3g})"
             )
         over = f", over all {self.answers} answers" if self.answers > 1 else ""
-        return "; ".join(parts) + over
+        return "; ".join(parts) + over + ("" if self.held_out else f" ({self.examples})")
 
 
 def measure(

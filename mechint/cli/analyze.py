@@ -21,7 +21,7 @@ from mechint.cli.common import (
     print_json,
     split_commas,
 )
-from mechint.cli.opening import Opening
+from mechint.cli.opening import Opening, from_the_hub
 from mechint.cli.plugin import PLUGINS, plugin_option
 from mechint.cli.show import brief, describe, show, title_of
 from mechint.cli.sorting import sort_settings
@@ -144,7 +144,7 @@ def analyze(
                 raise UnknownNameError.of(registry.kind, name, registry)
     for path in paths:
         if not path.exists():
-            raise CheckpointError(f"{path}: there is no such file")
+            raise CheckpointError(f"{path}: there is no such file{from_the_hub(path)}")
     if out is not None:
         from mechint.report import check_writable
 

@@ -86,6 +86,9 @@ class CliGroup(click.Group):
         except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
             click.echo(error.format_message(), err=True)
             sys.exit(2)
+        except click.NoSuchOption as error:
+            given = sys.argv[1:] if args is None else args
+            fail(_as_setting(error, list(given)) or error.format_message())
         except click.ClickException as error:
             fail(error.format_message())
         except MechintError as error:
@@ -100,6 +103,29 @@ class CliGroup(click.Group):
         except OSError as error:
             fail(f"{error.filename or 'output'}: {error.strerror or error}")
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _as_setting(error: click.NoSuchOption, arguments: list[str]) -> str | None:
+    """The ``--set`` that was meant by an option named as a setting, --lr 1e-3; None where the
+    command takes none or nothing that it sets has that name.
+    """
+    from mechint.config import ModelConfig, TrainConfig
+    from mechint.registry import PROBES, TASKS
+
+    name = error.option_name.lstrip("-").replace("-", "_")
+    takes = error.ctx is not None and any(
+        one.name == "settings" for one in error.ctx.command.params
+    )
+    if not takes or name.partition("=")[0] != name:
+        return None
+    kinds: list[Any] = [of[word] for of in (TASKS, PROBES) for word in arguments if word in of]
+    kinds += [ModelConfig, TrainConfig] if arguments[0] in ("train", "sweep") else []
+    if not any(row["name"] == name for kind in kinds for row in kind.describe()):
+        return None
+    place = next(i for i, word in enumerate(arguments) if word.startswith(error.option_name))
+    after = arguments[place].partition("=")[2] or next(iter(arguments[place + 1 :]), "--")
+    value = "…" if after.startswith("--") else after
+    return f"no such option: {error.option_name}; it is a setting: --set {name}={value}"
 
 
 def _leave_output() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +103,8 @@ def probes(name: str | None, as_json: bool) -> None:
         return
     out = console()
     out.print(f"[bold]{name}[/bold]", soft_wrap=True)
-    out.print(prose(inspect.getdoc(probe)), markup=False)
+    out.print(f"try: mechint analyze PATH --probe {name}\n", markup=False, soft_wrap=True)
+    out.print(prose(inspect.getdoc(probe), out.width), markup=False, soft_wrap=True)
     _show_settings(out, probe.describe(), "settings")
     if probe.needs:
         out.print(f"\nneeds   {', '.join(probe.needs)}", markup=False)
@@ -149,7 +152,7 @@ def _answers(task: Task, targets: Any) -> str:
 def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> None:
     out = console()
     out.print(f"[bold]{name}[/bold]")
-    out.print(prose(inspect.getdoc(type(task))), markup=False)
+    out.print(prose(inspect.getdoc(type(task)), out.width), markup=False, soft_wrap=True)
     given = task.to_dict()
     rows = [row | {"value": _short(given[row["name"]])} for row in type(task).describe()]
     _show_settings(out, rows, "parameters")
@@ -189,22 +192,38 @@ def _show_task(name: str, task: Task, examples: Iterable[Mapping[str, Any]]) -> 
     for preset in task.presets:
         out.print(f"  {preset}: {', '.join(preset_settings(name, preset))}", markup=False)
         if preset in task.preset_results:
-            out.print(f"    reached {task.preset_results[preset]} (seed 0)", markup=False)
+            out.print(f"    reached {task.preset_results[preset]}", markup=False)
     out.print(f"\nsource  {task.source}", markup=False)
 
 
-def prose(docstring: str | None) -> str:
-    """A docstring as paragraphs for a terminal of any width, without its example and its markup.
+def prose(docstring: str | None, width: int = 100) -> str:
+    """A docstring for a terminal of `width` columns, without its example and its markup: paragraphs
+    and items of lists, whose lines hang.
 
-    >>> prose("What it is.\\n\\nMore of\\nit, with ``x``.\\n\\n>>> 1 + 1\\n2")
-    'What it is.\\n\\nMore of it, with x.'
+    >>> print(prose("More of\\nit, with ``x``:\\n\\n- one\\n  item.\\n\\n>>> 1\\n1", 8))
+    More of
+    it, with
+    x:
+    <BLANKLINE>
+    - one
+      item.
     """
     text = (docstring or "").partition(">>>")[0].replace("``", "").replace("`", "")
-    paragraphs = [
-        paragraph if "\n " in paragraph else " ".join(paragraph.split())
-        for paragraph in text.strip().split("\n\n")
-    ]
-    return "\n\n".join(paragraphs)
+    blocks: list[str] = []
+    for block in text.strip().split("\n\n"):
+        parts = re.split(r"(?:^|\n)(?=- )", block)
+        lines = [
+            textwrap.fill(
+                " ".join(part.split()),
+                width,
+                subsequent_indent="  " if part.startswith("- ") else "",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for part in parts
+        ]
+        blocks.append("\n".join(filter(None, lines)))
+    return "\n\n".join(blocks)
 
 
 def _short(value: Any, limit: int = 40) -> str:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mechint.subject import Which
 
 
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".json", ".yaml")
+"""Endings of files, which no name on the hub has."""
+
+
 @dataclass(frozen=True)
 class Opening:
     """What ``mechint analyze`` was given for one model.
@@ -74,3 +78,18 @@ class Opening:
         """The command that runs `probes` on the model in `path`."""
         asked = f"mechint analyze {shlex.quote(str(path))} --probe {','.join(probes)}"
         return f"{asked}{self.options(probes)}"
+
+
+def from_the_hub(path: Path) -> str:
+    """How to get the model that the hub of Hugging Face may have under this name: gpt2, or
+    EleutherAI/pythia-70m.
+    """
+    local = (
+        path.is_absolute() or ".." in path.parts or (len(path.parts) == 2 and path.parent.exists())
+    )
+    if local or path.suffix in SUFFIXES or len(path.parts) > 2:
+        return ""
+    return (
+        "; a model of the Hugging Face hub is downloaded first: "
+        f"hf download {shlex.quote(str(path))} --local-dir {shlex.quote(path.name)}"
+    )

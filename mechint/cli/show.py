@@ -27,6 +27,16 @@ def assumptions(opened: Checkpoint) -> list[str]:
     return lines
 
 
+def unknown_task(opened: Checkpoint) -> str:
+    """What an analysis without a task lacks, and the options that would name one."""
+    line = (
+        "no task is known, so only probes that need none apply; name it with --task and --set, or "
+        "give a language model prompts with --data"
+    )
+    fitting = " or ".join(opened.proposals)
+    return f"{line}: {fitting} fits the vocabulary" if fitting else line
+
+
 def describe(opened: Checkpoint) -> dict[str, Any]:
     """What a machine reads about the checkpoint."""
     return {
@@ -78,6 +88,8 @@ def show_model(opened: Checkpoint, out: Console) -> None:
         "task": opened.task.name if opened.task else None,
         "step": opened.step,
     }
+    if opened.task is None:
+        out.print(unknown_task(opened), markup=False, soft_wrap=True)
     words = "  ".join(f"{name} {value}" for name, value in known.items() if value is not None)
     out.print(f"[bold]{escape(one_line(str(opened.path), 4096))}[/bold]  {escape(words)}")
     if performance is not None:

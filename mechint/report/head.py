@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.figures import Figure, training_curve
 from mechint.files import read_json_lines
 from mechint.registry import PROBES
+from mechint.task import FiniteTask
 
 if TYPE_CHECKING:
     from mechint.checkpoints import Checkpoint
@@ -54,19 +55,25 @@ def percent(share: float) -> str:
 
 
 def scores(opened: Checkpoint) -> dict[str, str]:
-    """How well the model answers: name → accuracy beside chance."""
+    """How well the model answers: name → accuracy beside chance, the test's first where it is
+    known, and said of how many answers, trained on and held out, the accuracy of all is.
+    """
     performance = opened.performance
     if performance is None:
         return {}
     several = len(performance.accuracy) > 1
-    return {
-        f"accuracy, {name}" if several else "accuracy": (
-            f"{percent(accuracy)}, chance {performance.chance[name]['accuracy']:.1%}"
-            if math.isfinite(accuracy)
-            else "not asked in these examples"
+    examples = performance.examples
+    whole = f"all {examples}" if isinstance(opened.task, FiniteTask) else examples
+    texts: dict[str, str] = {}
+    for name, accuracy in performance.accuracy.items():
+        held_out = performance.held_out.get(name, math.nan)
+        parts = [f"test {percent(held_out)}"] if math.isfinite(held_out) else []
+        parts += [f"{whole} {percent(accuracy)}" if parts else f"{percent(accuracy)} on {whole}"]
+        parts += [f"chance {performance.chance[name]['accuracy']:.1%}"]
+        texts[f"accuracy, {name}" if several else "accuracy"] = (
+            ", ".join(parts) if math.isfinite(accuracy) else "not asked in these examples"
         )
-        for name, accuracy in performance.accuracy.items()
-    }
+    return texts
 
 
 def _training(opened: Checkpoint) -> dict[str, Figure]:
@@ -92,7 +99,10 @@ def next_steps(
 ) -> dict[str, str]:
     """Command → what it would show: probes that apply and were not run."""
     place = _place(opened.path)
-    steps: dict[str, str] = {}
+    steps = {
+        f"mechint analyze {place} {proposal}{options}": "No task is known; this one fits."
+        for proposal in opened.proposals
+    }
     for name in PROBES:
         if name not in measured and PROBES[name]().applicable(subject) is None:
             steps[f"mechint analyze {place}{options} --probe {name}"] = PROBES[name].question

@@ -29,10 +29,9 @@ class Task(Settings, abc.ABC):
     registry), `source` (paper and section), `model_defaults` and `train_defaults` (fields of
     ModelConfig and TrainConfig that suit the task; d_vocab, n_ctx, d_vocab_out follow from the
     task), `presets` (name → settings for ``mechint train --preset``, keys as in ``--set``:
-    "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what the model of
-    seed 0 that was trained with it reached), `without_variables` (what a probe of causal variables
-    says where there are none), `when_wrong` (what to do where a model answers too few examples
-    right).
+    "task.p", "model.d_model", "train.lr"), `preset_results` (name of a preset → what models trained
+    with it reached, over which seeds), `without_variables` (what a probe of causal variables says
+    where there are none), `when_wrong` (what to do where a model answers too few examples right).
     """
 
     name: ClassVar[str]

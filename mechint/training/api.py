@@ -41,6 +41,9 @@ def spec(
     Raises:
         UnknownNameError, ParameterError: an override that there is not, or that does not fit.
     """
+    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
+        hint = f": tasks.make({task!r}) makes it" if isinstance(task, str) else ""
+        raise ParameterError(f"train: got {type(task).__name__} {task!r}; expected a task{hint}")
     if not isinstance(model, Settings):
         model = _model(task, dict(model or {}))
     if not isinstance(train, TrainConfig):

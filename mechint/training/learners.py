@@ -123,7 +123,7 @@ class TokenLearner:
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
-            key = (repr(task), seed if isinstance(task, FiniteTask) else 0)
+            key = (type(task), str(task.to_dict()), seed if isinstance(task, FiniteTask) else 0)
             if key not in shared:
                 shared[key] = (
                     task.examples()[task.split(seed)[split]]
@@ -193,9 +193,9 @@ class TokenLearner:
         """
         if type(self.tasks[0]).score is Task.score:
             return
-        members: dict[str, list[int]] = {}
+        members: dict[Any, list[int]] = {}
         for model, task in enumerate(self.tasks):
-            members.setdefault(repr(task), []).append(model)
+            members.setdefault((type(task), str(task.to_dict())), []).append(model)
         for some in members.values():
             theirs = {name: value[some] for name, value in weights.items()}
             scores = self.tasks[some[0]].score(partial(self.predict, theirs), "test", 0, n)

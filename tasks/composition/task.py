@@ -67,7 +67,9 @@ class Composition(CompositionInputs):
         },
         "paper": {"train.steps": 2000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 600"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 600, seed 0"
+    }
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -102,7 +102,7 @@ class Corpus(CorpusSettings):
         "paper": {"train.steps": 5000},
     }
     preset_results: ClassVar[Mapping[str, str]] = {
-        "fast": "test loss 1.43 at step 800, accuracy of the injected task 98.6%"
+        "fast": "test loss 1.43 by step 800, seed 0; accuracy of the injected task 98.6%"
     }
 
     # --- batches ----------------------------------------------------------------------------------

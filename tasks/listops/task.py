@@ -85,7 +85,9 @@ class ListOps(ListOpsSettings):
         },
         "paper": {"train.steps": 6000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 99.7% at step 400"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 99.7% by step 400, seed 0"
+    }
 
     # --- what is written --------------------------------------------------------------------------
     @property

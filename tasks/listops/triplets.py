@@ -63,7 +63,9 @@ class Triplets(FiniteTask):
         },
         "paper": {"task.n": 10, "train.steps": 6000},
     }
-    preset_results: ClassVar[Mapping[str, str]] = {"fast": "test accuracy 100.0% at step 600"}
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 600, seed 0"
+    }
 
     n: int = setting(10, "modulus", low=2, high=64)
     operations: tuple[str, ...] = setting(("MAX", "MED", "ADD"), "operations mixed")

@@ -40,6 +40,24 @@ class Hostile:
         ),
         (["calibrate", "furier"], "unknown probe 'furier'; did you mean 'fourier'?"),
         (
+            ["train", "modular-arithmetic", "--lr", "1e-3"],
+            "no such option: --lr; it is a setting: --set lr=1e-3",
+        ),
+        (
+            ["analyze", "x.pt", "--task", "modular-arithmetic", "--p=7"],
+            "no such option: --p; it is a setting: --set p=7",
+        ),
+        (
+            ["analyze", "x.pt", "--probe", "fourier", "--factor", "--json"],
+            "no such option: --factor; it is a setting: --set factor=…",
+        ),
+        (["train", "listops", "--resum"], "No such option '--resum'."),
+        (
+            ["analyze", "gpt2"],
+            "gpt2: there is no such file; a model of the Hugging Face hub is downloaded first: "
+            "hf download gpt2 --local-dir gpt2",
+        ),
+        (
             ["train", "modular-arithmetic", "--set", "p=1"],
             "modular-arithmetic: p=1: expected 2 to 1024",
         ),

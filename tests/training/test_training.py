@@ -105,6 +105,33 @@ def test_one_ensemble_holds_different_rates_and_labels() -> None:
         assert run.final == pytest.approx(alone.final, rel=2e-3, abs=1e-5)
 
 
+def test_tasks_whose_long_tables_differ_are_each_evaluated_on_their_own_answers() -> None:
+    made = [
+        tasks.make(
+            "modular-arithmetic",
+            p=13,
+            train_fraction=0.6,
+            table=[[(x + sign * y) % 13 for y in range(13)] for x in range(13)],
+        )
+        for sign in (1, -1)
+    ]
+    runs = train_many([spec(task, SMALL, BRIEF, seed=0) for task in made])
+    for task, run in zip(made, runs, strict=True):
+        subject = run.subject()
+        test = task.split(0)["test"]
+        loss = subject.loss(subject.logits()[test], subject.targets[test])
+        assert run.final["test.loss"] == pytest.approx(loss["answer"], rel=1e-4)
+    assert runs[0].final["test.loss"] != runs[1].final["test.loss"]
+
+
+def test_a_name_is_no_task() -> None:
+    name: object = "modular-arithmetic"
+    with pytest.raises(
+        ParameterError, match=r"expected a task: tasks\.make\('modular-arithmetic'\)"
+    ):
+        train(name, SMALL, BRIEF)  # type: ignore[arg-type]
+
+
 def test_students_descend_the_population_loss_to_the_closed_form() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
     training = {
