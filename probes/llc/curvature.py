@@ -74,7 +74,8 @@ def share_curved(
         tridiagonal[:, i, i + 1] = tridiagonal[:, i + 1, i] = between.double()
     nodes, vectors = torch.linalg.eigh(tridiagonal)  # (start, node), (start, step, node)
     curved = nodes > FLAT * nodes.abs().max()
-    return float((vectors[:, 0].square() * curved).sum(1).mean())
+    shares = vectors[:, 0].square()
+    return float(((shares * curved).sum(1) / shares.sum(1)).mean())  # 1 without rounding
 
 
 def _times_hessian(

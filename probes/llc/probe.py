@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LEAST = 0.1
 """Share of d/2 by which a degenerate model lies below it, at least."""
-WHETHER = "whether the local learning coefficient is below that of a regular model"
+WHETHER = "whether the local learning coefficient lies below that of a regular model"
 POINTS = 200
 """Points of a chain that are drawn."""
 

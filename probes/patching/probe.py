@@ -183,7 +183,7 @@ class Patching(Probe):
             f"{metrics['attribution_spearman']:.2f}"
         )
         name, top = metrics["variable"], metrics["component"]
-        question = f"which component carries most of the effect of {name}"
+        question = f"through which component the effect of {name} goes"
         if metrics["answered"] <= 0.5:
             status = report.abstain(
                 f"the model answers {metrics['answered']:.0%} of pairs drawn without selection; "
