@@ -12,6 +12,7 @@ from mechint.groups.finite import FiniteGroup
 from mechint.subject import Subject
 from mechint.task import FiniteTask
 from probes.clock_pizza import measures
+from probes.operands import by_element
 
 
 def group_of(subject: Subject) -> FiniteGroup | None:
@@ -34,10 +35,10 @@ def answer_sign(subject: Subject, group: FiniteGroup) -> int | None:
     """1 where the answer's exponent in a cyclic group is the sum of the operands', -1 where it is
     their difference, the second from the first, None elsewhere.
     """
-    targets = subject.targets[:, 0].cpu().numpy()
+    targets = by_element(subject, subject.targets[:, 0]).cpu().numpy()
     if targets.min() < 0 or targets.max() >= group.order:  # no answer, or none in the group
         return None
-    exponents = group.logarithms[targets].reshape(group.order, group.order)
+    exponents = group.logarithms[targets]
     if exponents[group.identity, group.identity] != 0:  # moved on by a constant
         return None
     return measures.answer_sign(exponents, np.argsort(group.logarithms))

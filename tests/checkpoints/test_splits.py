@@ -122,4 +122,4 @@ def test_the_published_rib_model_says_task_and_split_beside_it(published):
     assert (opened.task.p, opened.task.train_fraction, opened.seed) == (113, 0.3, 0)
     splits = opened.performance.splits
     assert splits["train"]["loss"]["answer"] < 0.5 * splits["test"]["loss"]["answer"]
-    assert set(opened.assumed) == {"attention_dir"}
+    assert set(opened.assumed) == {"attention_dir", "attn_scale", "architecture"}

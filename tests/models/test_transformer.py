@@ -43,7 +43,7 @@ def opened(
         for kind in ("weight:", "hook:")
     }
     config, weights, assumed = interpret(file, parts["weight:"], given)
-    assert not set(assumed) - {"attention_dir"}
+    assert not set(assumed) - {"attention_dir", "attn_scale", "eps", "architecture"}
     model = HookedTransformer(config).eval()
     model.load_weights(weights)
     return model, parts["weight:"], parts["hook:"], tensors
