@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mechint.intervals import CONFIDENCE, clopper_pearson
 from mechint.studies.core.claims import Part
 
-LEVEL = 0.95
+LEVEL = CONFIDENCE
 """Of every interval."""
 
 MIN_RUNS = 3
@@ -89,20 +90,6 @@ def share_within(name: str, hits: int, n: int, low: float = 0.0, high: float = 1
     """
     met = _inside(*clopper_pearson(hits, n), low, high, n)
     return Part(name, met, _proportion(hits, n), n)
-
-
-def clopper_pearson(hits: int, n: int) -> tuple[float, float]:
-    """The exact binomial interval at LEVEL.
-
-    >>> tuple(round(end, 3) for end in clopper_pearson(5, 5))
-    (0.478, 1.0)
-    """
-    from scipy import stats
-
-    tail = (1 - LEVEL) / 2
-    low = float(stats.beta.ppf(tail, hits, n - hits + 1)) if hits else 0.0
-    high = float(stats.beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0
-    return low, high
 
 
 def _proportion(hits: int, n: int) -> str:
