@@ -148,11 +148,9 @@ class Null:
         """
         if not self.std:
             return "–"
-        return (
-            f"{'>' if self.z > 0 else '<'} {math.copysign(100, self.z):g}"
-            if (abs(self.z) > 100)
-            else f"{self.z:.4g}"
-        )
+        if self.z > 100:
+            return "> 100"
+        return "< -100" if self.z < -100 else f"{self.z:.4g}"
 
     @classmethod
     def sampled(
