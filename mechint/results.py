@@ -38,6 +38,15 @@ Status = Literal["found", "not found", "abstains"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
+def rank(status: str) -> int:
+    """Where what has that status stands in a list of findings: what was found first.
+
+    >>> sorted(["abstains", "not found", "found"], key=rank)
+    ['found', 'not found', 'abstains']
+    """
+    return STATUSES.index(status) if status in STATUSES else len(STATUSES)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One sentence of a result, with what decided it.
@@ -250,6 +259,7 @@ __all__ = [
     "ProbeResult",
     "Status",
     "Table",
+    "rank",
     "short",
     "to_jsonable",
 ]

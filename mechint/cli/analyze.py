@@ -198,9 +198,9 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
 
 def found_first(results: Mapping[str, ProbeResult]) -> dict[str, ProbeResult]:
     """`results` of probes that nobody named, in the order of what came out."""
-    from mechint.results import STATUSES
+    from mechint.results import rank
 
-    return dict(sorted(results.items(), key=lambda one: STATUSES.index(one[1].status)))
+    return dict(sorted(results.items(), key=lambda one: rank(one[1].status)))
 
 
 def report_page(

@@ -67,7 +67,8 @@ def boot(path: Path) -> Any:
             model, report = loaded
             _check_loaded(path, model, report)
             _check_finite(path, model)
-            if _reads_ahead(model):
+            logits = _own_logits(model)
+            if _reads_ahead(logits):
                 raise CheckpointError(
                     f"{path}: {type(model).__name__} is not a causal language model: it reads "
                     "later tokens"
@@ -75,7 +76,7 @@ def boot(path: Path) -> Any:
             written = has_tokenizer(path)
             # TransformerLens takes a relative name such as pythia-70m for a model of the hub
             name = str(path.absolute())
-            return _bridge_to(model, name, None if written else _numbers(model.config))
+            return _bridge_to(model, logits, name, None if written else _numbers(model.config))
         except CheckpointError:
             raise
         except Exception as error:  # whatever breaks in a foreign directory, the user gets one line
@@ -119,12 +120,17 @@ def _check_finite(path: Path, model: Any) -> None:
             raise CheckpointError(f"{path}: {name} holds values that are not finite")
 
 
-def _reads_ahead(model: Any) -> bool:
-    """Whether the last of three tokens changes the logits at the first two. Asked of the model
-    itself, since a bridge describes a BERT as bidirectional where its mask is causal too.
-    """
+def _own_logits(model: Any) -> Tensor:
+    """The logits of transformers' `model` itself on `TOKENS`."""
     with torch.no_grad():
-        first, other = model(torch.tensor(TOKENS)).logits[:, :-1]
+        return model.eval()(torch.tensor(TOKENS)).logits
+
+
+def _reads_ahead(logits: Tensor) -> bool:
+    """Whether the last of three tokens changes the `logits` at the first two. Asked of the model's
+    own, since a bridge describes a BERT as bidirectional where its mask is causal too.
+    """
+    first, other = logits[:, :-1]
     return float((first - other).abs().max()) > 1e-4 * float(first.abs().max())
 
 
@@ -172,22 +178,21 @@ def boot_native(config: Any, seed: int | None = None) -> Any:
         return TransformerBridge.boot_native(settings).eval()  # type: ignore[attr-defined]
 
 
-def _bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
-    """A bridge to `model`, whose modules become the bridge's.
+def _bridge_to(model: Any, logits: Tensor, name: str, tokenizer: Any) -> Any:
+    """A bridge to `model`, whose modules become the bridge's and which gives `logits` on `TOKENS`.
 
     Raises:
-        CheckpointError: its logits are not the model's own, where TransformerLens computes a part
-            of the model itself and does not know what this configuration asks for.
+        CheckpointError: the bridge does not, where TransformerLens computes a part of the model
+            itself and does not know what this configuration asks for.
     """
     from transformer_lens.model_bridge import TransformerBridge
 
-    tokens = torch.tensor(TOKENS)
     with torch.no_grad():
-        own = model.eval()(tokens).logits
         bridge = TransformerBridge.boot_transformers(
             name, device="cpu", hf_model=model, tokenizer=tokenizer
         ).eval()
-        off, largest = float((bridge(tokens) - own).abs().max()), float(own.abs().max())
+        off = float((bridge(torch.tensor(TOKENS)) - logits).abs().max())
+        largest = float(logits.abs().max())
     if not off <= SAME * largest:
         raise CheckpointError(
             f"{name}: TransformerLens's bridge does not compute this {type(model).__name__}: its "
@@ -224,7 +229,7 @@ def reinitialized(model: Any, seed: int) -> Any:
         torch.manual_seed(seed)
         config = copy.deepcopy(model.original_model.config)
         fresh = AutoModelForCausalLM.from_config(config, **EAGER, dtype=torch.float32)
-        return _bridge_to(fresh, "untrained", _numbers(config))
+        return _bridge_to(fresh, _own_logits(fresh), "untrained", _numbers(config))
 
 
 def hook_names(model: Any) -> frozenset[str]:

@@ -23,7 +23,7 @@ from mechint.figures.theme import numbers
 from mechint.report.legend import words_of
 from mechint.report.page import SCHEMA, Page, clipped
 from mechint.report.validate import check_page
-from mechint.results import STATUSES, Null, Table, to_jsonable
+from mechint.results import Null, Table, rank, to_jsonable
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_SLUG = 120
@@ -120,7 +120,7 @@ def environment() -> jinja2.Environment:
         "is_short": _is_short,
         "clipped": clipped,
         "parts": lambda text: text.split("; "),
-        "by_status": lambda findings: sorted(findings, key=lambda one: _rank(one[0])),
+        "by_status": lambda findings: sorted(findings, key=lambda one: rank(one[0])),
         "inline": inline,
         "prose": prose,
         "end": lambda value: "" if value is None else f"{value:.3g}",
@@ -162,11 +162,6 @@ def inline(text: str) -> Markup:
 
 SHORT_ROWS, SHORT_TEXT = 12, 1500
 """At most so many rows, and characters in all, of a table that stands open."""
-
-
-def _rank(status: str) -> int:
-    """Where a sentence of that status stands: what was found first."""
-    return STATUSES.index(status) if status in STATUSES else len(STATUSES)
 
 
 def _is_short(rows: Sequence[Sequence[Any]]) -> bool:

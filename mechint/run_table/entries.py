@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class Entry:
     step: int | None = None
     opening: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
-    @property
+    @cached_property
     def is_run(self) -> bool:
         """Whether it is a run directory, and not a single checkpoint or a model of Hugging Face's:
         its config.json states a task, or is damaged.

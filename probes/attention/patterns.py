@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,10 +20,10 @@ from probes.fourier.spectra import Array
 class Patterns:
     """Attention of every head, layers one after another.
 
-    names (heads,): "L0H1"; mean (heads, query, key) over the data; argmax (heads, query, key): how
-    often a key got most; to_operand (heads, example, operand): from the read position; sample
-    (examples, heads, query, key) of a few examples, their tokens (examples, pos) and lengths
-    (examples,).
+    names (heads,): "L0H1"; mean (heads, query, key) over the examples that reach the query, zeros
+    where none does; argmax (heads, query, key): how often among them a key got most; to_operand
+    (heads, example, operand): from the read position; sample (examples, heads, query, key) of a few
+    examples, their tokens (examples, pos) and lengths (examples,).
     """
 
     names: list[str]
@@ -60,11 +60,18 @@ class _Layer:
         pattern: Float[Tensor, "example head query key"],
         part: slice,
         rows: Int[np.ndarray, " row"],
+        inside: Bool[Tensor, "example query"] | None,
     ) -> None:
-        """Add the examples `part`; those of them that are among `rows` are kept."""
-        self.mean += pattern.sum(0, dtype=torch.float64)
+        """Add the examples `part`, their queries `inside` alone where padding follows these; the
+        examples of them that are among `rows` are kept whole.
+        """
         most = pattern.argmax(-1).permute(1, 2, 0)  # (head, query, example)
-        self.argmax.scatter_add_(-1, most, self.argmax.new_ones(()).expand_as(most))
+        if inside is None:
+            self.mean += pattern.sum(0, dtype=torch.float64)
+            self.argmax.scatter_add_(-1, most, self.argmax.new_ones(()).expand_as(most))
+        else:
+            self.mean += (pattern * inside[:, None, :, None]).sum(0, dtype=torch.float64)
+            self.argmax.scatter_add_(-1, most, inside.T.to(self.argmax).expand_as(most))
         for place, row in enumerate(rows.tolist()):
             if part.start <= row < part.stop:
                 self.sample[place] = pattern[row - part.start]
@@ -96,6 +103,7 @@ def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
     """
     data = subject.data
     n, ctx = data.tokens.shape
+    inside = data.own_positions()
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
     found: dict[str, _Layer] = {}
     for some in slices(len(hooks), _layers_at_once(subject)):
@@ -103,7 +111,7 @@ def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
             for hook, pattern in streamed.items():
                 if hook not in found:
                     found[hook] = _Layer.of(pattern, len(rows))
-                found[hook].add(pattern, part, rows)
+                found[hook].add(pattern, part, rows, None if inside is None else inside[part])
                 if operands:
                     from_answer = select(hook, pattern, subject.answer_positions[part])
                     found[hook].operands.append(from_answer[..., operands].float())
@@ -114,10 +122,12 @@ def collect(subject: Subject, operands: list[int], rows: Int[np.ndarray, " row"]
     to_operand = [torch.cat(layer.operands).transpose(0, 1) for layer in layers if operands]
     kept = data[torch.from_numpy(rows).to(data.tokens.device)]
     whole = np.full(len(rows), ctx)
+    reach = np.full(ctx, n) if inside is None else inside.sum(0).cpu().numpy()
+    of_query = np.maximum(reach, 1)[:, None]
     return Patterns(
         names,
-        torch.cat([layer.mean for layer in layers]).cpu().numpy() / n,
-        torch.cat([layer.argmax for layer in layers]).cpu().numpy() / n,
+        torch.cat([layer.mean for layer in layers]).cpu().numpy() / of_query,
+        torch.cat([layer.argmax for layer in layers]).cpu().numpy() / of_query,
         torch.cat(to_operand).cpu().numpy()
         if operands
         else np.zeros((len(names), 0, 0), np.float32),

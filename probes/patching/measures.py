@@ -209,8 +209,8 @@ def with_wrong_source(pairs: Pairs) -> Pairs:
 
 def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
     """For every pair the source of another pair that is read at the same position, the nearest
-    before it that is answered otherwise than its own; where all sources have one answer, as they
-    may of two classes, the base of one.
+    before it that is answered otherwise than its own and is not its base, which would change
+    nothing; where all sources have one answer, as they may of two classes, the base of one.
     """
     wrong, left = (
         pairs.source[partners(pairs.reads, None)],
@@ -220,6 +220,7 @@ def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
         for shift in range(1, len(pairs)):
             other = (answers.roll(shift, 0) != pairs.labels) & pairs.changed
             found = left & other.any(-1) & (pairs.reads.roll(shift, 0) == pairs.reads)
+            found &= (tokens.roll(shift, 0) != pairs.base).any(-1)
             wrong = torch.where(found[:, None], tokens.roll(shift, 0), wrong)
             left &= ~found
             if not bool(left.any()):

@@ -23,7 +23,7 @@ from mechint.subject import Subject
 from probes.attention import Patterns, content
 from probes.attention import scores as patterns
 from probes.attention.kinds import Rule, add_kind, add_target
-from probes.attention.patterns import kept_rows
+from probes.attention.patterns import collect, kept_rows
 
 
 def by_loops(pattern: np.ndarray, tokens: np.ndarray, kind: str) -> list[float]:
@@ -246,6 +246,28 @@ def test_untrained_heads_are_called_nothing() -> None:
             not any(metrics[f"{kind}.heads"] for kind in patterns.SCORES)
             and metrics["operand.heads"] == {}
         )
+
+
+def test_queries_in_the_padding_are_not_in_the_mean() -> None:
+    task = TASKS["listops"]()
+    config = ModelConfig(
+        n_ctx=task.n_ctx, d_vocab=task.d_vocab, d_vocab_out=task.d_vocab, n_heads=2, n_layers=2
+    )
+    subject = Subject(HookedTransformer(config), task, n_examples=24, chunk=5)
+    lengths = subject.data.lengths
+    assert lengths is not None and len(lengths.unique()) > 1
+    found = collect(subject, [], np.arange(2))
+    shape = found.mean.shape
+    sums, most, counts = np.zeros(shape), np.zeros(shape), np.zeros(shape[1])
+    for i, length in enumerate(lengths.tolist()):
+        one = subject.activation("blocks.1.attn.hook_pattern")[i].numpy()
+        counts[:length] += 1
+        for head, query in itertools.product(range(2), range(length)):
+            sums[2 + head, query] += one[head, query]
+            most[2 + head, query, one[head, query].argmax()] += 1
+    reached = np.maximum(counts, 1)[:, None]
+    assert found.mean[2:] == pytest.approx((sums / reached)[2:], abs=1e-6)
+    assert found.argmax[2:] == pytest.approx((most / reached)[2:])
 
 
 def test_small_memory_and_double_precision_change_nothing() -> None:

@@ -194,6 +194,15 @@ def test_a_wrong_source_has_another_answer() -> None:
     assert wrong_sources(one)[:, 0].tolist() == [5, 0, 1, 2, 3, 4]
 
 
+def test_no_wrong_source_is_the_base_itself() -> None:
+    """Of pairs that stand both ways the pair before has the base as its source."""
+    first, second = torch.tensor([[0], [2], [4]]), torch.tensor([[1], [3], [5]])
+    base = torch.stack([first, second], 1).flatten(0, 1)
+    source = torch.stack([second, first], 1).flatten(0, 1)
+    pairs = Pairs(base, source, *torch.zeros(2, 6, dtype=torch.long), base, source, source)
+    assert wrong_sources(pairs)[:, 0].tolist() == [4, 4, 0, 0, 2, 2]
+
+
 def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     """Of a lookup table of parities the MLP's output at the answer is all there is."""
     parities = [[(x + y) % 2 for y in range(P)] for x in range(P)]
