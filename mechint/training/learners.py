@@ -32,6 +32,13 @@ CHUNK = 8192
 """Examples of all models together that one evaluation forward takes."""
 
 
+def evaluation_seed(task: Task, seed: int) -> int:
+    """The seed of what a model with data `seed` is evaluated on: its own of a finite task, whose
+    split it draws; 0 of a generated one, so that all models of a task see the same examples.
+    """
+    return seed if isinstance(task, FiniteTask) else 0
+
+
 def learner_of(
     configs: Sequence[Settings], tasks: Sequence[Task], train: TrainConfig, device: torch.device
 ) -> TokenLearner | RegressionLearner:
@@ -118,17 +125,17 @@ class TokenLearner:
 
     def data(self, split: str, seeds: Sequence[int], n: int) -> list[Batch]:
         """What each model is evaluated on: its split of a finite task, `n` examples of a generated
-        one (seed 0).
+        one.
         """
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
-            key = (type(task), str(task.to_dict()), seed if isinstance(task, FiniteTask) else 0)
+            key = (type(task), str(task.to_dict()), evaluation_seed(task, seed))
             if key not in shared:
                 shared[key] = (
                     task.examples()[task.split(seed)[split]]
                     if isinstance(task, FiniteTask)
-                    else task.sample(n, 0, split)
+                    else task.sample(n, evaluation_seed(task, seed), split)
                 )
             batches.append(shared[key])
         return batches
@@ -184,21 +191,29 @@ class TokenLearner:
                         f"{split}.accuracy.{name}": float(accuracy[model, i])
                         for i, name in enumerate(names)
                     }
-        self._score(weights, rows, n)
+        self._score(weights, seeds, rows, n)
         return rows
 
-    def _score(self, weights: Mapping[str, Tensor], rows: list[dict[str, float]], n: int) -> None:
+    def _score(
+        self,
+        weights: Mapping[str, Tensor],
+        seeds: Sequence[int],
+        rows: list[dict[str, float]],
+        n: int,
+    ) -> None:
         """Add what tasks score by other means, e.g. by greedy continuation; its accuracy stands
-        beside the teacher-forced one. Models of one task are asked together, and no others.
+        beside the teacher-forced one. Models of one task and split are asked together, and no
+        others.
         """
         if type(self.tasks[0]).score is Task.score:
             return
         members: dict[Any, list[int]] = {}
-        for model, task in enumerate(self.tasks):
-            members.setdefault((type(task), str(task.to_dict())), []).append(model)
-        for some in members.values():
+        for model, (task, seed) in enumerate(zip(self.tasks, seeds, strict=True)):
+            key = (type(task), str(task.to_dict()), evaluation_seed(task, seed))
+            members.setdefault(key, []).append(model)
+        for (_, _, seed), some in members.items():
             theirs = {name: value[some] for name, value in weights.items()}
-            scores = self.tasks[some[0]].score(partial(self.predict, theirs), "test", 0, n)
+            scores = self.tasks[some[0]].score(partial(self.predict, theirs), "test", seed, n)
             for name, values in scores.items():
                 column = f"test.greedy.{name}" if name.startswith("accuracy") else f"test.{name}"
                 for model, value in zip(some, values, strict=True):

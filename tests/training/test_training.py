@@ -466,3 +466,18 @@ def test_progress_of_several_tasks_has_the_scores_of_each() -> None:
     assert "test.greedy.accuracy.MAX" not in second
     both = first["test.greedy.accuracy"] + second["test.greedy.accuracy"]
     assert told["test.greedy.accuracy"] == pytest.approx(both / 2)
+
+
+def test_scores_are_of_the_held_out_examples_of_each_runs_own_split() -> None:
+    """Triplets are split by the run's seed: another seed's held-out ones were trained on."""
+    task = tasks.make("listops-triplets", operations=("ADD",), per_operation=900)
+    brief = {"steps": 40, "evaluate_every": 40, "lr": 1e-2}
+    runs = train_many([spec(task, SMALL, brief, seed=seed) for seed in (1, 2, 3)])
+    for seed, run in zip((1, 2, 3), runs, strict=True):
+        held_out = task.examples()[task.split(seed)["test"]]
+        logits = run.subject().model(held_out.tokens)
+        equals = (held_out.tokens == task.tokens_of("s(%123)=6e")[7]).nonzero()[:, 1]
+        rows = torch.arange(len(held_out.tokens))
+        said = logits[rows, equals].argmax(-1)
+        right = (said == held_out.tokens[rows, equals + 1]).double().mean()
+        assert run.final["test.greedy.accuracy"] == pytest.approx(float(right))
