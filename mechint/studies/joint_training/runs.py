@@ -115,8 +115,8 @@ def triplet_arms(
     **task: Any,
 ) -> Iterator[PlannedRun]:
     """Sums alone and beside others at every width; each operation alone at the middle one; the
-    early stop and the other initial weights at the widest. 300 of each operation is shown and not
-    judged, by fewer seeds.
+    early stop, of both as in the paper, and the other initial weights at the widest. 300 of each
+    operation is shown and not judged, by fewer seeds.
     """
     early, train = {**train, **EARLY_STOP}, {**train, **LEARNED}
     middle, widest = widths[-2], widths[-1]
@@ -136,7 +136,9 @@ def triplet_arms(
         )
     for name in ("MAX", "MIN", "MED", "PROD", "NADD"):
         yield from triplets(name, (name,), middle, few, train, stage=stage, **task)
-    yield from triplets("ADD, early stop", ("ADD",), widest, seeds, early, stage=stage, **task)
+    for arm in ("MAX+MED+ADD", "ADD"):
+        stopped = f"{arm}, early stop"
+        yield from triplets(stopped, arm.split("+"), widest, seeds, early, stage=stage, **task)
     for arm in ("MAX+MED+ADD", "ADD"):
         yield from triplets(arm, arm.split("+"), widest, few, train, "torch", stage, **task)
 
