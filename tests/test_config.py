@@ -6,12 +6,22 @@ import dataclasses
 import json
 import math
 import pickle
+import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mechint.config import ModelConfig, Settings, TrainConfig, assign, parse_assignment, setting
+from mechint.config import (
+    ModelConfig,
+    Settings,
+    TrainConfig,
+    assign,
+    assignment,
+    parse_assignment,
+    setting,
+)
+from mechint.config.assign import set_options
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
@@ -71,8 +81,22 @@ def test_values_are_fitted_to_their_type() -> None:
         several=st.lists(st.integers(0, 1000)).map(tuple),
     )
 )
-def test_json_round_trip(made: Example) -> None:
+def test_json_and_options_round_trip(made: Example) -> None:
     assert Example.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    texts = shlex.split(" ".join(set_options(made.to_dict())))
+    assert texts[::2] == ["--set"] * (len(texts) // 2)
+    assert Example.from_dict(assign(texts[1::2], {"example": Example})["example"]) == made
+
+
+WORDS = st.text() | st.sampled_from(["none", "None", "True", "null", "3", " a", "[1]", "[" * 2000])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS
+
+
+@given(SCALARS.filter(lambda one: one not in (math.inf, -math.inf)) | st.lists(WORDS))
+@example("9" * 5000)
+def test_an_assignment_reads_back_as_what_was_written(value: object) -> None:
+    name, read = parse_assignment(assignment("x", value))
+    assert (name, type(read), read) == ("x", type(value), value)
 
 
 def test_the_repr_has_a_long_table_by_its_size() -> None:

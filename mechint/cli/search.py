@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +163,7 @@ def show_search(out: Path, as_json: bool, printed: bool = False) -> int:
     if done:
         best = (min if search.minimize else max)(done, key=lambda row: row["value"])
         texts = [*search.settings, *(setting_text(*one) for one in best["parameters"].items())]
-        settings = "".join(f" --set {text}" for text in texts)
+        settings = "".join(f" --set {shlex.quote(text)}" for text in texts)
         print_error(
             f"best of {len(rows)}: {best['id']}, {'least' if search.minimize else 'largest'} "
             f"{search.objective} {best['value']:.6g}; "

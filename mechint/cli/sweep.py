@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +42,8 @@ from mechint.cli.sweep_run import (
     show_sweep,
 )
 from mechint.cli.train import preset_option, preset_settings
-from mechint.config import assign
+from mechint.config import assign, assignment
+from mechint.config.assign import parse_value
 from mechint.errors import ParameterError
 from mechint.registry import PROBES, TASKS
 
@@ -222,14 +222,19 @@ def _planned(
             f"sweep {task}: there is no such directory; expected a sweep's or a task"
         )
     TASKS[task]  # an unknown task is said so first
-    values = {**described.get("over", {}), **swept_values(over)}
+    # a text of the file is read as on the command line: TOML has no other way to say none
+    in_file = {
+        name: [parse_value(one, f"{what}: {name}") if isinstance(one, str) else one for one in some]
+        for name, some in described.get("over", {}).items()
+    }
+    values = {**in_file, **swept_values(over)}
     if not values:
         raise ParameterError(
             f"sweep {what}: nothing is swept; give --over, such as --over seed=0:8, or train one "
             "model with mechint train"
         )
     texts = [
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        f"{name}={value}" if isinstance(value, str) else assignment(name, value)
         for name, value in described.get("set", {}).items()
     ]
     groups = plan(

@@ -25,7 +25,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.plugin import plugin_option
 from mechint.cli.progress import announce, headlines, progress_bar
-from mechint.config import TrainConfig, assign
+from mechint.config import TrainConfig, assign, assignment
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
@@ -136,7 +136,4 @@ def preset_settings(task: str, preset: str | None) -> list[str]:
         raise ParameterError(f"--preset {preset}: {task} has no presets")
     if preset not in presets:
         raise UnknownNameError.of(f"preset of {task}", preset, presets)
-    return [
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in presets[preset].items()
-    ]
+    return [assignment(name, value) for name, value in presets[preset].items()]

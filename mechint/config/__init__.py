@@ -1,8 +1,16 @@
 """Configurations of tasks, probes, models and training; see `mechint.config.settings`."""
 
-from mechint.config.assign import assign, parse_assignment
+from mechint.config.assign import assign, assignment, parse_assignment
 from mechint.config.model import ModelConfig
 from mechint.config.settings import Settings, setting
 from mechint.config.train import TrainConfig
 
-__all__ = ["ModelConfig", "Settings", "TrainConfig", "assign", "parse_assignment", "setting"]
+__all__ = [
+    "ModelConfig",
+    "Settings",
+    "TrainConfig",
+    "assign",
+    "assignment",
+    "parse_assignment",
+    "setting",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import typing
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -47,6 +48,48 @@ def parse_value(text: str, where: str) -> Any:
     return value
 
 
+def assignment(name: str, value: Any) -> str:
+    """``name=value`` that `parse_assignment` reads back as `name` and `value`, of JSON's kinds.
+
+    >>> assignment("lr", 0.002), assignment("act_fn", "gelu"), assignment("name", "3")
+    ('lr=0.002', 'act_fn=gelu', 'name="3"')
+    """
+    return f"{name}={_written(value)}"
+
+
+def set_options(values: Mapping[str, Any]) -> list[str]:
+    """The ``--set`` options that give `values` to settings, quoted for a shell. A list of numbers
+    or words has commas for brackets, as `assign` takes it.
+
+    >>> set_options({"operations": ["MAX", "MED"], "decay": None, "path": "a text.txt"})
+    ['--set operations=MAX,MED', '--set decay=none', "--set 'path=a text.txt'"]
+    """
+    return [f"--set {shlex.quote(f'{name}={_short(value)}')}" for name, value in values.items()]
+
+
+def _written(value: Any) -> str:
+    """What `parse_value` reads as `value`."""
+    return value if _is_plain(value) else json.dumps(value)
+
+
+def _short(value: Any) -> str:
+    """What a setting reads as `value`, with as few signs as can be."""
+    members = value if isinstance(value, list | tuple) else ()
+    if members and all(
+        isinstance(one, int | float) or (_is_plain(one) and "," not in one) for one in members
+    ):
+        return ",".join(map(_written, members))
+    return "none" if value is None else _written(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `value` is text that needs no quotes to be read as itself."""
+    try:
+        return isinstance(value, str) and parse_value(value, "") == value
+    except ParameterError:  # thousands of digits, or brackets that nest too deep
+        return False
+
+
 DEEPEST = 16
 """Levels of lists and mappings within each other in a value."""
 
@@ -71,7 +114,7 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
         targets: name of the target ("task", "model", "train", a probe's name) → its Settings class.
 
     Returns:
-        target → {field: value}, one entry a target.
+        target → {field: value}, one entry per target.
 
     Raises:
         UnknownNameError: no target has the field.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mechint.checkpoints import load_checkpoint
+from mechint.config.assign import set_options
 from mechint.errors import MechintError, NotApplicableError, ParameterError
 from mechint.files import make_directory, read_json, write_text
 from mechint.gallery.cells import cells_of, notebook
@@ -65,7 +66,7 @@ def task_page(name: str, runs: Path) -> Page:
     Raises:
         MechintError: the task has no preset "fast", or its model cannot be opened.
     """
-    from mechint.config import TrainConfig, assign
+    from mechint.config import TrainConfig, assign, assignment
     from mechint.models import config_class
     from mechint.training import train
 
@@ -75,10 +76,7 @@ def task_page(name: str, runs: Path) -> Page:
         presets = kind.presets
         if PRESET not in presets:
             raise ParameterError(f"it has no preset {PRESET!r}")
-        texts = [
-            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-            for key, value in presets[PRESET].items()
-        ]
+        texts = [assignment(key, value) for key, value in presets[PRESET].items()]
         given = assign(texts, targets)
         steps = {"checkpoints": "linear", "n_checkpoints": 6}
         train(
@@ -101,22 +99,13 @@ def task_page(name: str, runs: Path) -> Page:
 def _training(kind: Any, folder: Path) -> str:
     """The options that train the run in `folder` again: the preset, or what differs from it."""
     config = read_json(folder / "config.json")
-    changed = [
-        f"--set {key}={_text(now)}"
+    changed = {
+        key: now
         for key, value in kind.presets[PRESET].items()
         for part, _, field in [key.partition(".")]
         if (now := config[part].get(field, value)) != to_jsonable(value)
-    ]
-    return " ".join([f"--preset {PRESET}", *changed])
-
-
-def _text(value: Any) -> str:
-    """A value as ``--set`` takes it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(_text, value))
-    return (
-        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    }
+    return " ".join([f"--preset {PRESET}", *set_options(changed)])
 
 
 def _described(task: Any) -> dict[str, Table]:

@@ -7,12 +7,13 @@ gallery can draw it later.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mechint.config import assignment
+from mechint.config.assign import set_options
 from mechint.registry import PROBES, TASKS
 from mechint.results import Claim, Figure, Null, ProbeResult, Table, to_jsonable
 
@@ -183,14 +184,14 @@ def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
     words = ["mechint analyze", shlex.quote(str(checkpoint["path"]))]
     if checkpoint.get("format") != "mechint" and task.get("name"):
         changed = _changed(TASKS, task["name"], task.get("parameters") or {})
-        words += ["--task", task["name"], *_set(changed)]
+        words += ["--task", task["name"], *set_options(changed)]
     given = (checkpoint.get("extra") or {}).get("set") or {}  # of the model, by who opened it
-    words += _set({f"model.{name}": value for name, value in given.items()})
+    words += [f"--set {shlex.quote(assignment(f'model.{k}', v))}" for k, v in given.items()]
     asked = provenance.get("probe") or {}
     plain = probe.partition(".")[0]  # a run keeps "lens.answer-0" beside "lens"
     words += ["--probe", plain]
     settings = asked.get("settings") or {}
-    words += _set({f"{plain}.{k}": v for k, v in _changed(PROBES, plain, settings).items()})
+    words += set_options({f"{plain}.{k}": v for k, v in _changed(PROBES, plain, settings).items()})
     words += [f"--seed {asked['seed']}"] if asked.get("seed") else []
     words += [f"--answer {asked['answer']}"] if asked.get("answer", LAST) != LAST else []
     return " ".join(words)
@@ -198,20 +199,6 @@ def command_of(probe: str, provenance: Mapping[str, Any]) -> str:
 
 LAST = -1
 """The answer that a probe is asked about unless told otherwise."""
-
-
-def _set(values: Mapping[str, Any]) -> list[str]:
-    """`values` as ``--set`` takes them, quoted for a shell."""
-    return [f"--set {shlex.quote(f'{name}={_text(value)}')}" for name, value in values.items()]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    members = value if isinstance(value, list) else [value]
-    if any(isinstance(one, list | Mapping) for one in members):
-        return json.dumps(value)
-    return ",".join(map(str, members))
 
 
 def _changed(registry: Any, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.config import TrainConfig, assign
+from mechint.config import TrainConfig, assign, assignment
 from mechint.config.assign import parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
@@ -150,8 +150,7 @@ def setting_text(name: str, value: Any) -> str:
     >>> setting_text("seed", 3), setting_text("lr", 0.5)
     ('train.seed=3', 'lr=0.5')
     """
-    text = value if isinstance(value, str) else json.dumps(value)
-    return f"{'train.seed' if name == 'seed' else name}={text}"
+    return assignment("train.seed" if name == "seed" else name, value)
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:

@@ -98,6 +98,17 @@ def test_probes_measure_what_has_finished(mechint: Command, tmp_path: Path) -> N
     assert len(lines) == 3 and "norms." in lines[0]
 
 
+def test_texts_of_a_file_are_read_as_on_the_command_line(mechint: Command, tmp_path: Path) -> None:
+    toml = tmp_path / "sweep.toml"  # TOML has no null
+    toml.write_text(
+        f'task = "{TASK}"\n[set]\nbatch_size = "none"\n[over]\nbatch_size = ["none", "8", 4]\n'
+    )
+    done = mechint("sweep", toml, "--out", tmp_path / "out", "--dry-run")
+    assert done.exit_code == 0, done.output
+    names = [line.partition(": ")[2] for line in done.stdout.splitlines()]
+    assert names[0].startswith("batch_size=null") and names[1:] == ["batch_size=8", "batch_size=4"]
+
+
 def test_a_file_describes_a_sweep(mechint: Command, tmp_path: Path) -> None:
     toml = tmp_path / "sweep.toml"
     toml.write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -216,6 +217,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "s"
     settings = [part for text in SETTINGS for part in ("--set", text)]
+    settings += ["--set", "betas=[0.9, 0.98]"]
     first = ["sweep", TASK, *settings, "--search", "lr=1e-3..1e-1:log", "--trials", "2"]
     run = CliRunner().invoke
     done = run(main, [*first, "--objective", "test.loss", "--out", str(out)])
@@ -225,6 +227,8 @@ def test_the_command(tmp_path: Path) -> None:
     values = {row["id"]: row["value"] for row in trials(out)}
     best = min(values, key=lambda name: values[name])
     assert f"best of 2: {best}" in done.stderr and "--set lr=" in done.stderr
+    command = shlex.split(done.stderr.splitlines()[-1].partition("mechint train ")[2])
+    assert command[: 1 + len(settings)] == [TASK, *settings]  # as a shell hands it on
     more = run(main, ["sweep", str(out), "--trials", "3"])
     assert more.exit_code == 0 and "best of 3" in more.stderr
     shown = run(main, ["sweep", str(out), "--json"])
