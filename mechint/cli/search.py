@@ -15,6 +15,7 @@ from mechint.errors import ParameterError, counted
 from mechint.registry import PROBES
 
 if TYPE_CHECKING:
+    from mechint.cli.sweep_run import SweepRequest
     from mechint.sweeps.search import Search
 
 FILE = "search.json"
@@ -114,11 +115,7 @@ def run_search_command(
     search: Search | None,
     out: Path,
     trials: int | None,
-    probes: Mapping[str, Mapping[str, Any]],
-    device: str,
-    workers: int,
-    loggers: Sequence[str],
-    as_json: bool,
+    request: SweepRequest,
 ) -> int:
     """Search, or go on where `search` is None; print every trial and the best one; the exit
     status.
@@ -132,21 +129,21 @@ def run_search_command(
         first = {one.name: (one.choices or (one.high,))[0] for one in search.spaces}
         whole = {one.name: int(first[one.name]) for one in search.spaces if one.whole}
         specs = search.specs(0, first | whole, out)
-        announce(specs, device, workers)
+        announce(specs, request.device, request.workers)
         check_objective(search.objective, specs[0])
         keep_search(search, out)
     else:
         search = read_search(out)
-    keep_probes(out, probes)
+    keep_probes(out, request.probes)
     wanted = trials or max(TRIALS, len(trials_of(out)))
     with (
         progress_bar(f"search of {counted(wanted, 'trial')}") as bar,
-        forwarding(lambda: run_places(out), loggers, bar) as report,
+        forwarding(lambda: run_places(out), request.loggers, bar) as report,
     ):
-        for rows in run_search(out, wanted, device, report, workers):
-            if not as_json:
+        for rows in run_search(out, wanted, request.device, report, request.workers):
+            if not request.as_json:
                 print_trials(rows, search.objective)
-    return show_search(out, as_json, printed=True)
+    return show_search(out, request.as_json, printed=True)
 
 
 def show_search(out: Path, as_json: bool, printed: bool = False) -> int:

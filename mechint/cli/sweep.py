@@ -35,9 +35,8 @@ from mechint.cli.sweep_options import (
 )
 from mechint.cli.sweep_run import (
     SweepRequest,
-    finish,
     groups_in,
-    run_some,
+    run_only_command,
     run_sweep_command,
     show_sweep,
 )
@@ -139,7 +138,7 @@ def sweep(
     trials: int | None,
     device: str,
     as_json: bool,
-    **search: Any,
+    **search_given: Any,
 ) -> int:
     """Train TASK over all combinations of values; or the sweep that a FILE (JSON or TOML: task,
     set, over) describes; or, with --search, look for the settings that do best. For the directory
@@ -148,42 +147,43 @@ def sweep(
     from mechint.sweeps.executors.slurm import parse_options
 
     options = parse_options(slurm)
-    settings, asked = probe_settings(settings, probes)
-    if Path(what).is_dir():
+    settings, probe_options = probe_settings(settings, probes)
+    place = Path(what) if Path(what).is_dir() else None
+    if place is not None:
         of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        of_search = {"search": search["spaces"]} | {name: search[name] for name in OF_SEARCH}
+        of_search = {"search": search_given["spaces"]}
+        of_search |= {name: search_given[name] for name in OF_SEARCH}
         refuse_new_plan(what, of_plan | {"group-size": group_size} | of_search)
-    elif what not in TASKS and (resume or not (over or search["spaces"])):
+    elif what not in TASKS and (resume or not (over or search_given["spaces"])):
         refuse_missing(what)
     of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
-    refuse_idle(what, resume, executor, of_sweep, search | {"trials": trials})
+    refuse_idle(what, resume, executor, of_sweep, search_given | {"trials": trials})
     at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-    if is_search(what) and not resume and trials is None:
-        return show_search(Path(what), as_json)
-    if search["spaces"] or is_search(what):
-        chosen, place = None, Path(what)
-        if not is_search(what):
-            texts = [*preset_settings(what, preset), *settings]
-            chosen = described_search(what, texts, over, search)
-            place = out or Path("runs") / f"search-{what}"
-        return run_search_command(chosen, place, trials, asked, device, at_once, loggers, as_json)
+    request = SweepRequest(executor, device, options, at_once, probe_options, loggers, as_json)
+    if is_search(what):
+        if not resume and trials is None:
+            return show_search(Path(what), as_json)
+        return run_search_command(None, Path(what), trials, request)
+    if search_given["spaces"]:
+        texts = [*preset_settings(what, preset), *settings]
+        search = described_search(what, texts, over, search_given)
+        return run_search_command(search, out or Path("runs") / f"search-{what}", trials, request)
     if loggers and executor == "slurm":
         raise ParameterError(
             "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
             "the runs in DIR have written"
         )
-    if Path(what).is_dir():
-        groups, out = groups_in(Path(what)), Path(what)
+    if place is not None:
+        groups, out = groups_in(place), place
+        if not resume and only is None and not dry_run:
+            return show_sweep(groups, out, request)
     else:
         groups, out = _planned(what, over, settings, preset, out, device, group_size)
-    if Path(what).is_dir() and not resume and only is None and not dry_run:
-        return show_sweep(groups, out, asked, loggers, at_once, as_json)
     if dry_run:
         _say(groups, out, executor, device, options)
         return 0
     if only is not None:
-        return finish(run_some(groups, only, out, device, asked), out, 0, as_json)
-    request = SweepRequest(executor, device, options, at_once, asked, loggers, as_json)
+        return run_only_command(groups, only, out, request)
     return run_sweep_command(groups, out, request)
 
 

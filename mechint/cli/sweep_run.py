@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,22 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
             rows += done
             if not request.as_json:
                 print_rows(done)
-    return finish(rows, out, request.workers, request.as_json, printed=True)
+    if request.as_json:
+        print_json(rows)
+    report_problems(rows)
+    if _is_whole(rows):
+        measure(out, request)
+    return exit_status(rows)
+
+
+def run_only_command(groups: list[Group], only: str, out: Path, request: SweepRequest) -> int:
+    """Run the groups ``I`` or ``A:B`` here, and leave the sweep's table to who runs the rest; the
+    exit status.
+    """
+    rows = run_some(groups, only, out, request.device, request.probes)
+    (print_json if request.as_json else print_rows)(rows)
+    report_problems(rows)
+    return exit_status(rows)
 
 
 def groups_in(out: Path) -> list[Group]:
@@ -81,22 +97,24 @@ def groups_in(out: Path) -> list[Group]:
     return groups
 
 
-def show_sweep(
-    groups: list[Group],
-    out: Path,
-    probes: Mapping[str, Mapping[str, Any]],
-    loggers: tuple[str, ...],
-    workers: int,
-    as_json: bool,
-) -> int:
-    """How a sweep stands; what has come since is measured and sent where that was asked for."""
+def show_sweep(groups: list[Group], out: Path, request: SweepRequest) -> int:
+    """How a sweep stands; what has come since is measured and sent where that was asked for. The
+    exit status is 0 whatever has failed.
+    """
     from mechint.sweeps import status
     from mechint.sweeps.measuring import keep_probes
     from mechint.training.loggers import Forwarder
 
-    keep_probes(out, probes)
-    Forwarder(_places(groups, out), loggers).close()
-    return finish(status(groups, out), out, workers, as_json, stands=True)
+    keep_probes(out, request.probes)
+    Forwarder(_places(groups, out), request.loggers).close()
+    rows = status(groups, out)
+    (print_json if request.as_json else print_rows)(rows)
+    report_failures(rows)
+    text = ", ".join(f"{count} {name}" for name, count in _counts(rows).items())
+    print_error(f"{out}: {text}" + ("; --resume goes on" if _is_left(rows) else ""))
+    if _is_whole(rows):
+        measure(out, request)
+    return 0
 
 
 def _places(groups: Sequence[Group], out: Path) -> list[Path]:
@@ -134,39 +152,44 @@ def run_some(
     return rows
 
 
-def finish(
-    rows: Rows,
-    out: Path,
-    workers: int,
-    as_json: bool,
-    printed: bool = False,
-    stands: bool = False,
-) -> int:
-    """Print the table, measure what is not measured yet (0 workers: leave it); the exit status."""
-    if as_json:
-        print_json(rows)
-    elif not printed:
-        print_rows(rows)
-    failed = [row for row in rows if row["status"] == "failed"]
-    for row in failed:
-        print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
-    counts = {row["status"]: 0 for row in rows}
+def report_failures(rows: Rows) -> None:
+    """A line on stderr for each run that failed."""
     for row in rows:
-        counts[row["status"]] += 1
-    left = sum(counts.get(name, 0) for name in ("waiting", "interrupted", "submitted"))
-    if stands:
-        text = ", ".join(f"{count} {name}" for name, count in counts.items())
-        print_error(f"{out}: {text}" + ("; --resume goes on" if left else ""))
-    elif counts.get("running"):
-        print_error(f"another process trains {counted(counts['running'], 'run')}")
-    if workers and not left and not counts.get("running"):
-        _measure(out, workers)
-    if not stands and counts.get("interrupted"):
+        if row["status"] == "failed":
+            print_error(f"run {row['id']} failed: {row.get('error', 'see its directory')}")
+
+
+def report_problems(rows: Rows) -> None:
+    """The failures, and how many runs were left to another process."""
+    report_failures(rows)
+    if running := _counts(rows)["running"]:
+        print_error(f"another process trains {counted(running, 'run')}")
+
+
+def exit_status(rows: Rows) -> int:
+    """2 where a run failed, else 0; KeyboardInterrupt where one was interrupted."""
+    counts = _counts(rows)
+    if counts["interrupted"]:
         raise KeyboardInterrupt
-    return 2 if failed and not stands else 0
+    return 2 if counts["failed"] else 0
 
 
-def _measure(out: Path, workers: int) -> None:
+def _counts(rows: Rows) -> Counter[str]:
+    """How many runs have each status."""
+    return Counter(row["status"] for row in rows)
+
+
+def _is_left(rows: Rows) -> bool:
+    """Whether a run waits for somebody to train it."""
+    return any(_counts(rows)[name] for name in ("waiting", "interrupted", "submitted"))
+
+
+def _is_whole(rows: Rows) -> bool:
+    """Whether no run is still to be trained, or being trained."""
+    return not _is_left(rows) and not _counts(rows)["running"]
+
+
+def measure(out: Path, request: SweepRequest) -> None:
     """The table of the sweep and its probes in DIR/sweep.csv; what a kill left out is measured."""
     from mechint.run_table import runs
     from mechint.sweeps.measuring import probes_of
@@ -174,7 +197,8 @@ def _measure(out: Path, workers: int) -> None:
     chosen = probes_of(out)
     if not chosen:
         return
-    table = dataclasses.replace(runs(out, workers=workers), measurements=tuple(chosen))
+    table = runs(out, workers=request.workers, device=request.device)
+    table = dataclasses.replace(table, measurements=tuple(chosen))
     with counting("measuring") as report:
         place = table.csv(out / "sweep.csv", report)
     names = ", ".join(measurement.probe.name for measurement in chosen)

@@ -49,9 +49,10 @@ def probes_of(out: Path) -> list[Measurement]:
         raise RunError(f"{file}: damaged: {error}; delete it, and name the probes again") from error
 
 
-def measure_rows(rows: Sequence[Row], out: Path) -> None:
-    """Run the sweep's probes on the runs in `rows` that are done; Ctrl-C and SIGTERM end it after
-    the probe at work, and what is missing is measured when the table is made.
+def measure_rows(rows: Sequence[Row], out: Path, device: str) -> None:
+    """Run the sweep's probes on the runs in `rows` that are done, on the `device` that trained
+    them; Ctrl-C and SIGTERM end it after the probe at work, and what is missing is measured when
+    the table is made.
     """
     from mechint.training.interrupt import interruptible
 
@@ -62,7 +63,7 @@ def measure_rows(rows: Sequence[Row], out: Path) -> None:
         for row in rows:
             if row["status"] not in ("finished", "stopped"):
                 continue
-            entry = Entry(Path(row["path"]), row["id"])
+            entry = Entry(Path(row["path"]), row["id"], opening={"device": device})
             for measurement in wanted:
                 if interrupted.is_set():
                     return

@@ -154,7 +154,7 @@ def _train_group(
                 "metrics": to_jsonable(run.final),
             } | ({"error": run.error} if run.error else {})
     _write_rows(rows, group, out)
-    measure_rows(rows, out)
+    measure_rows(rows, out, device)
     return rows
 
 

@@ -112,21 +112,23 @@ def _train(
     for number, some in specs.items():
         own = list(itertools.islice(left, len(some)))
         measure_rows(
-            [{"id": str(number), "status": r.status, "path": str(r.path)} for r in own], out
+            [{"id": str(number), "status": r.status, "path": str(r.path)} for r in own], out, device
         )
-        value = objective_of(own, search.objective, measured)
+        value = objective_of(own, search.objective, measured, device)
         if value is None:
             study.tell(number, state=optuna.trial.TrialState.FAIL)
         else:
             study.tell(number, value)
     if not any(trial.value is not None for trial in study.trials):
-        _check_there(runs, search.objective, measured)
+        _check_there(runs, search.objective, measured, device)
     return [_row(trial) for trial in study.trials if trial.number in batch]
 
 
-def _check_there(runs: Sequence[Run], name: str, measured: Sequence[Measurement]) -> None:
+def _check_there(
+    runs: Sequence[Run], name: str, measured: Sequence[Measurement], device: str
+) -> None:
     """ParameterError where runs were trained and none has a number `name`."""
-    held = [_held(run, name, measured) for run in runs if run.status != "failed"]
+    held = [_held(run, name, measured, device) for run in runs if run.status != "failed"]
     if held and not any(name in one for one in held):
         known = ", ".join(dict.fromkeys(key for one in held for key in one if key != "step"))
         raise ParameterError(
@@ -157,26 +159,27 @@ def check_objective(name: str, spec: Spec) -> None:
 
 
 def objective_of(
-    runs: Sequence[Run], name: str, measured: Sequence[Measurement] = ()
+    runs: Sequence[Run], name: str, measured: Sequence[Measurement] = (), device: str = "cpu"
 ) -> float | None:
     """The mean of the metric `name` over runs; None where one failed or has no such number. A probe
-    is asked with the settings that it has among `measured`, else with its defaults.
+    is asked with the settings that it has among `measured`, else with its defaults, on `device`.
     """
     if any(run.status == "failed" for run in runs):
         return None
-    found = [_held(run, name, measured).get(name) for run in runs]
+    found = [_held(run, name, measured, device).get(name) for run in runs]
     numbers = [value for value in found if isinstance(value, int | float) and math.isfinite(value)]
     return statistics.fmean(numbers) if len(numbers) == len(found) else None
 
 
-def _held(run: Run, name: str, measured: Sequence[Measurement]) -> Mapping[str, Any]:
+def _held(run: Run, name: str, measured: Sequence[Measurement], device: str) -> Mapping[str, Any]:
     """The numbers of a run among which `name` is looked for: its metrics, or those of a probe."""
     probe = name.partition(".")[0]
     if name in run.final or probe not in PROBES:
         return run.final
     assert run.path is not None
     asked = next((one for one in measured if one.probe.name == probe), None)
-    return measure(Entry(run.path, run.path.name), asked or Measurement.of(probe))
+    entry = Entry(run.path, run.path.name, opening={"device": device})
+    return measure(entry, asked or Measurement.of(probe))
 
 
 def _row(trial: Any) -> Row:
