@@ -33,14 +33,15 @@ class TableRequest:
 
 
 def wants_table(paths: Sequence[Path], over_steps: bool, csv: Path | None) -> bool:
-    """Whether the command asks about several models: several paths, steps, a folder of runs."""
+    """Whether the command asks about several models: several paths, steps, a folder of runs
+    at any depth."""
     if len(paths) > 1 or over_steps or csv is not None:
         return True
     (path,) = paths
     return (
         path.is_dir()
         and not (path / "config.json").is_file()
-        and next(path.glob("*/config.json"), next(path.glob("*/*/config.json"), None)) is not None
+        and next(path.rglob("config.json"), None) is not None
     )
 
 

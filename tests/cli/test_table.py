@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 import torch
 
+from mechint.cli.table import wants_table
 from mechint.config import ModelConfig
 from mechint.models import build
+from mechint.run_table.places import find_entries
 from tests.cli.conftest import Command
 
 TRAIN = ("p=7", "d_model=16", "n_heads=2", "d_mlp=16", "steps=6", "evaluate_every=3")
@@ -31,6 +33,15 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arguments = ["train", "modular-arithmetic", *settings, "--seeds", "0:3", "--out", str(out)]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     return out
+
+
+def test_a_folder_of_runs_is_a_table_however_deep_they_lie(tmp_path: Path) -> None:
+    run = tmp_path / "a" / "b" / "c" / "run"
+    run.mkdir(parents=True)
+    assert not wants_table([tmp_path], False, None)
+    (run / "config.json").write_text('{"task": {}}')
+    assert wants_table([tmp_path], False, None) and not wants_table([run], False, None)
+    assert [entry.path for entry in find_entries(tmp_path)] == [run]
 
 
 def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: Path) -> None:
