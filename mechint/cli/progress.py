@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mechint.cli.common import print_error
 from mechint.durations import in_words
-from mechint.errors import MechintError, counted
 from mechint.progress import EVERY, console
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ class ProgressReporter:
             self.ended.add(now.part)
         self.written = at
         head = f"{self.title}: " if self.title else ""
-        counted = f"step {now.step} of {now.steps} {summary(now.metrics)}"
-        self.write(f"{head}{counted}{self._rate(now, at)}{self._left(at)}")
+        position = f"step {now.step} of {now.steps} {summary(now.metrics)}"
+        self.write(f"{head}{position}{self._rate(now, at)}{self._left(at)}")
 
     def _rate(self, now: Progress, at: float) -> str:
         first, step = self.steps[now.part]
@@ -124,78 +123,3 @@ def headlines(metrics: Mapping[str, Any]) -> str:
         for name in wanted
         if isinstance(metrics.get(name), int | float)
     )
-
-
-ROUGH_RATE = 1.5e9
-"""Bytes of a step (`mechint.training.estimate.model_bytes`) per second on one core, within a factor
-of three: what decides whether it is worth timing a few steps.
-"""
-
-WORTH_TIMING = 30.0
-
-
-def announce(
-    specs: list[Any],
-    device: str,
-    workers: int = 1,
-    groups: Sequence[Sequence[int]] | None = None,
-) -> None:
-    """Say what memory, disk and time the runs will take, on stderr, before they take it.
-
-    groups: places in `specs` that train together; the plan's own choice when None.
-
-    Raises:
-        MechintError: one model, or the ensembles that `workers` train side by side, need more
-            memory than there is. RunError: the runs need more room on the disk than there is.
-    """
-    from mechint.models import find_device
-    from mechint.training.estimate import (
-        check_disk,
-        check_fits,
-        free_memory,
-        model_bytes,
-        parameter_count,
-    )
-    from mechint.training.plan import part_of, partition
-    from mechint.training.timing import estimate_seconds
-
-    target = find_device(device)
-    free = free_memory(target)
-    for spec in specs:
-        check_fits(spec, free)
-    disk = check_disk(specs)
-    if groups is None:
-        parts = partition(specs, target.type)
-    else:
-        parts = [part_of(specs, members) for members in groups]
-    at_once = sorted((part.bytes * len(part.members) for part in parts), reverse=True)[:workers]
-    if sum(at_once) > free:
-        raise MechintError(
-            f"training {counted(len(at_once), 'ensemble')} at once takes about "
-            f"{sum(at_once) / 2**30:.3g} GiB of memory, and {free / 2**30:.3g} GiB are free; make "
-            "the models or their batches smaller, or take fewer --workers"
-        )
-    rough = sum(model_bytes(specs[p.members[0]]) * len(p.members) for p in parts) / ROUGH_RATE
-    rough *= max(spec.train.steps for spec in specs)
-    several = (
-        f"{len(specs)} models in {counted(len(parts), 'ensemble')} of " if len(specs) > 1 else ""
-    )
-    size = max(parameter_count(spec.model) for spec in specs)
-    memory = max(sum(at_once) / 2**30, 0.01)
-    text = f"{several}{size:,} parameters: about {memory:.2g} GiB of memory"
-    text += f", {bytes_in_words(disk)} of disk" if disk else ""
-    if rough > WORTH_TIMING:
-        seconds = estimate_seconds(specs, target) / max(1, min(workers, len(parts)))
-        text += f", about {in_words(seconds)} for the steps alone on idle cores"
-    print_error(text)
-
-
-def bytes_in_words(size: int) -> str:
-    """Bytes in the unit that suits them.
-
-    >>> bytes_in_words(20_000), bytes_in_words(35_400_000), bytes_in_words(12 * 10**9)
-    ('0.02 MB', '35 MB', '12 GB')
-    """
-    unit, name = (10**9, "GB") if size >= 10**9 else (10**6, "MB")
-    number = size / unit
-    return f"{number:,.0f} {name}" if number >= 10 else f"{number:.2g} {name}"

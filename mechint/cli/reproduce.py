@@ -9,7 +9,7 @@ import click
 
 from mechint.cli import complete
 from mechint.cli.common import device_option, examples, print_error
-from mechint.cli.progress import announce
+from mechint.cli.resources import check_and_announce
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
 from mechint.registry import STUDIES
@@ -81,7 +81,7 @@ def reproduce(
 
     left = left_to_train(study, size, out)
     if left:
-        announce(left, device, workers_on(device))
+        check_and_announce(left, device, workers_on(device))
     if left and size == "full" and device == "cpu" and seconds is None and not yes:
         click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:

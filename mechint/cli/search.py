@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import print_error, print_json
-from mechint.cli.progress import announce, progress_bar
+from mechint.cli.progress import progress_bar
+from mechint.cli.resources import check_and_announce
 from mechint.errors import ParameterError, counted
 from mechint.registry import PROBES
 
@@ -129,7 +130,7 @@ def run_search_command(
         first = {one.name: (one.choices or (one.high,))[0] for one in search.spaces}
         whole = {one.name: int(first[one.name]) for one in search.spaces if one.whole}
         specs = search.specs(0, first | whole, out)
-        announce(specs, request.device, request.workers)
+        check_and_announce(specs, request.device, request.workers)
         check_objective(search.objective, specs[0])
         keep_search(search, out)
     else:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mechint.cli.common import print_error, print_json
-from mechint.cli.progress import announce, headlines, progress_bar
+from mechint.cli.progress import headlines, progress_bar
+from mechint.cli.resources import check_and_announce
 from mechint.errors import ParameterError, counted
 from mechint.progress import counting
 
@@ -49,7 +50,7 @@ def run_sweep_command(groups: list[Group], out: Path, request: SweepRequest) -> 
     if request.executor == "local":
         ends = list(itertools.accumulate((len(group.runs) for group in groups), initial=0))
         together = [range(*pair) for pair in itertools.pairwise(ends)]
-        announce(specs, request.device, request.workers, together)
+        check_and_announce(specs, request.device, request.workers, together)
     keep_plan(groups, out)
     keep_probes(out, request.probes)
     rows: Rows = []

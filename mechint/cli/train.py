@@ -24,7 +24,8 @@ from mechint.cli.common import (
     set_option,
 )
 from mechint.cli.plugin import plugin_option
-from mechint.cli.progress import announce, headlines, progress_bar
+from mechint.cli.progress import headlines, progress_bar
+from mechint.cli.resources import check_and_announce
 from mechint.config import TrainConfig, assign, assignment
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
@@ -104,7 +105,7 @@ def train(
         if one.out is not None:
             RunDirectory(one.out).check(one.to_dict(), resume)
     workers = os.cpu_count() or 1 if device == "cpu" else 1
-    announce(specs, device, workers)
+    check_and_announce(specs, device, workers)
     paths = [one.out for one in specs if one.out is not None]
     with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
         runs = train_many(specs, resume=resume, device=device, progress=report, workers=workers)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tasks
-from mechint.cli.progress import announce
+from mechint.cli.resources import check_and_announce
 from mechint.errors import MechintError, RunError
 from mechint.training import estimate, seed_specs, train
 from mechint.training.estimate import disk_bytes
@@ -49,11 +49,11 @@ def test_runs_that_the_disk_cannot_hold_do_not_start(
     for free, fits in ((needed - 1, False), (needed, True)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: Usage(10**12, 0, free))
         if fits:
-            announce(specs, "cpu")
+            check_and_announce(specs, "cpu")
             train(TASK, SMALL, settings, seeds=range(3), out=tmp_path / "runs")
             break
         with pytest.raises(RunError, match=r"the disk has .* MB free; free some space"):
-            announce(specs, "cpu")
+            check_and_announce(specs, "cpu")
         with pytest.raises(RunError, match="the disk has"):
             train(TASK, SMALL, settings, seeds=range(3), out=tmp_path / "runs")
         assert not (tmp_path / "runs").exists()
@@ -70,22 +70,22 @@ def test_ensembles_that_memory_cannot_hold_side_by_side(
     pairs = [range(2), range(2, 4)]
     one = 2 * estimate.model_bytes(specs[0])
     monkeypatch.setattr(estimate, "free_memory", lambda _: one)
-    announce(specs, "cpu", workers=1, groups=pairs)
+    check_and_announce(specs, "cpu", workers=1, groups=pairs)
     assert "4 models in 2 ensembles of" in capsys.readouterr().err
     with pytest.raises(MechintError, match=r"2 ensembles at once takes .* fewer --workers"):
-        announce(specs, "cpu", workers=2, groups=pairs)
+        check_and_announce(specs, "cpu", workers=2, groups=pairs)
 
 
 def test_the_time_that_is_announced_is_that_of_the_steps(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mechint.cli import progress
+    from mechint.cli import resources
     from mechint.sweeps.plan import make_spec
     from mechint.training import timing
 
-    monkeypatch.setattr(progress, "WORTH_TIMING", 0.0)
+    monkeypatch.setattr(resources, "WORTH_TIMING", 0.0)
     monkeypatch.setattr(timing, "estimate_seconds", lambda *_: 120.0)
-    progress.announce(
+    resources.check_and_announce(
         [make_spec("modular-arithmetic", ("p=5", "d_model=8", "n_heads=1"), {})], "cpu"
     )
     said = capsys.readouterr().err
