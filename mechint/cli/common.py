@@ -241,6 +241,12 @@ task_option = click.option(
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="DEVICE", help="cpu, cuda, or cuda:N."
 )
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Local processes side by side; the numbers do not depend on it.  [default: the cores]",
+)
 log_option = click.option(
     "--log",
     "loggers",

@@ -81,7 +81,8 @@ def reproduce(
 
     left = left_to_train(study, size, out)
     if left:
-        check_and_announce(left, device, workers_on(device))
+        advice = "run it on fewer cores, as taskset does"
+        check_and_announce(left, device, workers_on(device), advice=advice)
     if left and size == "full" and device == "cpu" and seconds is None and not yes:
         click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from mechint.cli.common import (
     log_option,
     set_option,
     split_commas,
+    workers_option,
 )
 from mechint.cli.described import read_file
 from mechint.cli.plugin import plugin_option
@@ -86,12 +86,7 @@ if TYPE_CHECKING:
     "groups_per_task, setup. May be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would run (Slurm: the script), and stop.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    help="Local processes side by side; the numbers do not depend on it.  [default: the cores]",
-)
+@workers_option
 @click.option(
     "--group-size",
     type=click.IntRange(1, 128),
@@ -145,6 +140,7 @@ def sweep(
     DIR of a sweep or a search: print its status, or continue it with --resume.
     """
     from mechint.sweeps.executors.slurm import parse_options
+    from mechint.training import workers_on
 
     options = parse_options(slurm)
     settings, probe_options = probe_settings(settings, probes)
@@ -158,7 +154,7 @@ def sweep(
         refuse_missing(what)
     of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
     refuse_idle(what, resume, executor, of_sweep, search_given | {"trials": trials})
-    at_once = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
+    at_once = workers or workers_on(device)
     request = SweepRequest(executor, device, options, at_once, probe_options, loggers, as_json)
     if is_search(what):
         if not resume and trials is None:

@@ -1,12 +1,11 @@
 """``mechint train``: train a task's model, one seed or many, with a bar that shows what it has
-learnt.
+learned.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from mechint.cli.common import (
     print_json,
     seeds_of,
     set_option,
+    workers_option,
 )
 from mechint.cli.plugin import plugin_option
 from mechint.cli.progress import headlines, progress_bar
@@ -64,6 +64,7 @@ preset_option = click.option(
 @click.option(
     "--resume", is_flag=True, help="Go on where a run in --out stopped; start it where none is."
 )
+@workers_option
 @log_option
 @device_option
 @json_option
@@ -74,6 +75,7 @@ def train(
     seeds: str | None,
     preset: str | None,
     resume: bool,
+    workers: int | None,
     loggers: tuple[str, ...],
     device: str,
     as_json: bool,
@@ -88,7 +90,7 @@ def train(
     chosen = seeds_of(seeds) if seeds is not None else None
 
     from mechint.models import config_class
-    from mechint.training import seed_specs, train_many
+    from mechint.training import seed_specs, train_many, workers_on
     from mechint.training.loggers import forwarding
     from mechint.training.run_directory import RunDirectory
 
@@ -104,7 +106,7 @@ def train(
     for one in specs:
         if one.out is not None:
             RunDirectory(one.out).check(one.to_dict(), resume)
-    workers = os.cpu_count() or 1 if device == "cpu" else 1
+    workers = workers or workers_on(device)
     check_and_announce(specs, device, workers)
     paths = [one.out for one in specs if one.out is not None]
     with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:

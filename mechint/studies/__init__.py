@@ -22,7 +22,6 @@ from mechint.studies.core.runner import (
     find_study,
     left_to_train,
     reproduce,
-    workers_on,
 )
 from mechint.studies.core.study import (
     SIZES,
@@ -33,6 +32,7 @@ from mechint.studies.core.study import (
     mean_and_spread,
     plan,
 )
+from mechint.training import workers_on
 
 __all__ = [
     "SIZES",

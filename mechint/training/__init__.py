@@ -8,8 +8,8 @@ Read `api` first, then `plan` (what trains together), `trainer` (the loop), `lea
 `compact` (what a forward computes), `optimizer`, `run_directory` and `resume` (what is kept).
 """
 
-from mechint.training.api import seed_specs, spec, train, train_many
+from mechint.training.api import seed_specs, spec, train, train_many, workers_on
 from mechint.training.run import Run, Spec
 from mechint.training.schedule import Progress
 
-__all__ = ["Progress", "Run", "Spec", "seed_specs", "spec", "train", "train_many"]
+__all__ = ["Progress", "Run", "Spec", "seed_specs", "spec", "train", "train_many", "workers_on"]

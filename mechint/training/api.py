@@ -82,6 +82,7 @@ def train(
     resume: bool = False,
     device: str = "cpu",
     progress: Report | None = None,
+    workers: int = 1,
 ) -> list[Run]:
     """Train a task's model, one run per seed, together.
 
@@ -93,6 +94,7 @@ def train(
             memory.
         resume: go on with what `out` holds, bit for bit.
         device: "cpu" or "cuda"; progress: called with `Progress`.
+        workers: as `train_many` takes them; `workers_on` says how many suit this machine.
 
     Returns:
         One Run per seed, in order.
@@ -112,7 +114,19 @@ def train(
         resume=resume,
         device=device,
         progress=progress,
+        workers=workers,
     )
+
+
+def workers_on(device: str) -> int:
+    """Processes that train side by side on `device`: one for each core that this process may use,
+    where Slurm, a container or taskset leave it fewer than the machine has; one for a GPU.
+    """
+    if device != "cpu":
+        return 1
+    if hasattr(os, "sched_getaffinity"):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def seed_specs(

@@ -15,7 +15,7 @@ import torch
 
 import tasks
 from mechint.errors import ParameterError
-from mechint.training import Progress, Spec, spec, train_many
+from mechint.training import Progress, Spec, spec, train, train_many, workers_on
 from mechint.training.workers import Worker
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -27,12 +27,12 @@ def specs(
 ) -> list[Spec]:
     """Two shapes: the last run is wider than the others."""
     widths = [16] * (len(lrs) - 1) + [24]
-    train = {"steps": steps, "evaluate_every": every}
+    schedule = {"steps": steps, "evaluate_every": every}
     return [
         spec(
             TASK,
             {**SMALL, "d_model": width},
-            {**train, "lr": lr},
+            {**schedule, "lr": lr},
             seed=i,
             out=None if out is None else out / str(i),
         )
@@ -99,3 +99,22 @@ def test_a_worker_that_is_stopped_while_it_starts_says_nothing(
     worker.close()
     assert worker.process.returncode == -signal.SIGTERM
     assert capfd.readouterr().err == ""
+
+
+def test_as_many_workers_as_this_process_may_use_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {8, 9, 11}, raising=False)
+    assert (workers_on("cpu"), workers_on("cuda")) == (3, 1)
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS, Windows
+    assert workers_on("cpu") == 64
+
+
+def test_workers_is_an_option_where_it_is_advised_and_an_argument(tmp_path: Path) -> None:
+    from mechint.cli import main
+
+    for name in ("train", "sweep"):
+        assert "workers" in {one.name for one in main.commands[name].params}  # type: ignore[attr-defined]
+    both = train(TASK, SMALL, {"steps": 2}, seeds=range(2), out=tmp_path / "runs", workers=2)
+    assert [run.status for run in both] == ["finished"] * 2
+    with pytest.raises(ParameterError, match="several workers are for runs with directories"):
+        train(TASK, SMALL, {"steps": 2}, seeds=range(2), workers=2)

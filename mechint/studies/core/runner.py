@@ -30,7 +30,7 @@ from mechint.studies.core.clock import KIND, Clock, Spent, read_kind
 from mechint.studies.core.pages import study_page
 from mechint.studies.core.progress import ProgressReporter
 from mechint.studies.core.study import SIZES, PlannedRun, Runs, Study, silent
-from mechint.training import Run, Spec, train_many
+from mechint.training import Run, Spec, train_many, workers_on
 from mechint.training.interrupt import interruptible
 from mechint.training.plan import partition
 from mechint.training.run import DONE
@@ -114,11 +114,6 @@ def left_to_train(name: str, size: str = "laptop", out: str | Path | None = None
     """
     _, planned, place = _planned(name, size, out)
     return [one for one in _specs(planned, place) if _steps_left(one)]
-
-
-def workers_on(device: str) -> int:
-    """Processes that train side by side: one a core, one for a GPU."""
-    return max(1, torch.get_num_threads()) if device == "cpu" else 1
 
 
 def _planned(name: str, size: str, out: str | Path | None) -> tuple[Study, list[PlannedRun], Path]:
