@@ -1,4 +1,4 @@
-"""How alike two sets of activations are: linear CKA, and the correlation of their distances."""
+"""How alike two sets of activations are: linear CKA."""
 
 from __future__ import annotations
 
@@ -29,18 +29,6 @@ def linear_cka(a: Float[Tensor, "example da"], b: Float[Tensor, "example db"]) -
     return float(cross / own) if own > 0 else float("nan")
 
 
-def distance_correlation(a: Float[Tensor, "example da"], b: Float[Tensor, "example db"]) -> float:
-    """Spearman correlation of the distances between all pairs of examples, −1 to 1 (the
-    representational similarity of Kriegeskorte et al. 2008). NaN where one does not vary.
-    """
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(torch.pdist(x.double()).cpu().numpy()) for x in (a, b)]
-    first, second = (rank - rank.mean() for rank in ranks)
-    size = float(np.sqrt((first**2).sum() * (second**2).sum()))
-    return float((first * second).sum() / size) if size > 0 else float("nan")
-
-
 Measure = Callable[[Tensor, Tensor], float]
 
 
@@ -62,7 +50,6 @@ def against_shuffled(
 def similarity_matrix(
     first: Sequence[Float[Tensor, "example ..."]],
     second: Sequence[Float[Tensor, "example ..."]],
-    measure: Measure = linear_cka,
 ) -> Float[np.ndarray, "first second"]:
-    """(len(first), len(second)) `measure` of every pair of activations (example, d)."""
-    return np.array([[measure(a, b) for b in second] for a in first])
+    """(len(first), len(second)) linear CKA of every pair of activations (example, d)."""
+    return np.array([[linear_cka(a, b) for b in second] for a in first])

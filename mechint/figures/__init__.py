@@ -9,7 +9,7 @@ caption) out.
     )
 
 `lines`, `bars`, `scatter`, `histogram`, `fits` show numbers against numbers; `heatmap`,
-`image_grid`, `arcs`, `attention` show matrices; `stacked` puts panels on one axis, `stepped` goes
+`image_grid`, `attention` show matrices; `stacked` puts panels on one axis, `stepped` goes
 through steps. Every builder takes tensors, arrays or lists, wants a title, a caption that says what
 to see, and axis titles with units in brackets. Equal input gives equal JSON.
 """
@@ -18,7 +18,7 @@ from mechint.figures.attention import attention
 from mechint.figures.curves import bars, lines
 from mechint.figures.figure import Figure, figure
 from mechint.figures.fits import fits
-from mechint.figures.images import arcs, heatmap, image_grid
+from mechint.figures.images import heatmap, image_grid
 from mechint.figures.points import histogram, scatter
 from mechint.figures.stacked import Panel, stacked
 from mechint.figures.steps import stepped, with_cursor
@@ -29,7 +29,6 @@ __all__ = [
     "COLORS",
     "Figure",
     "Panel",
-    "arcs",
     "attention",
     "bars",
     "figure",

@@ -1,6 +1,4 @@
-"""Figures of matrices: heat maps, small multiples of them, and attention drawn as arcs over its
-tokens.
-"""
+"""Figures of matrices: heat maps, and small multiples of them."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import numpy as np
 from mechint.figures.figure import Figure, figure
 from mechint.figures.marks import has_repeats
 from mechint.figures.markup import hover
-from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, colors, faint, fitted, numbers
+from mechint.figures.theme import DIVERGING, SEQUENTIAL, axis, fitted, numbers
 
 
 def _scale(values: Any, diverging: bool, limits: tuple[float, float] | None) -> dict[str, Any]:
@@ -233,64 +231,3 @@ def _edge(title: str, shown: bool) -> dict[str, Any]:
     """A small axis; its title stands where it is `shown`."""
     style = axis(title, showgrid=False, tickfont={"size": 10}, nticks=4, automargin=False)
     return style if shown else style | {"title": {"text": ""}}
-
-
-def arcs(
-    tokens: Sequence[str],
-    weights: Mapping[str, Any],
-    *,
-    title: str,
-    caption: str,
-    threshold: float = 0.1,
-    x_title: str = "token (position in the sequence)",
-    y_title: str = "distance (positions)",
-    height: int = 380,
-) -> Figure:
-    """Attention over a string: an arc from every query to each key that gets more than `threshold`
-    of its attention.
-
-    Args:
-        tokens: text of each position (n,).
-        weights: name (a head) → attention (query n, key n), 0–1; strength is shown by opacity in
-            four steps.
-    """
-    steps = 24
-    angle = np.linspace(0.0, math.pi, steps)
-    data: list[dict[str, Any]] = []
-    for color, (name, pattern) in zip(colors(len(weights)), weights.items(), strict=True):
-        matrix = _matrix(pattern)
-        shown = [(q, k) for q, k in np.argwhere(matrix > threshold).tolist() if q != k]
-        buckets = [
-            [(q, k) for q, k in shown if min(3, int(matrix[q, k] * 4)) == bucket]
-            for bucket in range(4)
-        ]
-        kept = [bucket for bucket in range(4) if buckets[bucket]]
-        for bucket in kept:
-            opacity = (bucket + 1) / 4
-            x, y = [], []
-            for q, k in buckets[bucket]:
-                x += [*((q + k) / 2 + (q - k) / 2 * np.cos(angle)), math.nan]
-                y += [*(abs(q - k) * np.sin(angle)), math.nan]
-            line = {"color": faint(color, opacity), "width": 1 + 2 * opacity}
-            legend = {"name": name, "legendgroup": name, "showlegend": bucket == kept[-1]}
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": numbers(x, 4),
-                    "y": numbers(y, 4),
-                    "line": line,
-                    "hoverinfo": "skip",
-                    **legend,
-                }
-            )
-    ticks = {
-        "tickmode": "array",
-        "tickvals": list(range(len(tokens))),
-        "ticktext": [str(token) for token in tokens],
-        "tickangle": 0,
-    }
-    x_axis = axis(x_title, showgrid=False, range=[-0.7, len(tokens) - 0.3], **ticks)
-    return figure(
-        data, title, caption, height=height, xaxis=x_axis, yaxis=axis(y_title, rangemode="tozero")
-    )

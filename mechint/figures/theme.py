@@ -226,7 +226,7 @@ def level(
     return shape, note
 
 
-def band(low: float, high: float, color: str = "#808894") -> dict[str, Any]:
+def band(low: float, high: float) -> dict[str, Any]:
     """A horizontal band from `low` to `high` across the plot, behind the data."""
     y0, y1 = numbers([float(low), float(high)])
     return {
@@ -236,7 +236,7 @@ def band(low: float, high: float, color: str = "#808894") -> dict[str, Any]:
         "x1": 1,
         "y0": y0,
         "y1": y1,
-        "fillcolor": faint(color, 0.22),
+        "fillcolor": faint("#808894", 0.22),
         "line": {"width": 0},
         "layer": "below",
     }

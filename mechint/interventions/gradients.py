@@ -24,14 +24,11 @@ def activation_gradients(
     tokens: Int[Tensor, "example pos"],
     names: Iterable[str],
     score: Callable[[Tensor], Tensor],
-    edit: Callable[[str, Tensor], Tensor] | None = None,
 ) -> dict[str, tuple[Float[Tensor, "example ..."], Float[Tensor, "example ..."]]]:
     """Hook → its activation and the gradient of ``score(logits)`` there, from one backward.
 
     Args:
         score: of the logits (example, pos, d_vocab_out), a scalar.
-        edit: called with the name and value of every activation in `names`, gives what the forward
-            goes on with, e.g. a point between two runs (integrated gradients).
 
     Raises:
         ParameterError: a hook that the model can only show.
@@ -40,7 +37,6 @@ def activation_gradients(
 
     def keep(name: str, tensor: Tensor) -> Tensor:
         if name in wanted:
-            tensor = tensor if edit is None else edit(name, tensor)
             if not tensor.requires_grad:
                 tensor = tensor.detach().requires_grad_()
             kept[name] = tensor

@@ -133,7 +133,7 @@ def decoded(
     if "W_dec" not in p:
         raise ParameterError(
             "model: decoder='optimal' answers no batch; train on the population loss, or take "
-            "the decoders of with_decoders"
+            "the decoders of mechint.models.linear_bottleneck.with_decoders"
         )
     encoded = hook("hook_encoded", linear(x, p["W_enc"]))
     every = linear(encoded, p["W_dec"].transpose(-3, -2).flatten(-2))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mechint.subject import Subject
 
 METRICS = "metrics.jsonl"
+MOST_STEPS = 4
+"""Commands that a report proposes next, at most."""
 
 
 def head_of(
@@ -95,7 +97,6 @@ def next_steps(
     subject: Subject,
     measured: Collection[str],
     options: str = "",
-    limit: int = 4,
 ) -> dict[str, str]:
     """Command → what it would show: probes that apply and were not run."""
     place = _place(opened.path)
@@ -106,7 +107,7 @@ def next_steps(
     for name in PROBES:
         if name not in measured and PROBES[name]().applicable(subject) is None:
             steps[f"mechint analyze {place}{options} --probe {name}"] = PROBES[name].question
-    return dict(list(steps.items())[:limit])
+    return dict(list(steps.items())[:MOST_STEPS])
 
 
 def _place(path: Path) -> Path:

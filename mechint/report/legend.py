@@ -31,8 +31,8 @@ class Scale:
 
 @dataclass(frozen=True)
 class Legend:
-    """title: of the figure; x, y: what the axes show, "" where panels differ; scale: of the colors;
-    hoisted: which of "x" and "y" the page shows, so that the plot does not.
+    """title: of the figure; x, y: what the axes show, "" where panels differ; scale: of the
+    colors.
     """
 
     title: str
@@ -42,7 +42,7 @@ class Legend:
 
     @property
     def hoisted(self) -> str:
-        """The axes, "x" and "y", whose title stands outside the drawing."""
+        """The axes, "x" and "y", whose title the page shows, so that the plot does not."""
         return " ".join(name for name in ("x", "y") if getattr(self, name))
 
 

@@ -86,9 +86,6 @@ EXAMPLES = {
     "image_grid": lambda: figures.image_grid(
         {f"head {i}": MATRIX * i for i in range(1, 7)}, z_title="attention (0–1)", **NAMES
     ),
-    "arcs": lambda: figures.arcs(
-        list("3+4="), {"head 0": np.tril(np.full((4, 4), 0.25))}, title="T", caption="C"
-    ),
 }
 
 
@@ -138,15 +135,6 @@ def test_a_histogram_integrates_to_one() -> None:
         {"a": GENERATOR.normal(size=999)}, title="T", x_title="x", caption="C"
     ).spec["data"][0]
     assert np.sum(np.diff(trace["x"]) * trace["y"][:-1]) == pytest.approx(1, abs=1e-3)
-
-
-def test_arcs_join_query_and_key() -> None:
-    pattern = np.zeros((4, 4))
-    pattern[3, 1] = 1.0
-    made = figures.arcs(list("abcd"), {"head": pattern}, title="T", caption="C")
-    (strong,) = made.spec["data"]
-    assert {strong["x"][0], strong["x"][-2]} == {1.0, 3.0}
-    assert max(y for y in strong["y"] if y is not None) == pytest.approx(2.0, abs=0.01)
 
 
 @given(st.lists(st.floats(-1e300, 1e300)))

@@ -16,8 +16,7 @@ class Job:
 
     groups: (place in the plan, group) of those that are not finished; out: the sweep's directory;
     device: as in ``--device``; progress: called with `mechint.training.Progress`; workers:
-    processes side by side on this machine; options: of the executor, e.g. ``time`` for Slurm;
-    dry_run: say what would be done, and do nothing.
+    processes side by side on this machine; options: of the executor, e.g. ``time`` for Slurm.
     """
 
     groups: list[tuple[int, Group]]
@@ -26,7 +25,6 @@ class Job:
     progress: Callable[[Any], None] | None = None
     workers: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
-    dry_run: bool = False
 
 
 class Executor(Protocol):
