@@ -115,7 +115,7 @@ def fit_transition(
     each size.
 
     Args:
-        parameters: (n,) weights of each model; accuracies: (n,) 0–1, one a run.
+        parameters: (n,) weights of each model; accuracies: (n,) 0–1, one per run.
 
     Raises:
         DataError: fewer than two different sizes, a size that is not a number above 0, an accuracy

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 LEAST_BELOW = math.log10(2)
 """Powers of ten that the gradient has to lie below those of other answers."""
 ENOUGH = 2000
-"""Ways to rename the answers, from which on they are renamed and not dealt out anew."""
+"""With at least this many renamings the null renames the classes; with fewer it shuffles the
+answers.
+"""
 
 
 @dataclass(frozen=True)

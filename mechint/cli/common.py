@@ -74,7 +74,8 @@ class CliGroup(click.Group):
         """Run the command and exit: 0 or the command's own status, 2 for an error of the user."""
         extra["standalone_mode"] = False
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-            sys.stdout.reconfigure(errors="replace")  # what the terminal's encoding has no sign for
+            # characters the terminal's encoding cannot represent
+            sys.stdout.reconfigure(errors="replace")
         if any("\0" in argument for argument in args or ()):
             fail("an argument holds a null character; expected text")
         try:

@@ -1,4 +1,4 @@
-"""How one model is opened and asked, and the command line that does so again."""
+"""How one model is opened and probed, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".json", ".yaml")
-"""Endings of files, which no name on the hub has."""
+"""File suffixes; a path with one is never a Hub model name."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Opening:
         )
 
     def options(self, probes: Iterable[str] | None = None) -> str:
-        """The options that open and ask the model so again, without the settings of probes; with
-        those of `probes` where these are named.
+        """Command-line options that reproduce this opening, with the settings of `probes` if
+        given.
         """
         named = set(probes or ())
         kept = [text for text in self.settings if (of := self._owners(text)) is None or of & named]

@@ -189,7 +189,7 @@ class Settings:
 
     @classmethod
     def describe(cls) -> list[dict[str, str]]:
-        """One row a field: name, type, default, range and help, as text."""
+        """One row per field: name, type, default, range and help, as text."""
         hints = _hints(cls)
         rows = []
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]

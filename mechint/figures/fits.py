@@ -24,7 +24,7 @@ def fits(
     levels: Mapping[str, float] | None = None,
     height: int = 420,
 ) -> Figure:
-    """Points, and through them curves with their confidence bands, one color a name.
+    """Points, and through them curves with their confidence bands, one color per name.
 
     Args:
         points: name → (x, y) of what was measured.

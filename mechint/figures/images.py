@@ -152,11 +152,11 @@ def image_grid(
     size: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Figure:
-    """Small multiples: matrices under one color scale, one panel a head, a neuron or a layer.
+    """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
 
     Args:
         panels: name → matrix (rows, columns) each, row 0 on top.
-        columns: panels a line; when None, up to four.
+        columns: panels per line; when None, up to four.
         size: height of a panel in pixels; about its width when None.
         labels: of the rows and columns of square panels, which may repeat: the tokens of a text.
     """

@@ -129,7 +129,7 @@ class AtPositions:
         self, weights: Mapping[str, Shaped[Tensor, "model ..."]]
     ) -> Float[Tensor, "model example d_vocab_out"]:
         """The logits of several models at once, which have `weights` in place of these parameters,
-        one a model, and share all others. Memory: the activations of all of them.
+        one per model, and share all others. Memory: the activations of all of them.
         """
         models = len(next(iter(weights.values())))
         stacked = {

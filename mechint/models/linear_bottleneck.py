@@ -1,5 +1,5 @@
-"""The linear bottleneck: one shared encoder of few columns, one linear decoder a task ("Why Larger
-Models Learn More", Sec. 3).
+"""The linear bottleneck: one shared encoder of few columns, one linear decoder per task ("Why
+Larger Models Learn More", Sec. 3).
 
 Parameters, plain or stacked with a leading `model` axis (written ``...``): W_enc (..., n, columns)
 and, where decoders are learned, W_dec (..., task, columns, n_out). What the encoder keeps is its

@@ -159,8 +159,8 @@ def guarded(model: Any, hooks: Hooks) -> Hooks:
 
 
 def has_hooks_attached(model: Any) -> bool:
-    """Whether anybody's hooks are on the model or on one of its hook points, so that its forward
-    differs, or may, from the mathematics of its weights.
+    """Whether hooks are attached to the model or any of its hook points, so that a forward may not
+    be a function of its weights alone.
 
     >>> from mechint.config import ModelConfig
     >>> from mechint.models import build

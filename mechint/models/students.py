@@ -63,7 +63,7 @@ class _Student(HookedRootModule):
 
 
 class LinearBottleneck(_Student):
-    """One shared encoder and a linear decoder a task.
+    """One shared encoder and a linear decoder per task.
 
     Hooks: hook_encoded (batch, columns), hook_decoded (batch, task, n_out): what every task's
     decoder answers.

@@ -32,7 +32,8 @@ def bottleneck(
             `task` are parameters of the regression mixture.
 
     Returns:
-        truth: "features" one number a task, "subspaces" {"W_enc": (n, width) orthonormal columns}.
+        truth: "features" one number per task, "subspaces" {"W_enc": (n, width) orthonormal
+            columns}.
 
     Raises:
         ParameterError: more features than a task has.

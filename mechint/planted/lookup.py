@@ -1,7 +1,7 @@
 """A lookup table: every input has its own neuron, which writes its own answer. The negative of all
 mechanisms.
 
-Tokens are embedded in random orthogonal directions of random length, one head a position carries
+Tokens are embedded in random orthogonal directions of random length, one head per position carries
 them to where the answer is read, and neuron n is relu(Σ_i 1[token i is that of input n] − (n_ctx −
 ½)): it fires for input n alone.
 """

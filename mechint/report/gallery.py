@@ -1,5 +1,5 @@
-"""Many pages as one folder: an index with a picture a page, and one plotly.js that all share; opens
-without a server.
+"""Many pages as one folder: an index with a picture per page, and one plotly.js that all share;
+opens without a server.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def _job(job: Job) -> tuple[int, dict[str, Any]]:
 
 
 def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | None:
-    """The columns of one probe on one model as they lie beside the run; None where it is to be
-    measured, as what other code of the probe gave is.
+    """Cached columns of one probe on one model; None if it must be measured, because nothing is
+    cached or another version of the probe wrote it.
     """
     name, kept = measurement.probe.name, entry.cached(measurement.key)
     current = kept is not None and kept["code"] is not None and kept["code"] == measurement.code

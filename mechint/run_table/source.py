@@ -1,9 +1,9 @@
 """Which code a probe's numbers come from, as a digest that changes with it.
 
-It covers what probes compute with (the tasks, and mechint without the rooms that only show or
-train many), the module of the probe and, wherever they are imported from it, modules of the same
-package (``probes.fourier``, ``probes.removal``); of a module that stands alone, as a plug-in does,
-the modules beside it. Cost: each file is read once a process, those of probes are parsed.
+The digest covers the tasks, mechint (except packages that only display or orchestrate), the probe's
+module, and the modules it imports from its own package (``probes.fourier``, ``probes.removal``);
+for a standalone plug-in file, the modules next to it. Cost: each file is read once per process,
+those of probes are parsed.
 """
 
 from __future__ import annotations

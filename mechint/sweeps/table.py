@@ -31,7 +31,7 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
     """Write the plan into `out`; RunError if `out` belongs to another sweep or to a run."""
     text = to_json(groups)
     file = make_directory(out) / PLAN
-    # before the plan is looked for: who shares the sweep writes it first, maybe at this moment
+    # list before looking for the plan: another process sharing the sweep may be writing it now
     others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
     if file.exists():
         if read_plan(out) != from_json(json.loads(text)):
@@ -115,7 +115,7 @@ def run_group(
     finished; a failure is a row, not an exception. A group that another process trains is left to
     it.
     """
-    for _ in range(2):  # who only looks whether it is locked holds the lock for a moment
+    for _ in range(2):  # a process that merely checks the lock holds it briefly, so try twice
         if is_finished(group, out):  # by another process, meanwhile
             return rows_of(group, out)
         with contextlib.suppress(BusyError), locked(group.books(out)):

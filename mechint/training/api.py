@@ -39,7 +39,7 @@ def spec(
     """A run as `train_many` takes it: overrides on the task's defaults made whole and checked.
 
     Raises:
-        UnknownNameError, ParameterError: an override that there is not, or that does not fit.
+        UnknownNameError, ParameterError: an unknown or invalid override.
     """
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
         hint = f": tasks.make({task!r}) makes it" if isinstance(task, str) else ""

@@ -79,7 +79,9 @@ def partition(
 
 
 def part_of(specs: Sequence[Spec], members: Sequence[int], needed: int | None = None) -> Part:
-    """The part of the runs at `members`, of which one needs so many bytes."""
+    """The ensemble of the runs at `members`; `needed`: estimated bytes per run, computed when
+    None.
+    """
     if needed is None:
         needed = model_bytes(specs[members[0]])
     return Part(tuple(members), needed, identifier([specs[i] for i in members]))

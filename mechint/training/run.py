@@ -109,7 +109,7 @@ class Run:
         return self
 
     def take(self, state: State | None) -> None:
-        """Be where `state` is, with the metrics up to there; None is the start."""
+        """Restore step, status and metrics from `state`; None resets to the start."""
         assert self.directory is not None
         if state is None:
             self.step, self.status, self.error, self.metrics = 0, "waiting", "", []

@@ -39,7 +39,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def read_as_today(there: dict[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Make a configuration of an earlier version what is written today: fields that came later at
+    """Upgrade a configuration written by an earlier version in place: fields that came later at
     their defaults, renamed ones under their present names. What cannot be read stays as it is.
     """
     parts = [(there, wanted, "model"), (there, wanted, "train")]

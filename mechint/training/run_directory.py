@@ -145,7 +145,7 @@ class RunDirectory:
             raise write_error(self.state_file, error) from error
 
     def adopt(self, state: State | None) -> None:
-        """Be at `state` (None: at the start): no other state, no metrics beyond it.
+        """Make `state` the only state and drop metrics recorded after it; None resets to the start.
 
         Raises:
             RunError: the metrics before `state` are damaged.
@@ -206,7 +206,9 @@ class RunDirectory:
         return f"delete {self.state_file} and --resume starts this run anew"
 
     def untidy(self) -> bool:
-        """Whether there is more than a run that is done leaves, or its manifest is damaged."""
+        """Whether a finished run left temporary files or uncommitted metrics, or its manifest is
+        damaged.
+        """
         state = self.states()[0]
         size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
         left = [*self.path.glob(".*.part"), *self.path.glob("checkpoints/.*.part")]

@@ -72,9 +72,7 @@ class Worker:
         self.process.stdin.flush()
 
     def stop(self) -> None:
-        """Let it save the states of what it trains, and train no further; saying it again does no
-        harm.
-        """
+        """Ask it to save its states and stop training; safe to call repeatedly."""
         if self.part is not None and self.process.poll() is None:
             self.process.terminate()  # of one that still starts, without a traceback
 
