@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mechint.cli.common import seeds_of
 from mechint.config import (
     ModelConfig,
     Settings,
@@ -24,6 +25,7 @@ from mechint.config import (
 from mechint.config.assign import set_options
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import TASKS
+from mechint.sweeps.plan import parse_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +99,15 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 def test_an_assignment_reads_back_as_what_was_written(value: object) -> None:
     name, read = parse_assignment(assignment("x", value))
     assert (name, type(read), read) == ("x", type(value), value)
+
+
+def test_a_range_of_integers_is_read_alike_wherever_one_is_given() -> None:
+    assert seeds_of(":3") == seeds_of("0:3") == (0, 1, 2)
+    assert parse_values("seed=:3") == parse_values("seed=0:3") == ("seed", [0, 1, 2])
+    assert parse_values("x=-2:1") == ("x", [-2, -1, 0])
+    for text in ("-2:1", "3:", ":", "1:2:3", "0:" + "9" * 30):
+        with pytest.raises(ParameterError, match=r"--seeds .*: expected"):
+            seeds_of(text)
 
 
 def test_the_repr_has_a_long_table_by_its_size() -> None:

@@ -16,7 +16,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.plugin import plugin_option
 from mechint.cli.show import assumptions
-from mechint.config import parse_assignment
+from mechint.cli.sorting import sort_settings
 from mechint.errors import one_line
 from mechint.progress import console, spinner
 
@@ -39,8 +39,8 @@ def info(path: Path, task: str | None, settings: tuple[str, ...], as_json: bool)
     with spinner(f"opening {path}"):
         from mechint.checkpoints import load_checkpoint
 
-        model, parameters = split_settings(settings)
-        opened = load_checkpoint(path, task=task, parameters=parameters, model=model)
+        parameters, others = sort_settings(settings, task, ())
+        opened = load_checkpoint(path, task=task, parameters=parameters, model=others["model"])
         known = opened.provenance
         known["task"] = (
             None
@@ -102,24 +102,14 @@ def convert(
     with spinner(f"converting {path}"):
         from mechint import checkpoints
 
-        model, parameters = split_settings(settings)
+        parameters, others = sort_settings(settings, task, ())
         written = checkpoints.convert(
-            path, out, format=target, task=task, parameters=parameters, model=model, force=force
+            path,
+            out,
+            format=target,
+            task=task,
+            parameters=parameters,
+            model=others["model"],
+            force=force,
         )
     click.echo(f"{one_line(str(out), 4096)} ({written})")
-
-
-def split_settings(settings: tuple[str, ...]) -> tuple[dict[str, object], dict[str, object]]:
-    """``--set`` texts as fields of the model (``model.NAME``) and of the task (``task.NAME`` or
-    ``NAME``).
-
-    >>> split_settings(("model.act_fn=gelu", "p=5"))
-    ({'act_fn': 'gelu'}, {'p': 5})
-    """
-    model, parameters = {}, {}
-    for name, value in map(parse_assignment, settings):
-        if name.startswith("model."):
-            model[name.removeprefix("model.")] = value
-        else:
-            parameters[name.removeprefix("task.")] = value
-    return model, parameters

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 import click
 
 from mechint.cli import complete
+from mechint.config.assign import integer_range
 from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.progress import print_line as print_error
 
@@ -164,11 +165,11 @@ def seeds_of(text: str) -> tuple[int, ...]:
     ((0, 1, 2, 3), (3,), (0, 2, 5))
     """
     where = f"--seeds {text[:40]}"
-    if not re.fullmatch(r"\d{0,20}:\d{1,20}|\d{1,20}(,\d{1,20})*", text):
+    written = integer_range(text)
+    if written is None and not re.fullmatch(r"\d{1,20}(,\d{1,20})*", text):
         raise ParameterError(f"{where}: expected first:end or a list such as 0,1,5")
-    first, colon, last = text.partition(":")
-    span = range(int(first or 0), int(last)) if colon else [int(part) for part in text.split(",")]
-    if not 0 < len(span) <= MOST_SEEDS or max(span) >= 2**32:
+    span = [int(part) for part in text.split(",")] if written is None else written
+    if not 0 < len(span) <= MOST_SEEDS or min(span) < 0 or max(span) >= 2**32:
         raise ParameterError(
             f"{where}: expected from 1 to {MOST_SEEDS:,} seeds, each below {2**32:,}"
         )

@@ -19,6 +19,7 @@ import click
 from click.shell_completion import CompletionItem, split_arg_string
 
 from mechint.errors import MechintError
+from mechint.namespace import attribute
 from mechint.registry import PROBES, STUDIES, TASKS, Registry
 
 Items = list[CompletionItem]
@@ -92,7 +93,7 @@ def fields_of(registry: Registry[Any], name: str) -> list[str]:
     False
     """
     package = {"probe": "probes", "task": "tasks"}[registry.kind]
-    known = _stubbed(package).get(name.replace("-", "_"))
+    known = _stubbed(package).get(attribute(name))
     if known is not None:
         return list(known)
     try:

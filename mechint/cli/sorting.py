@@ -1,4 +1,4 @@
-"""``--set`` texts of ``mechint analyze``: which belong to the task, to a probe, or to the model."""
+"""``--set`` texts of what opens a model: which belong to the task, to a probe, or to the model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ def sort_settings(
 
     Without a named task, what no probe has belongs to the task that the file names.
     """
-    given = {
-        name.partition(".")[2]: value
-        for name, value in map(parse_assignment, settings)
-        if name.startswith("model.")
-    }
-    settings = [text for text in settings if not text.startswith("model.")]
-    parameters, options = _sort_others(settings, task, names)
+    given: dict[str, Any] = {}
+    others: list[str] = []
+    for text in settings:
+        name, value = parse_assignment(text)
+        if name.startswith("model."):
+            given[name.removeprefix("model.")] = value
+        else:
+            others.append(text)
+    parameters, options = _sort_others(others, task, names)
     return parameters, {**options, "model": given}
 
 

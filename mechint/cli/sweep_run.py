@@ -15,6 +15,7 @@ import click
 from mechint.cli.common import print_error, print_json
 from mechint.cli.progress import headlines, progress_bar
 from mechint.cli.resources import check_and_announce
+from mechint.config.assign import integer_range
 from mechint.errors import ParameterError, counted
 from mechint.progress import counting
 
@@ -135,10 +136,11 @@ def run_some(
     from mechint.sweeps.table import keep_plan
     from mechint.training.interrupt import interruptible
 
-    if not re.fullmatch(r"\d{1,9}(:\d{1,9})?", only):
+    chosen = integer_range(only)
+    if chosen is None and re.fullmatch(r"\d{1,12}", only):
+        chosen = range(int(only), int(only) + 1)
+    if chosen is None or chosen.start < 0:
         raise ParameterError(f"--only {only[:40]}: expected a group, such as 3, or several, 0:4")
-    first, colon, last = only.partition(":")
-    chosen = range(int(first), int(last) if colon else int(first) + 1)
     if not chosen or chosen.start >= len(groups):
         there = f"groups from 0 to {len(groups) - 1}" if len(groups) > 1 else "0, the only group"
         raise ParameterError(f"--only {only}: expected {there}")

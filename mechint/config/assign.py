@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 import typing
 from collections.abc import Container, Iterable, Mapping
@@ -88,6 +89,17 @@ def _is_plain(value: Any) -> bool:
         return isinstance(value, str) and parse_value(value, "") == value
     except ParameterError:  # thousands of digits, or brackets that nest too deep
         return False
+
+
+def integer_range(text: str) -> range | None:
+    """The integers from `first` to before `end` of ``first:end``, of which the first may be left
+    out for 0; None where `text` is none.
+
+    >>> integer_range("2:5"), integer_range(":3"), integer_range("2,5")
+    (range(2, 5), range(0, 3), None)
+    """
+    match = re.fullmatch(r"(-?\d{1,12})?:(-?\d{1,12})", text)
+    return range(int(match[1] or 0), int(match[2])) if match else None
 
 
 DEEPEST = 16

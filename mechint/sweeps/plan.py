@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mechint.config import TrainConfig, assign, assignment
-from mechint.config.assign import parse_value
+from mechint.config.assign import integer_range, parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
 from mechint.registry import TASKS
@@ -165,11 +165,11 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
     name, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not name or not values:
         raise ParameterError(f"{where}: expected name=first:end or name=value,value")
-    first, colon, last = values.partition(":")
-    if colon and re.fullmatch(r"-?\d{1,12}", first) and re.fullmatch(r"-?\d{1,12}", last):
-        if int(last) - int(first) > MOST_RUNS:
+    span = integer_range(values)
+    if span is not None:
+        if len(span) > MOST_RUNS:
             raise ParameterError(f"{where}: expected at most {MOST_RUNS:,} values")
-        found: list[Any] = list(range(int(first), int(last)))
+        found: list[Any] = list(span)
     elif values.startswith("["):
         found = parse_value(values, where)
         if not isinstance(found, list):

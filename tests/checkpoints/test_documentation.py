@@ -9,7 +9,7 @@ import pytest
 
 from mechint.checkpoints import load_checkpoint
 from mechint.checkpoints.formats import sibling, transformer_lens
-from mechint.cli.checkpoint import split_settings
+from mechint.cli.sorting import sort_settings
 from mechint.files import MAX_DEPTH, MAX_VALUES
 from mechint.registry import CHECKPOINT_FORMATS
 from tests.checkpoints.bases import BASES
@@ -75,5 +75,5 @@ def test_the_commands_set_what_they_seem_to():
     assert len(commands) == 2
     for command in commands:
         settings = tuple(re.findall(r"--set (\S+)", command))
-        model, parameters = split_settings(settings)
-        assert model and set(parameters) <= {"p"}
+        parameters, others = sort_settings(settings, None, ())
+        assert others["model"] and set(parameters) <= {"p"}
