@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mechint.errors import CheckpointError, MechintError, ParameterError, counted
 from mechint.files import write_text
 from mechint.models import find_device
+from mechint.progress import Count
 from mechint.run_table.entries import Entry, is_setting
 from mechint.run_table.measuring import Measurement, run_jobs
 from mechint.run_table.places import find_entries, told_apart
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from mechint.results import Figure
     from mechint.task import Task
-
-Report = Callable[[int, int, str], None]
-"""Called with how many models are done, how many there are, and the latest one's name."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,8 @@ class Runs:
         version of a probe gave is not shown: its status is "outdated".
         """
         counts: Counter[str] = Counter()
-        for path in {entry.path: entry for entry in self.entries}.values():
-            counts.update(json.dumps(key, sort_keys=True) for key in path.kept_keys())
+        for entry in {entry.path: entry for entry in self.entries}.values():
+            counts.update(json.dumps(key, sort_keys=True) for key in entry.kept_keys())
         chosen: dict[str, Measurement] = {}
         for text, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
             try:
@@ -123,27 +121,29 @@ class Runs:
         return dataclasses.replace(self, workers=workers)
 
     # --- what is answered -------------------------------------------------------------------------
-    def rows(self, report: Report | None = None) -> list[dict[str, Any]]:
+    def rows(self, progress: Count | None = None) -> list[dict[str, Any]]:
         """One mapping per model: path, name, status, step, configuration, metrics, probe columns.
+
+        progress: called with how many models are done, how many there are, and the latest name.
 
         A model that a probe refuses has the reason under ``NAME.error``; the others go on.
         """
-        measured = self._measured(report or (lambda done, of, name: None))
+        measured = self._measured(progress or (lambda done, of, name: None))
         rows = [
             entry.describe() | columns
             for entry, columns in zip(self.entries, measured, strict=True)
         ]
         return [_without_constants(row, rows) for row in rows]
 
-    def frame(self, report: Report | None = None) -> pd.DataFrame:
+    def frame(self, progress: Count | None = None) -> pd.DataFrame:
         """The table as a DataFrame, one row per model."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows(report))
+        return pd.DataFrame(self.rows(progress))
 
-    def csv(self, path: str | Path, report: Report | None = None) -> Path:
+    def csv(self, path: str | Path, progress: Count | None = None) -> Path:
         """Write the table as CSV; RunError if `path` cannot be written."""
-        write_text(path, self.frame(report).to_csv(index=False))
+        write_text(path, self.frame(progress).to_csv(index=False))
         return Path(path)
 
     def figure(self, x: str, y: str | Sequence[str], color: str | None = None) -> Figure:
@@ -163,7 +163,7 @@ class Runs:
         return figure_of(rows, x, [y] if isinstance(y, str) else list(y), color)
 
     # --- measuring --------------------------------------------------------------------------------
-    def _measured(self, report: Report) -> list[dict[str, Any]]:
+    def _measured(self, progress: Count) -> list[dict[str, Any]]:
         """The probe columns of every entry, from the cache where they are there."""
         jobs = [
             (index, entry, measurement)
@@ -173,7 +173,7 @@ class Runs:
         columns: list[dict[str, Any]] = [{} for _ in self.entries]
         for done, (index, found) in enumerate(run_jobs(jobs, self.workers), start=1):
             columns[index].update(found)
-            report(done, len(jobs), self.entries[index].name)
+            progress(done, len(jobs), self.entries[index].name)
         return columns
 
 

@@ -22,7 +22,7 @@ from mechint.training.resume import repair
 from mechint.training.run import DONE, Run, Spec
 from mechint.training.schedule import Progress
 
-Report = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 THREADS = 2
 """Threads of a plan that is one ensemble; the ensembles of larger plans have one each."""
@@ -81,7 +81,7 @@ def train(
     out: Path | str | None = None,
     resume: bool = False,
     device: str = "cpu",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
     workers: int = 1,
 ) -> list[Run]:
     """Train a task's model, one run per seed, together.
@@ -161,7 +161,7 @@ def train_many(
     *,
     resume: bool = False,
     device: str = "cpu",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
     memory: int | None = None,
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
@@ -233,7 +233,7 @@ def _train_parts(
     device: torch.device,
     resume: bool,
     workers: int,
-    progress: Report | None,
+    progress: OnProgress | None,
     threads: int,
 ) -> None:
     report = None if progress is None else _WholePlan(parts, runs, progress)
@@ -259,7 +259,7 @@ class _WholePlan:
     much of the whole is done.
     """
 
-    def __init__(self, parts: Sequence[Part], runs: Sequence[Run], report: Report) -> None:
+    def __init__(self, parts: Sequence[Part], runs: Sequence[Run], report: OnProgress) -> None:
         steps = [runs[part.members[0]].spec.train.steps for part in parts]
         self.costs = [part.bytes for part in parts]
         self.work = [max(1, part.work(n)) for part, n in zip(parts, steps, strict=True)]
@@ -271,5 +271,5 @@ class _WholePlan:
         share = sum(w * d for w, d in zip(self.work, self.done, strict=True)) / sum(self.work)
         self.report(dataclasses.replace(now, cost=self.costs[now.part], done=share))
 
-    def of_part(self, number: int) -> Report:
+    def of_part(self, number: int) -> OnProgress:
         return lambda now: self(dataclasses.replace(now, part=number))
