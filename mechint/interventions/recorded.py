@@ -31,7 +31,7 @@ from torch import Tensor
 from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
-    resume_functional,
+    resume_by_weights,
     resumes,
     select_positions,
 )
@@ -100,7 +100,7 @@ class RecordedForward:
             return self._resume(self._residual[start], start, self.answer_positions)
 
     def _resume(self, x: Tensor, site: ResidSite, answer_positions: Tensor) -> Tensor:
-        return resume_functional(self.weights, self.config, x, site, answer_positions)
+        return resume_by_weights(self.weights, self.config, x, site, answer_positions)
 
     def _record(self, wanted: set[str], until: int) -> None:
         def keep(name: str, tensor: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def resume(
     """
     if resumes(model):
         weights = detached_weights(model) if weights is None else weights
-        return resume_functional(weights, model.config, x, site, answer_positions)
+        return resume_by_weights(weights, model.config, x, site, answer_positions)
     assert tokens is not None, "a model that cannot resume runs from its tokens"
     return _resume_hooked(model, x, site, answer_positions, tokens)
 
@@ -107,14 +107,14 @@ def _resume_hooked(
     return select_positions(model.run_with_hooks(tokens, fwd_hooks=hooks), answer_positions)
 
 
-def resume_functional(
+def resume_by_weights(
     p: Parameters,
     config: ModelConfig,
     x: Float[Tensor, "example pos d_model"],
     site: ResidSite,
     answer_positions: Int[Tensor, " example"],
 ) -> Float[Tensor, "example d_vocab_out"]:
-    """`resume` by the functional transformer: p its parameters by name."""
+    """`resume` by `mechint.models.forward`: p the parameters by name."""
     last, site = config.depth - 1, site.at_depth(config.depth)
     forward = Forward(p, config)
     if config.read_layers is not None:

@@ -1,7 +1,7 @@
 """The students as hooked modules, and the table that training finds them in by `Task.model_kind`.
 
 Their mathematics lives in `linear_bottleneck` and `two_layer`, as the transformer's does in
-`functional`.
+`mechint.models.forward`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HookedTransformer: the functional transformer as a module with TransformerLens's names, shapes
+"""HookedTransformer: `mechint.models.forward` as a module with TransformerLens's names, shapes
 and hooks.
 
 Same parameter names and shapes as TransformerLens's HookedTransformer (2.x, 3.x), so a state dict
@@ -208,7 +208,7 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         return type(self)(self.config, seed=seed)
 
     def weights(self) -> dict[str, Tensor]:
-        """The parameters by name, as the functional transformer takes them."""
+        """The parameters by name, as `mechint.models.forward` takes them."""
         return dict(self.named_parameters())
 
     def forward(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.interventions import ResidSite, select_positions
-from mechint.interventions.resume import resume_functional
+from mechint.interventions.resume import resume_by_weights
 from mechint.models.attention import attend_apart
 from mechint.models.forward import Forward
 from mechint.models.pieces import no_hook, norm
@@ -95,7 +95,7 @@ def _resumed(
         after = torch.stack([select_positions(one, reads) for one in after])[:, :, None]
         reads = torch.zeros_like(reads)
     n = len(change)
-    logits = resume_functional(patched.weights, config, after.flatten(0, 1), site, reads.repeat(n))
+    logits = resume_by_weights(patched.weights, config, after.flatten(0, 1), site, reads.repeat(n))
     return logits.unflatten(0, (n, -1))
 
 
