@@ -152,20 +152,30 @@ def analyze(
     if out is not None and csv is not None and out.resolve() == csv.resolve():
         raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
     plugins = click.get_current_context().meta.get(PLUGINS, ())
-    opening = Opening(paths[0], task, settings, device, data, seed, which, plugins, names)
+    opening = Opening(
+        paths[0],
+        task=task,
+        settings=settings,
+        device=device,
+        data=data,
+        seed=seed,
+        answer=which,
+        plugins=plugins,
+        probes=names,
+    )
     if wants_table(paths, over_steps, csv):
         refuse_foreign_table(csv, force=force)
         return show_table(paths, TableRequest(opening, over_steps, workers, csv, out, as_json))
-    return analyze_one(opening, names, out, as_json)
+    return analyze_one(opening, out, as_json)
 
 
-def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_json: bool) -> int:
+def analyze_one(opening: Opening, out: Path | None, as_json: bool) -> int:
     """Open one model, run the probes, keep and show what they found; the exit status."""
-    path = opening.path
+    path, named = opening.path, bool(opening.probes)
     with spinner(f"opening {path}"):
         from mechint.probe import quick_probes
 
-        chosen = tuple(dict.fromkeys(names)) or tuple(quick_probes())
+        chosen = tuple(dict.fromkeys(opening.probes)) or tuple(quick_probes())
         opening = dataclasses.replace(opening, probes=chosen)
         parameters, options = sort_settings(opening.settings, opening.task, chosen)
         model = options.pop("model")
@@ -174,7 +184,7 @@ def analyze_one(opening: Opening, names: Sequence[str], out: Path | None, as_jso
         subject = subject if opening.answer is None else subject.with_answer(opening.answer)
     with counting("probing") as update:
         results, problems = run_probes(subject, chosen, options, opening.seed, update)
-    if not names:
+    if not named:
         problems = [] if results else problems
         results = found_first(results)
     # files first: whoever reads our output may close it early

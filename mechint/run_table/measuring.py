@@ -4,11 +4,10 @@ or several.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.errors import MechintError
 from mechint.probe import Probe
@@ -16,6 +15,9 @@ from mechint.registry import PROBES
 from mechint.results import ProbeResult
 from mechint.run_table.entries import Entry
 from mechint.run_table.source import source_digest
+
+if TYPE_CHECKING:
+    from mechint.subject import Which
 
 MAX_ITEMS = 12
 """Members of a metric that is a mapping, up to which each becomes a column of its own."""
@@ -27,13 +29,14 @@ OUTDATED = "{name}: kept from another version of the probe; --probe {name} measu
 class Measurement:
     """A probe with its settings and seed, as columns of the table.
 
-    kept_only: show what is kept beside the runs, and measure nothing; figures: keep the probe's
-    figures beside the runs too.
+    answer: which one is asked about, the subject's own choice when None; kept_only: show what is
+    kept beside the runs, and measure nothing; figures: keep the probe's figures beside the runs
+    too.
     """
 
     probe: Probe
     seed: int = 0
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    answer: Which | None = None
     kept_only: bool = False
     figures: bool = False
 
@@ -44,8 +47,7 @@ class Measurement:
         Raises:
             UnknownNameError, ParameterError: no such probe or setting.
         """
-        arguments = {} if answer is None else {"answer": answer}
-        return cls(PROBES[name].from_dict(settings), seed, arguments)
+        return cls(PROBES[name].from_dict(settings), seed, answer)
 
     @classmethod
     def from_key(cls, key: Mapping[str, Any]) -> Measurement:
@@ -57,7 +59,9 @@ class Measurement:
     def key(self) -> dict[str, Any]:
         """What the numbers depend on besides the model."""
         name, settings = self.probe.name, self.probe.to_dict()
-        return {"probe": name, "settings": settings, "seed": self.seed, **self.arguments}
+        # left out where none is named, as in the files of earlier versions
+        answer = {} if self.answer is None else {"answer": self.answer}
+        return {"probe": name, "settings": settings, "seed": self.seed, **answer}
 
     @property
     def code(self) -> str | None:
@@ -127,8 +131,9 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
         return columns
     name = measurement.probe.name
     try:
-        arguments = dict(measurement.arguments)
-        result = measurement.probe.run(entry.subject(), seed=measurement.seed, **arguments)
+        result = measurement.probe.run(
+            entry.subject(), seed=measurement.seed, answer=measurement.answer
+        )
     except MechintError as error:
         return {f"{name}.error": " ".join(str(error).split())}
     columns = columns_of(name, result)
