@@ -17,6 +17,7 @@ from benchmarks.on_gpu import __main__ as on_gpu
 from benchmarks.on_gpu import precision
 from benchmarks.on_gpu.checks import apart, at_most, unmeasured
 from mechint.training import graphs, spec, trainer
+from mechint.training.loss import combined
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
@@ -140,7 +141,65 @@ def test_a_step_that_may_be_captured_does_the_same_every_time(train):
             trained._descend(prepared)
         seen.append(recorded.operations)
     same = all(operations == seen[1] for operations in seen[1:])
-    assert same == graphs.can_capture(made.train) == (train.get("grokfast") != "ma")
+    assert same == graphs.can_capture(made.train, made.model) == (train.get("grokfast") != "ma")
+
+
+class Copied(TorchDispatchMode):
+    """The copies of a block that a CUDA graph would refuse, were the block on a GPU: of numbers of
+    Python into tensors, and of tensors from before the block into another type or place.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.copies = [], []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        old = "_to_copy" in name and not any(args[0] is one for one in self.made)
+        if old or "lift_fresh" in name:
+            self.copies.append(name)
+        out = function(*args, **(kwargs or {}))
+        self.made.append(out)
+        return out
+
+
+EXACT = {"batch_size": None, "steps": 20}
+CAPTURED = [
+    ("modular-arithmetic", {"p": 7}, SMALL, {"steps": 20}),
+    ("remainders", {"p": 5}, SMALL, {"steps": 20}),
+    ("remainders", {"p": 5}, SMALL, {"steps": 20, "output_weights": "equal"}),
+    ("single-index", {"d": 8, "n_directions": 2}, {"width": 4}, EXACT),
+    ("regression-mixture", {"n": 8, "n_tasks": 2, "rank": 2}, {"width": 4}, EXACT),
+]
+
+
+@pytest.mark.parametrize(("task", "parameters", "model", "train"), CAPTURED)
+def test_a_captured_step_copies_nothing_from_the_cpu(task, parameters, model, train):
+    """CUDA refuses it while a graph is recorded; constants are float64 on the CPU, so that on a CPU
+    the same copy shows as one to float32.
+    """
+    made = spec(tasks.make(task, **parameters), model, train)
+    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
+    prepared = trained.learner.prepare(trained._batches())
+    trained.optimizer.advance()
+    with Copied() as copied:
+        trained._descend(prepared)
+    assert graphs.can_capture(made.train, made.model) and not copied.copies
+
+
+def test_a_step_that_solves_for_the_decoders_is_not_captured():
+    made = spec(tasks.make("regression-mixture"), {"decoder": "optimal"}, EXACT)
+    assert not graphs.can_capture(made.train, made.model)
+
+
+def test_losses_over_ln_q_are_those_of_one_division_bit_for_bit():
+    sizes = (2, 3, 5, 97)
+    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    ours = combined(each, sizes, "log")
+    theirs = (each / torch.tensor([math.log(size) for size in sizes])).sum(-1)
+    assert torch.equal(ours, theirs)
+    gradients = [torch.autograd.grad(one.square().sum(), each)[0] for one in (ours, theirs)]
+    assert torch.equal(*gradients)
 
 
 def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):

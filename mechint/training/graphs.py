@@ -9,19 +9,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.config import TrainConfig
+from mechint.config import Settings, TrainConfig
 
 WARM_UP = 3
 
 
-def can_capture(train: TrainConfig) -> bool:
+def can_capture(train: TrainConfig, model: Settings) -> bool:
     """Whether every step does the same to tensors in the same places: on the whole training set,
-    and without a moving average of gradients, whose window turns in Python.
+    without a moving average of gradients, whose window turns in Python, and without decoders that
+    are solved for, since the solver looks at its outcome on the CPU.
 
-    >>> can_capture(TrainConfig(grokfast="ema")), can_capture(TrainConfig(grokfast="ma"))
-    (True, False)
+    >>> from mechint.config import ModelConfig
+    >>> can_capture(TrainConfig(grokfast="ema"), ModelConfig())
+    True
+    >>> can_capture(TrainConfig(grokfast="ma"), ModelConfig())
+    False
     """
-    return train.batch_size is None and train.grokfast != "ma"
+    solved = getattr(model, "decoder", None) == "optimal"
+    return train.batch_size is None and train.grokfast != "ma" and not solved
 
 
 class Captured:

@@ -42,6 +42,11 @@ class RegressionLearner:
                 f"{tasks[0].name}: one ensemble of students shares its task; got different "
                 "parameters"
             )
+        # placed once: a CUDA graph that is recorded copies nothing from the CPU
+        self.truth, self.exact_truth = (
+            self.student.placed(tasks[0], torch.empty(0, dtype=dtype, device=device))
+            for dtype in (self.dtype, torch.float64)
+        )
 
     def keep(self, index: Sequence[int]) -> None:
         """Drop all models but those at `index`."""
@@ -65,7 +70,7 @@ class RegressionLearner:
     ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
         if prepared is None:
-            return self.student.population_loss(weights, self.configs[0], self.tasks[0])
+            return self.student.population_loss(weights, self.configs[0], self.truth)
         return self.student.losses(weights, self.configs[0], prepared)
 
     @torch.no_grad()
@@ -75,8 +80,8 @@ class RegressionLearner:
         """The exact population loss of every model, and what it has learned so far."""
         exact = {name: value.double() for name, value in weights.items()}
         measured = {
-            "loss": self.student.population_loss(exact, self.configs[0], self.tasks[0]),
-            **self.student.measures(exact, self.tasks[0]),
+            "loss": self.student.population_loss(exact, self.configs[0], self.exact_truth),
+            **self.student.measures(exact, self.exact_truth),
         }
         columns = {name: values.tolist() for name, values in measured.items()}
         return [

@@ -62,7 +62,8 @@ class Ensemble:
         capture: bool = True,
     ) -> None:
         keep_freed_memory(TRAINING)
-        self.capture = capture and device.type == "cuda" and can_capture(runs[0].spec.train)
+        first = runs[0].spec
+        self.capture = capture and device.type == "cuda" and can_capture(first.train, first.model)
         self.runs, self.device, self.progress = list(runs), device, progress
         self.identifier = ensemble
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
