@@ -16,7 +16,7 @@ import tasks
 from benchmarks.on_gpu import __main__ as on_gpu
 from benchmarks.on_gpu import precision
 from benchmarks.on_gpu.checks import apart, at_most, unmeasured
-from mechint.training import graphs, spec, trainer
+from mechint.training import graphs, part, spec, trainer
 from mechint.training.loss import combined
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
@@ -84,7 +84,7 @@ def test_precisions_are_trained_and_the_short_look_judges_nothing():
 class Replayed:
     """In place of `Captured`: every replay calls the body."""
 
-    def __init__(self, body, subject, generators, state):
+    def __init__(self, body, subject, generators, state, device):
         self.body, self.subject = body, subject
 
     def replay(self):
@@ -203,13 +203,26 @@ def test_losses_over_ln_q_are_those_of_one_division_bit_for_bit():
 
 
 def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):
+    chosen: list[torch.device] = []  # innermost last
+    used_on = []
+
     class Graph:
         def register_generator_state(self, generator):
             self.generator = generator
 
+        def replay(self):
+            used_on.append(chosen[-1])
+
     @contextlib.contextmanager
     def context(*_):
+        used_on.append(chosen[-1])
         yield
+
+    @contextlib.contextmanager
+    def device(wanted):
+        chosen.append(wanted)
+        yield
+        chosen.pop()
 
     class Stream:
         def wait_stream(self, other):
@@ -221,6 +234,7 @@ def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):
         "stream": context,
         "graph": context,
         "CUDAGraph": Graph,
+        "device": device,
     }.items():
         monkeypatch.setattr(graphs.torch.cuda, name, stand_in, raising=False)
     values, generator = torch.arange(4.0), torch.Generator().manual_seed(0)
@@ -232,11 +246,26 @@ def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):
         return values.sum()
 
     first = torch.rand(1, generator=torch.Generator().manual_seed(0)).item()
-    captured = graphs.Captured(body, "subject", [generator], [values])
+    second = torch.device("cuda:1")
+    captured = graphs.Captured(body, "subject", [generator], [values], second)
+    captured.replay()
+    assert used_on == 3 * [second] and not chosen, "the stream, the graph and its replay"
     warm, capturing = calls[: graphs.WARM_UP], calls[graphs.WARM_UP :]
     assert warm[0] == first and capturing == [first], "the draws of the warm-up are taken back"
     assert values.tolist() == [1.0, 2.0, 3.0, 4.0], "one body on the weights before the warm-up"
     assert captured.graph.generator is generator
+
+
+def test_a_part_trains_with_its_gpu_as_the_current_one(monkeypatch):
+    """So the manifest names that GPU; on a CPU none is asked for."""
+    entered, opened = [], []
+    monkeypatch.setattr(
+        graphs.torch.cuda, "device", lambda one: contextlib.nullcontext(entered.append(one))
+    )
+    monkeypatch.setattr(part, "open_runs", lambda *_: opened.append(list(entered)) or [])
+    for name in ("cpu", "cuda:1"):
+        part.train_part([], "none", torch.device(name))
+    assert opened == [[], [torch.device("cuda:1")]]
 
 
 @pytest.mark.parametrize("name", ["regression-mixture", "single-index"])

@@ -189,6 +189,7 @@ class Ensemble:
                     prepared,
                     self.generators,
                     [self.parameters.values, *self.optimizer.state.values()],
+                    self.device,
                 )
             return self.captured.replay()
         return self._descend(prepared)
