@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasks
 from benchmarks.on_gpu import __main__ as on_gpu
-from benchmarks.on_gpu import precision
+from benchmarks.on_gpu import equivalence, precision
 from benchmarks.on_gpu.checks import apart, at_most, unmeasured
 from mechint.training import graphs, part, spec, trainer
 from mechint.training.loss import combined
@@ -55,6 +55,39 @@ def test_a_finished_part_is_done_on_its_device_alone(kept):
 def test_a_quick_look_does_not_count_as_done(kept):
     on_gpu.run_part("whole", "cpu", True, kept)
     assert not on_gpu.is_done("whole", "cpu", kept)
+
+
+def test_an_error_of_one_training_costs_its_own_row_alone(monkeypatch):
+    train = equivalence.train
+
+    def broken(task, *rest, **options):
+        if task.name == "listops":
+            raise RuntimeError("CUDA error: an illegal memory access")
+        return train(task, *rest, **options)
+
+    monkeypatch.setattr(equivalence, "train", broken)
+    cut = equivalence.TRAININGS[:2] + equivalence.TRAININGS[-1:]
+    monkeypatch.setattr(equivalence, "TRAININGS", cut)
+    found = list(equivalence.rows("cpu", quick=True))[len(equivalence.CAPTURED) :]
+    assert [row["holds"] for row in found] == [True, True, False, False, True, True]
+    place, _, said = found[2]["note"].rpartition(": ")
+    assert place.startswith("RuntimeError at tests/test_on_gpu.py:"), "the innermost line of ours"
+    assert said == "an illegal memory access"
+
+
+def test_an_error_of_one_probe_costs_its_own_row_alone(monkeypatch, tmp_path):
+    class Broken:
+        def run(self, subject, seed):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    probes = {"norms": Broken, "weights": equivalence.PROBES["weights"]}
+    monkeypatch.setattr(equivalence, "PROBES", probes)
+    monkeypatch.setattr(equivalence, "quick_probes", lambda: ["norms", "weights"])
+    monkeypatch.setattr(on_gpu, "measured", lambda *_: equivalence.probe_rows("cpu", quick=True))
+    assert not on_gpu.run_part("probes", "cpu", True, tmp_path)
+    broken, whole = json.loads((tmp_path / "probes.json").read_text())["rows"]
+    assert broken["holds"] is False and "TypeError" in broken["note"]
+    assert whole["holds"] and whole["value"] == 0.0
 
 
 def test_numbers_that_are_missing_or_not_finite_do_not_hold():

@@ -30,6 +30,7 @@ LIMIT = 480.0
 STUDIES = ("remainders", "joint-training", "capacity", "composition", "emergence")
 PARTS = (
     "equivalence",
+    "probes",
     "grokking",
     "remainders",
     "ensemble",
@@ -45,6 +46,10 @@ def measured(part: str, device: str, quick: bool) -> Iterator[Row]:
         from benchmarks.on_gpu import studies
 
         return studies.rows(part.removeprefix("study-"), device, quick)
+    if part == "probes":
+        from benchmarks.on_gpu import equivalence
+
+        return equivalence.probe_rows(device, quick)
     if part in ("equivalence", "precision"):
         return importlib.import_module(f"benchmarks.on_gpu.{part}").rows(device, quick)
     from benchmarks import gpu

@@ -7,9 +7,13 @@ measured; a `note`. The rows of `benchmarks.gpu` are those of the table and are 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 Row = dict[str, Any]
 
 
@@ -40,6 +44,34 @@ def unmeasured(name: str, note: str) -> Row:
         "holds": None,
         "note": note,
     }
+
+
+def guarded(name: str, measure: Callable[[], Row]) -> Row:
+    """The row that `measure` gives, with its seconds; one that does not hold where it raises, so
+    that an error costs its own row alone.
+
+    >>> guarded("sum", lambda: at_most("sum", 1.0, 2.0, "nats"))["holds"]
+    True
+    >>> guarded("share", lambda: at_most("share", 1 / 0, 1.0, ""))["note"].split(" at ")[0]
+    'ZeroDivisionError'
+    """
+    start = time.monotonic()
+    try:
+        row = measure()
+    except Exception as error:  # whatever a device raises
+        row = {**unmeasured(name, _where(error)), "holds": False}
+    return {**row, "seconds": round(time.monotonic() - start, 2)}
+
+
+def _where(error: Exception) -> str:
+    """The kind of an error, the innermost line of this repository it passed, and what it says."""
+    places = [
+        f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(ROOT) and "site-packages" not in frame.filename
+    ]
+    said = str(error).partition("\n")[0]
+    return f"{type(error).__name__} at {places[-1] if places else '?'}: {said}"
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
