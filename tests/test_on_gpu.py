@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
+import subprocess
 
 import pytest
 import torch
@@ -35,6 +37,7 @@ def kept(tmp_path, monkeypatch):
             raise RuntimeError("the device went away")
 
     monkeypatch.setattr(on_gpu, "measured", measured)
+    monkeypatch.setattr(on_gpu, "clean_commit", lambda: "0123abc")
     return tmp_path
 
 
@@ -50,6 +53,54 @@ def test_a_finished_part_is_done_on_its_device_alone(kept):
     assert not on_gpu.is_done("whole", "cpu", kept)
     assert on_gpu.run_part("whole", "cpu", False, kept)
     assert on_gpu.is_done("whole", "cpu", kept) and not on_gpu.is_done("whole", "cuda", kept)
+
+
+def test_a_part_of_code_that_git_does_not_know_is_never_done(kept, monkeypatch):
+    """None is not the same commit as None."""
+    monkeypatch.setattr(on_gpu, "clean_commit", lambda: None)
+    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert not on_gpu.is_done("whole", "cpu", kept)
+    monkeypatch.setattr(on_gpu, "clean_commit", lambda: "0123abc")
+    assert not on_gpu.is_done("whole", "cpu", kept), "it was measured on other code"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="makes a repository")
+def test_changed_code_is_not_its_commit(tmp_path):
+    def git(*words):
+        asked = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
+        return subprocess.run(asked, cwd=tmp_path, check=True, capture_output=True, text=True)
+
+    assert on_gpu.clean_commit(tmp_path) is None
+    git("init")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git("add", ".")
+    git("commit", "--message", "first")
+    first = on_gpu.clean_commit(tmp_path)
+    assert first == git("rev-parse", "HEAD").stdout.strip()
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (results / "gpu.json").write_text("{}")
+    assert on_gpu.clean_commit(tmp_path) == first, "results are no code"
+    (tmp_path / "code.py").write_text("a = 2\n")
+    assert on_gpu.clean_commit(tmp_path) is None
+
+
+def test_when_all_is_done_it_says_so(kept, monkeypatch, capsys):
+    monkeypatch.setattr(on_gpu, "PARTS", ("whole",))
+    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert on_gpu.main(["--device", "cpu", "--folder", str(kept)]) == 0
+    assert f"all parts are done at 0123abc, in {kept}" in capsys.readouterr().out
+
+
+def test_a_part_that_is_stopped_or_left_fails_the_whole(monkeypatch, capsys):
+    def late(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(on_gpu.subprocess, "run", late)
+    named = ["equivalence", "--device", "cpu"]
+    assert on_gpu.main(named) == 1 and "stopped after its time" in capsys.readouterr().out
+    assert on_gpu.main([*named, "--minutes", "0"]) == 1
+    assert "left for the next time" in capsys.readouterr().out
 
 
 def test_a_quick_look_does_not_count_as_done(kept):
