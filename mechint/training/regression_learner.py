@@ -60,7 +60,16 @@ class RegressionLearner:
         """The stacked batch; None, when there is none, stands for the whole distribution."""
         if not batches:
             return None
-        batch = stack(batches).to(self.device)
+        shared = all(batch is batches[0] for batch in batches)
+        if shared and self.device.type != "cpu":
+            # a cast makes what is shared a copy a model; on a CPU it does, since the moments that
+            # then stand for the batch are other sums, and a training in float64 keeps its bits
+            batches = [self._placed(batches[0])] * len(batches)
+        return self._placed(stack(batches))
+
+    def _placed(self, batch: Batch) -> Batch:
+        """The batch on the device, its numbers as precise as the weights."""
+        batch = batch.to(self.device)
         return dataclasses.replace(
             batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
         )
