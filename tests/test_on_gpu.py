@@ -22,6 +22,7 @@ from mechint.training import graphs, part, spec, trainer
 from mechint.training.loss import combined
 from mechint.training.packing import stack, stack_on
 from mechint.training.regression_learner import RegressionLearner
+from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
@@ -400,3 +401,44 @@ def test_a_shared_batch_of_tokens_is_moved_once():
     apart = stack_on(torch.device("meta"), [batch, batch[:], batch[:]])
     assert moved.tokens.stride(0) == 0 and moved.targets.stride(0) == 0
     assert moved.tokens.shape == apart.tokens.shape and apart.tokens.stride(0) > 0
+
+
+def diverging(
+    folder, monkeypatch, check_every: int, state_seconds: float
+) -> tuple[Run, list[bool]]:
+    """A run whose loss stops being finite, with its losses looked at every so many steps; and
+    whether the weights were finite at each commit of a running state.
+    """
+    made = spec(
+        tasks.make("modular-arithmetic", p=7),
+        SMALL,
+        {"steps": 60, "warmup": 0, "optimizer": "sgd", "lr": 1e30, "evaluate_every": 60},
+        out=folder,
+    )
+    run, committed = Run(made), []
+    (group,) = open_runs([run], "alone", False)
+    trained = Ensemble(group.runs, group.states, torch.device("cpu"))
+    trained.check_every = check_every
+    commit = trained.commit
+
+    def recorded():
+        committed.extend([bool(trained.parameters.values.isfinite().all())] * len(trained.runs))
+        commit()
+
+    monkeypatch.setattr(trained, "commit", recorded)
+    monkeypatch.setattr(trainer, "STATE_SECONDS", state_seconds)
+    trained.train()
+    return run, committed
+
+
+def test_where_a_run_diverged_is_said_only_when_it_was_looked_at_in_time(tmp_path, monkeypatch):
+    soon, _ = diverging(tmp_path / "a", monkeypatch, 1, 1e9)
+    late, _ = diverging(tmp_path / "b", monkeypatch, 50, 1e9)
+    assert soon.status == late.status == "failed" and soon.step == late.step < 49
+    assert "not finite, first in " in soon.error
+    assert "not finite; try a smaller lr" in late.error
+
+
+def test_weights_that_are_not_finite_are_never_committed_to_go_on_from(tmp_path, monkeypatch):
+    often, committed = diverging(tmp_path, monkeypatch, 50, -1.0)
+    assert often.status == "failed" and committed and all(committed)
