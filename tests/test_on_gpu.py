@@ -167,6 +167,33 @@ def test_precisions_are_trained_and_the_short_look_judges_nothing():
     assert all(row["holds"] is None and "after 4 steps" in row["note"] for row in found)
 
 
+def test_no_precision_pays_for_the_start_of_the_device(monkeypatch):
+    """The clock of each starts after a few steps of the same settings."""
+    trained, timed = [], []
+
+    def train(task, model, settings, device):
+        trained.append((settings["precision"], settings["steps"] == precision.WARM_UP))
+        run = Run(spec(task, model, settings))
+        run.metrics = [{"step": 4, "test.accuracy": 1.0}]
+        return [run]
+
+    def seconds(action):
+        before = len(trained)
+        action()
+        (call,) = trained[before:]
+        timed.append(call)
+        return {"float32": 3.0, "tf32": 2.0, "bf16": 1.0}[call[0]] + 100 * call[1]
+
+    monkeypatch.setattr(precision, "train", train)
+    monkeypatch.setattr(precision, "seconds", seconds)
+    found = list(precision.rows("cpu", quick=False))
+    assert timed == [
+        (name, first) for name in ("float32", "tf32", "bf16") for first in (True, False)
+    ]
+    assert [row["value"] for row in found] == [3.0, 2.0, 1.0]
+    assert "3.00 times the speed of float32" in found[2]["note"]
+
+
 # --- captured steps, with stand-ins for what CUDA does --------------------------------------------
 class Replayed:
     """In place of `Captured`: every replay calls the body."""
