@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tasks
 from benchmarks.on_gpu import __main__ as on_gpu
 from benchmarks.on_gpu import equivalence, precision
-from benchmarks.on_gpu.checks import apart, at_most, unmeasured
+from benchmarks.on_gpu.checks import apart, at_most, farthest, unmeasured
 from mechint.training import graphs, part, spec, trainer
 from mechint.training.loss import combined
 from mechint.training.packing import stack, stack_on
@@ -192,6 +192,18 @@ def test_no_precision_pays_for_the_start_of_the_device(monkeypatch):
     ]
     assert [row["value"] for row in found] == [3.0, 2.0, 1.0]
     assert "3.00 times the speed of float32" in found[2]["note"]
+
+
+def test_metrics_are_paired_by_name_and_the_farthest_is_named():
+    nan, inf = math.nan, math.inf
+    ours = {"a": 1.0, "nan": nan, "inf": inf, "less": -inf, "big": 1000.0}
+    assert farthest(dict(reversed(ours.items())), ours) == (0.0, "a")
+    assert farthest({**ours, "big": 1002.0}, ours) == (0.002, "big")
+    for name, value in {"nan": 1.0, "inf": -inf, "a": nan, "less": 0.0}.items():
+        assert farthest({**ours, name: value}, ours) == (inf, name)
+    shifted = {"b" if name == "a" else name: value for name, value in ours.items()}
+    assert farthest(shifted, ours) == (inf, "a, b on one side alone")
+    assert farthest({}, {}) == (0.0, "none")
 
 
 # --- captured steps, with stand-ins for what CUDA does --------------------------------------------

@@ -86,6 +86,28 @@ def apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return math.inf if any(math.isnan(gap) for gap in gaps) else max(gaps, default=0.0)
 
 
+def farthest(theirs: Mapping[str, float], ours: Mapping[str, float]) -> tuple[float, str]:
+    """Largest |a − b| / max(1, |b|) of the numbers of two sides by name, and which that is. Equal
+    ones agree, infinite or not a number on both sides; infinite where a side lacks a name.
+
+    >>> farthest({"a": 1.0, "b": math.nan, "c": 3.0}, {"a": 1.0, "b": math.nan, "c": 2.0})
+    (0.5, 'c')
+    >>> farthest({"a": 1.0, "b": 2.0}, {"b": 2.0, "c": 1.0})
+    (inf, 'a, c on one side alone')
+    """
+    alone = sorted(set(theirs) ^ set(ours))
+    if alone:
+        return math.inf, f"{', '.join(alone)} on one side alone"
+
+    def gap(name: str) -> float:
+        a, b = theirs[name], ours[name]
+        same = a == b or (math.isnan(a) and math.isnan(b))
+        return 0.0 if same else apart([a], [b])
+
+    name = max(ours, key=gap, default="none")
+    return (gap(name), name) if ours else (0.0, name)
+
+
 def numbers(tree: Any, path: str = "") -> dict[str, float]:
     """Path → number of every number in nested mappings and lists; truth values and texts left out.
 
