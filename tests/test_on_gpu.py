@@ -122,7 +122,8 @@ def test_an_error_of_one_training_costs_its_own_row_alone(monkeypatch):
     monkeypatch.setattr(equivalence, "train", broken)
     cut = equivalence.TRAININGS[:2] + equivalence.TRAININGS[-1:]
     monkeypatch.setattr(equivalence, "TRAININGS", cut)
-    found = list(equivalence.rows("cpu", quick=True))[len(equivalence.CAPTURED) :]
+    twice, *found = list(equivalence.rows("cpu", quick=True))[len(equivalence.CAPTURED) :]
+    assert twice["holds"] and twice["value"] == 0, "on a CPU equal trainings give equal bits"
     assert [row["holds"] for row in found] == [True, True, False, False, True, True]
     place, _, said = found[2]["note"].rpartition(": ")
     assert place.startswith("RuntimeError at tests/test_on_gpu.py:"), "the innermost line of ours"

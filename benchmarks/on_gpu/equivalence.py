@@ -66,6 +66,8 @@ def rows(device: str, quick: bool) -> Iterator[Row]:
         yield guarded(
             name, functools.partial(captured_against_eager, name, training, device, steps)
         )
+    name = f"training twice, {_title(TRAININGS[0])}, float32, weights"
+    yield guarded(name, functools.partial(trained_twice, name, TRAININGS[0], device, steps))
     for training in TRAININGS:
         for precision, tolerance in TOLERANCE.items():
             name = f"training, {_title(training)}, {precision}, losses apart"
@@ -118,6 +120,23 @@ def captured_against_eager(name: str, training: Training, device: str, steps: in
             return {**unmeasured(name, "the steps were not captured"), "holds": False}
         ends.append(ensemble.parameters.values.detach().cpu().flatten())
     return at_most(name, apart(*(end.tolist() for end in ends)), CAPTURED_TOLERANCE, "of eager's")
+
+
+def trained_twice(name: str, training: Training, device: str, steps: int) -> Row:
+    """How many weights differ in a bit between two equal trainings: none may on a CPU; on a GPU
+    sums are added in no fixed order, and the row says what came of it.
+    """
+    task, parameters, model, settings = training
+    ends: list[torch.Tensor] = []
+    for _ in range(2):
+        made = TASKS[task].from_dict(parameters)
+        (run,) = train(made, model, {**settings, "steps": steps}, device=device)
+        ends.append(torch.cat([value.flatten() for value in run.weights.values()]))
+    differ = int((ends[0] != ends[1]).sum())
+    note = f"of {len(ends[0])} after {steps} steps, largest {float((ends[0] - ends[1]).abs().max()):.1e}"
+    holds = differ == 0 if device == "cpu" else None
+    said = {"value": differ, "limit": 0, "unit": "weights that differ", "holds": holds}
+    return {**unmeasured(name, note), **said}
 
 
 def probe_rows(device: str, quick: bool) -> Iterator[Row]:
