@@ -30,6 +30,7 @@ LIMIT = 480.0
 STUDIES = ("remainders", "joint-training", "capacity", "composition", "emergence")
 PARTS = (
     "equivalence",
+    "probes",
     "grokking",
     "remainders",
     "ensemble",
@@ -45,6 +46,10 @@ def measured(part: str, device: str, quick: bool) -> Iterator[Row]:
         from benchmarks.on_gpu import studies
 
         return studies.rows(part.removeprefix("study-"), device, quick)
+    if part == "probes":
+        from benchmarks.on_gpu import equivalence
+
+        return equivalence.probe_rows(device, quick)
     if part in ("equivalence", "precision"):
         return importlib.import_module(f"benchmarks.on_gpu.{part}").rows(device, quick)
     from benchmarks import gpu
@@ -59,6 +64,7 @@ def run_part(part: str, device: str, quick: bool, folder: Path) -> bool:
         "part": part,
         "device": device,
         "quick": quick,
+        "clean_commit": clean_commit(),
         "finished": False,
         "rows": [],
     }
@@ -78,29 +84,52 @@ def _write(path: Path, found: dict[str, Any]) -> None:
     write_text(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
+def clean_commit(root: Path = table.ROOT) -> str | None:
+    """The git commit that the code in `root` is; None where it has changes, or where git does not
+    know it, as in a copy of the tree.
+    """
+    code = [".", ":(exclude)benchmarks/results"]
+    try:
+        changed, commit = (
+            subprocess.run(
+                ["git", *words], cwd=root, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (["status", "--porcelain", "--", *code], ["rev-parse", "HEAD"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return None if changed else commit
+
+
 def is_done(part: str, device: str, folder: Path) -> bool:
-    """Whether the part was finished at this commit, on this device."""
+    """Whether the part was finished at this commit, on this device; never where the commit is not
+    known, since the kept rows may then be those of other code.
+    """
     path = folder / f"{part}.json"
     if not path.exists():
         return False
     kept = json.loads(path.read_text(encoding="utf-8"))
-    now = table.circumstances(1, {})
+    commit = clean_commit()
     return (
         kept["finished"]
         and not kept["quick"]
         and kept["device"] == device
-        and kept["commit"] == now["commit"]
-        and kept["machine"]["gpu"] == now["machine"]["gpu"]
+        and commit is not None
+        and kept.get("clean_commit") == commit
+        and kept["machine"]["gpu"] == table.circumstances(1, {})["machine"]["gpu"]
     )
 
 
 def run_all(parts: list[str], options: argparse.Namespace) -> int:
-    """Every part in a process of its own, until the minutes are spent; 1 where a row fails."""
+    """Every part in a process of its own, until the minutes are spent; 1 where a row fails, and
+    where a part was stopped or left.
+    """
     start, failed = time.monotonic(), False
     for part in parts:
         left = 60 * options.minutes - (time.monotonic() - start)
         if left < LIMIT / 4:
             print(f"{part}: left for the next time")
+            failed = True
             continue
         command = [sys.executable, "-m", "benchmarks.on_gpu", part, "--inside"]
         command += ["--device", options.device, "--folder", str(options.folder)]
@@ -111,6 +140,7 @@ def run_all(parts: list[str], options: argparse.Namespace) -> int:
             failed |= done.returncode != 0
         except subprocess.TimeoutExpired:
             print(f"{part}: stopped after its time; its rows so far are kept")
+            failed = True
     return int(failed)
 
 
@@ -135,6 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options.parts or [
         part for part in PARTS if not is_done(part, options.device, options.folder)
     ]
+    if not chosen:
+        print(f"all parts are done at {clean_commit()}, in {options.folder}")
     return run_all(chosen, options)
 
 

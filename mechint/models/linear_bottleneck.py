@@ -50,6 +50,20 @@ class RegressionTruth(Protocol):
 
 
 @dataclass(frozen=True)
+class PlacedMixture:
+    """A mixture of regressions with its tensors where, and as precise as, they are used."""
+
+    priors: Float[Tensor, " task"]
+    spectra: Float[Tensor, "task feature"]
+    bases: Float[Tensor, "task feature n"]
+
+
+def placed(task: RegressionTruth, like: Tensor) -> PlacedMixture:
+    """What the losses read of `task`, in the type and on the device of `like`."""
+    return PlacedMixture(task.priors.to(like), task.spectra.to(like), task.bases.to(like))
+
+
+@dataclass(frozen=True)
 class LinearBottleneckConfig(Settings):
     """Shape of a linear bottleneck; `n`, `n_tasks` and `n_out` follow from the task.
 
@@ -219,11 +233,6 @@ def projector(encoder: Float[Tensor, "*model n column"]) -> Float[Tensor, "*mode
     return _Projector.apply(encoder)  # type: ignore[return-value]
 
 
-def _truth(task: RegressionTruth, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Priors, spectra and bases in the type and on the device of `like`."""
-    return task.priors.to(like), task.spectra.to(like), task.bases.to(like)
-
-
 def captured(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model task feature"]:
     """‖P b‖² of every feature direction b, in 0 … 1."""
     bases = task.bases.to(p["W_enc"])
@@ -237,10 +246,10 @@ def task_losses(p: Parameters, task: RegressionTruth) -> Float[Tensor, "*model t
     The learned decoder W_t leaves ‖readout_t - W_tᵀ Eᵀ‖²_F, the inputs being isotropic.
     """
     encoder = p["W_enc"]
-    _, spectra, bases = _truth(task, encoder)
+    true = placed(task, encoder)
     if "W_dec" not in p:
-        return (spectra * (1 - captured(p, task))).sum(-1)
-    readouts = spectra.sqrt().unsqueeze(-1) * bases
+        return (true.spectra * (1 - captured(p, task))).sum(-1)
+    readouts = true.spectra.sqrt().unsqueeze(-1) * true.bases
     student = (encoder.unsqueeze(-3) @ p["W_dec"]).mT
     return (readouts - student).square().sum((-2, -1))
 
@@ -249,10 +258,11 @@ def population_loss(
     p: Parameters, config: LinearBottleneckConfig, task: RegressionTruth
 ) -> Float[Tensor, "*model"]:
     """Exact mixture loss Σ_t p_t L_t; its gradient is what stochastic training estimates."""
-    priors, spectra, bases = _truth(task, p["W_enc"])
+    true = placed(task, p["W_enc"])
     if "W_dec" in p:
-        return task_losses(p, task) @ priors
-    features = ((priors.unsqueeze(-1) * spectra).sqrt().unsqueeze(-1) * bases).flatten(0, 1)
+        return task_losses(p, true) @ true.priors
+    shares = (true.priors.unsqueeze(-1) * true.spectra).sqrt()
+    features = (shares.unsqueeze(-1) * true.bases).flatten(0, 1)
     mixture = features.mT @ features
     return mixture.diagonal().sum() - (mixture * projector(p["W_enc"])).sum((-2, -1))
 
@@ -283,8 +293,8 @@ def with_decoders(p: Parameters, task: RegressionTruth) -> dict[str, Tensor]:
     answers with P.
     """
     encoder = p["W_enc"]
-    _, spectra, bases = _truth(task, encoder)
-    readouts = spectra.sqrt().unsqueeze(-1) * bases
+    true = placed(task, encoder)
+    readouts = true.spectra.sqrt().unsqueeze(-1) * true.bases
     inverse = torch.linalg.pinv(encoder.double()).to(encoder)
     return {"W_enc": encoder, "W_dec": inverse.unsqueeze(-3) @ readouts.mT}
 

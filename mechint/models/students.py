@@ -124,7 +124,8 @@ class Student:
 
     initialize(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
     population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name
-    → (model,), what has been learned so far, for the metrics log.
+    → (model,), what has been learned so far, for the metrics log; placed(task, like) -> what the
+    last two read of the task, in the type and on the device of the tensor `like`.
     """
 
     config: Any
@@ -133,6 +134,7 @@ class Student:
     losses: Callable[..., Tensor]
     population_loss: Callable[..., Tensor]
     measures: Callable[..., dict[str, Tensor]]
+    placed: Callable[..., Any]
 
 
 STUDENTS: Mapping[str, Student] = {
@@ -143,6 +145,7 @@ STUDENTS: Mapping[str, Student] = {
         linear_bottleneck.losses,
         linear_bottleneck.population_loss,
         linear_bottleneck.measures,
+        linear_bottleneck.placed,
     ),
     "two-layer": Student(
         TwoLayerConfig,
@@ -151,5 +154,6 @@ STUDENTS: Mapping[str, Student] = {
         two_layer.losses,
         two_layer.population_loss,
         two_layer.measures,
+        two_layer.placed,
     ),
 }

@@ -92,7 +92,7 @@ def train(
         seeds: of weights, data and dropout; the configuration's own when None.
         out: run directory; with several seeds it holds ``seed-0000`` and so on. None keeps runs in
             memory.
-        resume: go on with what `out` holds, bit for bit.
+        resume: go on with what `out` holds; bit for bit on a CPU.
         device: "cpu" or "cuda"; progress: called with `Progress`.
         workers: as `train_many` takes them; `workers_on` says how many suit this machine.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,19 +10,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mechint.config import TrainConfig
+from mechint.config import Settings, TrainConfig
 
 WARM_UP = 3
 
 
-def can_capture(train: TrainConfig) -> bool:
+def can_capture(train: TrainConfig, model: Settings) -> bool:
     """Whether every step does the same to tensors in the same places: on the whole training set,
-    and without a moving average of gradients, whose window turns in Python.
+    without a moving average of gradients, whose window turns in Python, and without decoders that
+    are solved for, since the solver looks at its outcome on the CPU.
 
-    >>> can_capture(TrainConfig(grokfast="ema")), can_capture(TrainConfig(grokfast="ma"))
-    (True, False)
+    >>> from mechint.config import ModelConfig
+    >>> can_capture(TrainConfig(grokfast="ema"), ModelConfig())
+    True
+    >>> can_capture(TrainConfig(grokfast="ma"), ModelConfig())
+    False
     """
-    return train.batch_size is None and train.grokfast != "ma"
+    solved = getattr(model, "decoder", None) == "optimal"
+    return train.batch_size is None and train.grokfast != "ma" and not solved
+
+
+def current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Inside, `device` is the GPU that streams, graphs and names of GPUs are those of; without it
+    that is the first one, whatever device the tensors are on.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 class Captured:
@@ -32,6 +45,7 @@ class Captured:
         subject: what the capture is of; a caller captures anew when it works on another.
         generators: those that the body draws from.
         state: tensors that the body changes; the warm-up leaves them as they were.
+        device: the GPU that the body computes on; a graph of another one would hold nothing.
     """
 
     def __init__(
@@ -40,8 +54,18 @@ class Captured:
         subject: Any,
         generators: Sequence[torch.Generator],
         state: Sequence[Tensor],
+        device: torch.device,
     ) -> None:
-        self.subject = subject
+        self.subject, self.device = subject, device
+        with current(device):
+            self._capture(body, generators, state)
+
+    def _capture(
+        self,
+        body: Callable[[], Tensor],
+        generators: Sequence[torch.Generator],
+        state: Sequence[Tensor],
+    ) -> None:
         before = [tensor.detach().clone() for tensor in state]
         draws = [generator.get_state() for generator in generators]
         stream = torch.cuda.Stream()
@@ -63,5 +87,6 @@ class Captured:
 
     def replay(self) -> Float[Tensor, " ..."]:
         """One step; a copy of what the body returned."""
-        self.graph.replay()
+        with current(self.device):
+            self.graph.replay()
         return self.result.clone()

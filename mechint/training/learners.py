@@ -21,9 +21,9 @@ from mechint.models import products
 from mechint.models.forward import Forward
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import IGNORE, Batch, FiniteTask, Task
-from mechint.training.compact import Prepared, compact, stack
+from mechint.training.compact import Prepared, compact
 from mechint.training.loss import combined, counts, cross_entropies
-from mechint.training.packing import EXACT, FEW_SHAPES
+from mechint.training.packing import EXACT, FEW_SHAPES, stack_on
 from mechint.training.regression_learner import RegressionLearner
 
 EVALUATED = ("train", "test")
@@ -82,7 +82,7 @@ class TokenLearner:
             a is b for a, b in zip(batches, self._static[0], strict=True)
         ):
             return self._static[1]
-        prepared = self._compact(stack(batches))
+        prepared = self._compact(stack_on(self.device, batches))
         self._static = (batches, prepared)
         return prepared
 
@@ -94,7 +94,7 @@ class TokenLearner:
         compiled = self.device.type == "cpu" and products.onednn_is_faster()
         few = compiled and not self.configs[0].dropout
         multiples = FEW_SHAPES if few else EXACT
-        return compact(batch.to(self.device), self.configs[0], multiples)
+        return compact(batch, self.configs[0], multiples)
 
     def _check_padding(self, batch: Batch) -> None:
         """Training would hide padding that the same model, run by anyone, reads: ParameterError."""
@@ -144,7 +144,7 @@ class TokenLearner:
         if key not in self._evaluation:
             batches = self.data(split, seeds, n)
             size = max(1, CHUNK // len(batches))
-            whole = stack(batches)
+            whole = stack_on(self.device, batches)
             parts = [
                 whole[:, start : start + size] for start in range(0, whole.tokens.shape[1], size)
             ]

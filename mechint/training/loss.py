@@ -84,12 +84,9 @@ def combined(
     """
     if how == "equal":
         return each.mean(-1)
-    return (
-        each
-        / torch.tensor(
-            [math.log(max(2, size)) for size in sizes], dtype=each.dtype, device=each.device
-        )
-    ).sum(-1)
+    # divided by numbers: a tensor of them would be copied to the GPU, which no CUDA graph records
+    columns = zip(each.unbind(-1), sizes, strict=True)
+    return torch.stack([losses / math.log(max(2, size)) for losses, size in columns], -1).sum(-1)
 
 
 def counts(

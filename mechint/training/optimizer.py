@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +32,11 @@ PER_MODEL_FIELDS = (
     "grokfast_alpha",
 )
 """Fields of TrainConfig in which models of one ensemble may differ."""
+
+AHEAD = 128
+"""Steps whose rates are moved to the device together: a copy from the CPU waits for the device to
+finish its queue, so that one a step would leave a GPU idle while Python prepares the next.
+"""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -127,6 +133,8 @@ class Optimizer:
         self.rate, self.muon_rate = torch.zeros_like(self.decay), torch.zeros_like(self.decay)
         self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
         self.blend = torch.zeros_like(self.decay)
+        self._ahead: dict[str, Tensor] = {}
+        self._first = self._until = 0
 
     def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`, after the parameters did."""
@@ -134,23 +142,37 @@ class Optimizer:
         self.state = {name: value[index].clone() for name, value in self.state.items()}
         self._tensors()
 
+    def _look_ahead(self) -> None:
+        """What changes with the step, for `AHEAD` steps from the coming one on: (step, model, 1)
+        rates and (step, 2) corrections.
+        """
+        steps = range(self.steps, self.steps + AHEAD)
+
+        def moved(values: list[Any]) -> Tensor:
+            return torch.tensor(values, dtype=self.rate.dtype).to(self.rate.device)
+
+        def rates(configs: Sequence[TrainConfig]) -> Tensor:
+            return moved([[[learning_rate(own, step)] for own in configs] for step in steps])
+
+        betas = self.configs[0].betas
+        self._ahead = {
+            "rate": rates(self.configs),
+            "corrections": moved([[1 - beta ** (step + 1) for beta in betas] for step in steps]),
+        }
+        if self.hidden:
+            self._ahead["muon_rate"] = rates([_for_muon(own) for own in self.configs])
+        self._first, self._until = steps.start, steps.stop
+
     def advance(self) -> None:
         """Set the rates of the coming step; apart from `apply`, so that a captured graph can replay
         `apply`.
         """
+        if not self._first <= self.steps < self._until:
+            self._look_ahead()
+        for name, values in self._ahead.items():
+            getattr(self, name).copy_(values[self.steps - self._first])
         config = self.configs[0]
-        self.rate.copy_(
-            torch.tensor(
-                [[learning_rate(own, self.steps)] for own in self.configs], dtype=self.rate.dtype
-            )
-        )
-        if self.hidden:
-            rates = [learning_rate(_for_muon(own), self.steps) for own in self.configs]
-            self.muon_rate.copy_(torch.tensor(rates, dtype=self.rate.dtype).unsqueeze(1))
         self.steps += 1
-        self.corrections.copy_(
-            torch.tensor([1 - beta**self.steps for beta in config.betas], dtype=self.rate.dtype)
-        )
         starts = self.steps == 1 and config.grokfast_start == "first"
         self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
 

@@ -42,6 +42,13 @@ def stack(batches: Sequence[Batch]) -> Batch:
     )
 
 
+def stack_on(device: torch.device, batches: Sequence[Batch]) -> Batch:
+    """`stack` on `device`; a batch that all models share is moved once and is a view there too."""
+    if all(batch is batches[0] for batch in batches):
+        batches = [batches[0].to(device)] * len(batches)
+    return stack(batches).to(device)
+
+
 def _pad(batch: Batch, length: int) -> Batch:
     extra = length - batch.tokens.shape[1]
     lengths = (

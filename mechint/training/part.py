@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from mechint.errors import MechintError
+from mechint.training.graphs import current
 from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.schedule import Progress
@@ -45,7 +46,7 @@ def train_part(
     Raises:
         RunError: a directory holds something else, is damaged, or another process writes there.
     """
-    with on_threads(threads), contextlib.ExitStack() as locks:
+    with on_threads(threads), current(device), contextlib.ExitStack() as locks:
         for run in runs:
             if run.directory is not None:
                 run.directory.check(run.spec.to_dict(), resume)

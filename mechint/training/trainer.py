@@ -62,8 +62,10 @@ class Ensemble:
         capture: bool = True,
     ) -> None:
         keep_freed_memory(TRAINING)
-        self.capture = capture and device.type == "cuda" and can_capture(runs[0].spec.train)
+        first = runs[0].spec
+        self.capture = capture and device.type == "cuda" and can_capture(first.train, first.model)
         self.runs, self.device, self.progress = list(runs), device, progress
+        self.check_every = 1 if device.type == "cpu" else SYNC
         self.identifier = ensemble
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
         self.config = runs[0].spec.train
@@ -188,6 +190,7 @@ class Ensemble:
                     prepared,
                     self.generators,
                     [self.parameters.values, *self.optimizer.state.values()],
+                    self.device,
                 )
             return self.captured.replay()
         return self._descend(prepared)
@@ -199,13 +202,12 @@ class Ensemble:
             run.status = "running"
         saved = shown = time.monotonic()
         losses: list[Tensor] = []
-        every = 1 if self.device.type == "cpu" else SYNC
         with interruptible() as interrupted, _precision(self.config.precision):
             if not any(run.metrics for run in self.runs):
                 self._evaluate()
             while self.runs and self.step < self.config.steps and not interrupted.is_set():
                 losses.append(self.advance())
-                if len(losses) >= every or self._due() or self.step in self.kept:
+                if len(losses) >= self.check_every or self._due() or self.step in self.kept:
                     self._check(losses)
                     losses = []
                 if self.runs and self._due():
@@ -214,12 +216,14 @@ class Ensemble:
                     self._keep()
                 now = time.monotonic()
                 if now - saved > STATE_SECONDS and self.runs:
+                    self._check(losses)  # nothing goes on from weights that are not finite
+                    losses = []
                     self.commit()
                     saved = now
                 if self.progress and now - shown > 0.2 and self.runs:
                     self._report()
                     shown = now
-        if losses and self.runs:
+        if self.runs:
             self._check(losses)
         status = "interrupted" if self.step < self.config.steps else "finished"
         for model in range(len(self.runs)):
@@ -240,6 +244,8 @@ class Ensemble:
 
     def _check(self, losses: list[Tensor]) -> None:
         """Let go of models whose loss is not finite; their runs say where it happened."""
+        if not losses:
+            return
         finite = torch.isfinite(torch.stack(losses)).cpu()
         bad = (~finite.all(0)).nonzero().flatten().tolist()
         for model in bad:
@@ -247,12 +253,16 @@ class Ensemble:
         self.drop_models(bad)
 
     def _fail(self, model: int, step: int) -> None:
-        """End a run whose loss at `step` is not finite, and say where that began."""
-        where = self.parameters.first_not_finite(model) or "the logits"
+        """End a run whose loss at `step` is not finite, and say where that began, unless steps
+        since then have spread it over all parameters.
+        """
+        where = ""
+        if step >= self.step - 1:
+            where = f", first in {self.parameters.first_not_finite(model) or 'the logits'}"
         run = self.runs[model]
         run.error = (
             f"{run.spec.task.name}, seed {run.spec.train.seed}: the loss at step {step} is "
-            f"not finite, first in {where}; try a smaller lr, or clip"
+            f"not finite{where}; try a smaller lr, or clip"
         )
         run.status, run.step = "failed", step
         self.left.append((run, {**self._state(model), "step": step}))

@@ -112,7 +112,7 @@ class Interference(Probe):
             return report.result()
         self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
         examples = gradients.of_examples(reference[: min(256, len(reference))])
-        coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples])
+        coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
         report.metric("coherence", float(coherence.nanmean()))
         report.update({"parameters": direction.shape[1], "batches": len(batches)})
         if neurons is not None:

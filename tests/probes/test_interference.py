@@ -20,6 +20,8 @@ from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from probes.interference import Gradients, Interference, cosines, groups_of, with_whole
+from probes.interference import gradients as gradients_module
+from probes.interference import probe as probe_module
 
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
@@ -114,6 +116,31 @@ def test_cosines_by_numpy() -> None:
     ]
     assert np.allclose(cosines(a, b).numpy(), expected, atol=1e-6)
     assert torch.isnan(cosines(torch.zeros(1, 5), b)).all()
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor as if on a GPU: numpy takes it from the CPU alone."""
+
+    def cpu(self) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self) -> np.ndarray:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_what_is_kept_of_gradients_comes_from_their_device(monkeypatch: Any) -> None:
+    def elsewhere(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return cosines(a, b).as_subclass(Elsewhere)
+
+    probe = Interference(batches=2, batch_size=8, null_samples=3)
+    subject = made(TASKS["comparison"](n=6))
+    here = probe.run(subject, seed=0)
+    for module in (probe_module, gradients_module):
+        monkeypatch.setattr(module, "cosines", elsewhere)
+    there = probe.run(subject, seed=0)
+    assert here.metrics == there.metrics
+    for name, array in here.arrays.items():
+        np.testing.assert_array_equal(array, there.arrays[name])
 
 
 def test_corpus_batches_split_and_injections_show() -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasks
 from mechint.config import TrainConfig
 from mechint.training import spec, train, train_many
 from mechint.training.loss import cross_entropies, stablemax
 from mechint.training.muon import as_matrices, from_matrices, orthogonalize
-from mechint.training.optimizer import Optimizer
+from mechint.training.optimizer import AHEAD, Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -192,3 +194,57 @@ def test_regressions_have_no_classes_for_stablemax() -> None:
     task = tasks.make("regression-mixture", n=8, n_tasks=2, rank=2)
     with pytest.raises(ValueError, match="has no classes; expected softmax"):
         train(task, {"width": 2}, {"steps": 2, "loss": "stablemax"})
+
+
+class Made(TorchDispatchMode):
+    """How many tensors a block makes of numbers of Python, as every copy from the CPU begins."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += "lift_fresh" in str(function)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt"])
+def test_rates_are_those_of_their_step_and_seldom_copied(schedule):
+    """Through many look-aheads, after models left, and after the steps were set as by a resume."""
+    steps, betas = 3 * AHEAD, (0.9, 0.98)
+    settings = {
+        "optimizer": "muon",
+        "schedule": schedule,
+        "warmup": 7,
+        "steps": steps,
+        "betas": betas,
+        "min_lr": 1e-5,
+    }
+    configs = [TrainConfig(lr=rate, muon_lr=10 * rate, **settings) for rate in (1e-3, 2e-3, 3e-3)]
+    flat = FlatParameters([{"blocks.0.mlp.W_in": torch.zeros(2, 2)}] * 3)
+    optimizer = Optimizer(configs, flat)
+    assert optimizer.hidden
+
+    def follow(n: int) -> int:
+        with Made() as made:
+            for _ in range(n):
+                step = optimizer.steps
+                optimizer.advance()
+                rates = [learning_rate(own, step) for own in configs]
+                assert optimizer.rate.tolist() == rounded([[rate] for rate in rates])
+                assert optimizer.muon_rate.shape == optimizer.rate.shape
+                ends = [1 - beta ** (step + 1) for beta in betas]
+                assert optimizer.corrections.tolist() == rounded(ends)
+        return made.count
+
+    def rounded(values):
+        return np.array(values, np.float32).tolist()
+
+    assert follow(AHEAD + 2) == 6, "two look-aheads of rates, Muon's rates and corrections"
+    index = torch.tensor([0, 2])
+    flat.keep(index)
+    optimizer.keep(index)
+    configs = [configs[0], configs[2]]
+    follow(3)
+    optimizer.steps = 2 * AHEAD + 5
+    follow(3)
+    optimizer.steps = 4
+    follow(3)
