@@ -151,6 +151,15 @@ def test_a_trial_that_cannot_be_built_or_judged_is_an_error() -> None:
         rows(trial(error=lambda result, plant: result.metrics["typo"]), engine.Size((0.0,), 1, 0))
 
 
+def test_an_estimate_that_is_no_number_is_wrong() -> None:
+    """Whatever the order that the numbers come in."""
+    for misses in ([math.nan, 0.0, 0.0], [0.0, math.nan, 0.0], [0.0, 0.0, math.nan]):
+        left = iter(misses)
+        chosen = trial(error=lambda result, plant, left=left: next(left))
+        plants, _ = rows(chosen, engine.Size((0.0,), 3, 1))
+        assert (plants["wrong"], plants["error"], plants["worst_error"]) == (1 / 3, 0.0, math.inf)
+
+
 def test_the_clock_refuses_shuffled_labels_so_that_they_are_no_control_of_it() -> None:
     subject = library.shuffled("modular-arithmetic", p=11)["shuffled labels"](0)
     one = trial(controls={"shuffled labels": lambda seed: subject}, settings={"triples": 64})

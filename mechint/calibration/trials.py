@@ -107,7 +107,7 @@ def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> Run:
     planted = trial.plant(noise, seed)
     result = _asked(probe, planted.subject, seed)
     # a plant that is refused is missed, with all of its truth
-    error = math.inf if result is None else float(trial.error(result, planted))
+    error = math.inf if result is None else _number(trial.error(result, planted))
     return _run(trial, probe, result, error, start)
 
 
@@ -121,7 +121,7 @@ def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> Run:
     start = time.process_time()
     subject = trial.half_trained(seed)
     result = _asked(probe, subject, seed)
-    error = None if result is None else float(trial.false_claims(result, subject))
+    error = None if result is None else _number(trial.false_claims(result, subject))
     return _run(trial, probe, result, error, start)
 
 
@@ -133,6 +133,11 @@ def _asked(probe: Probe, subject: Subject, seed: int) -> ProbeResult | None:
         return probe.run(subject, seed=seed)
     except (NotApplicableError, DataError):
         return None
+
+
+def _number(error: float) -> float:
+    """`error`, or inf for NaN: an estimate that is no number is as wrong as can be."""
+    return math.inf if math.isnan(error) else float(error)
 
 
 def _run(
