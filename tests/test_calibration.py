@@ -19,7 +19,7 @@ from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.intervals import clopper_pearson
-from mechint.planted import Trial, library, trained
+from mechint.planted import Calibration, Trial, library, trained
 from mechint.registry import PROBES
 from mechint.results import Table
 
@@ -263,6 +263,23 @@ def test_rows_of_fewer_plants_are_named_with_their_cost() -> None:
     text = markdown(Table(columns, ""), "command", 100)
     assert "Rows of fewer than 100 plants, for their cost: `das` (10, 2.6 s" in text
     assert "`lens` (" not in text and "fewer than" not in markdown(Table(columns, ""), "command")
+
+
+def test_a_probe_without_trials_is_passed_over_and_said_where_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in may have none, or a plant without controls; neither stops the others."""
+    chosen = {name: PROBES[name] for name in ("norms", "subspace")}
+    monkeypatch.setattr(engine, "PROBES", chosen)
+    monkeypatch.setattr(chosen["norms"], "calibration", Calibration)
+    with pytest.raises(ParameterError, match=r"norms has no calibration\(\)"):
+        calibrate(["subspace", "norms"], out=tmp_path)
+    bare = Calibration((trial(controls={}, error=lambda result, plant: 0.0),))
+    monkeypatch.setattr(chosen["subspace"], "calibration", lambda: bare)
+    assert engine.n_models(tuple(chosen), "smoke") == 1
+    assert calibrate(out=tmp_path).columns["subject"] == ["planted bottleneck"]
+    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
+    assert columns["probe"] == ["subspace"]
 
 
 def test_bad_requests_are_refused(tmp_path: Path) -> None:

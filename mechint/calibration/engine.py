@@ -31,7 +31,7 @@ def calibrate(
     """Measure power, false positives and errors of `probes` (all when None).
 
     Args:
-        probes: names of the registry; those without a trial are passed over.
+        probes: names of the registry; of all of them, those without a trial are passed over.
         size: "smoke" (seconds; for tests), "laptop" or "full" (the table in the documentation).
         out: directory for ``calibration.json`` and ``calibration.md``, written after each probe;
             rows of other probes that are there already stay.
@@ -49,12 +49,17 @@ def calibrate(
         of the estimate.
 
     Raises:
-        UnknownNameError: no such probe. ParameterError: no such size. RunError: `out` cannot be
-            written. MechintError: a plant or a control cannot be built.
+        UnknownNameError: no such probe. ParameterError: no such size, or a probe that is named has
+            no trial. RunError: `out` cannot be written. MechintError: a plant or a control cannot
+            be built.
     """
     for name in probes or ():
         if name not in PROBES:
             raise UnknownNameError.of("probe", name, PROBES)
+        if not PROBES[name].calibration().trials:
+            raise ParameterError(
+                f"calibrate: {name} has no calibration(): it names no plant to find and no control"
+            )
     if size not in SIZES:
         raise ParameterError(f"calibrate: size={size!r}: expected one of {', '.join(SIZES)}")
     if out is not None:
@@ -62,7 +67,7 @@ def calibrate(
     rows: list[dict[str, Any]] = []
     for name in probes or PROBES:
         measured = list(_of_probe(name, SIZES[size], progress or (lambda text: None)))
-        if out is not None:  # what is done stays where the next probe is stopped
+        if out is not None and measured:  # what is done stays where the next probe is stopped
             write(_table(measured), size, vars(SIZES[size]), Path(out), {name: settings_of(name)})
         rows += measured
     return _table(rows)
@@ -135,6 +140,6 @@ def _of_probe(name: str, size: Size, progress: Progress) -> Iterator[dict[str, A
 def _shares(name: str, size: Size) -> Iterator[tuple[Trial, Size]]:
     """Every trial of a probe, with its share of the controls."""
     trials = PROBES[name].calibration().trials
-    kinds = sum(len(trial.controls) for trial in trials)
+    kinds = max(1, sum(len(trial.controls) for trial in trials))
     for trial in trials:
         yield trial, replace(size, controls=math.ceil(size.controls * len(trial.controls) / kinds))
