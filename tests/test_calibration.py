@@ -4,6 +4,7 @@ probes at size smoke.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -14,10 +15,11 @@ import pytest
 from scipy.stats import binomtest
 
 from mechint import planted
-from mechint.calibration import calibrate, engine
-from mechint.calibration.table import markdown
+from mechint.calibration import calibrate, engine, trials
+from mechint.calibration.table import controls_without_row, markdown
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
-from mechint.planted import Trial, library, trained
+from mechint.intervals import clopper_pearson
+from mechint.planted import Calibration, Trial, library, trained
 from mechint.registry import PROBES
 from mechint.results import Table
 
@@ -55,7 +57,7 @@ def test_shares_and_errors_are_counted() -> None:
 @pytest.mark.parametrize(("hits", "runs"), [(0, 400), (1, 400), (99, 100), (100, 100), (3, 7)])
 def test_the_interval_is_the_exact_binomial_one(hits: int, runs: int) -> None:
     exact = binomtest(hits, runs).proportion_ci(0.95, "exact")
-    assert engine.clopper_pearson(hits, runs) == pytest.approx((exact.low, exact.high), abs=1e-9)
+    assert clopper_pearson(hits, runs) == pytest.approx((exact.low, exact.high), abs=1e-9)
 
 
 def test_the_hard_cases_are_what_they_say() -> None:
@@ -98,19 +100,74 @@ def test_a_half_trained_model_is_judged_by_what_it_needs() -> None:
     )
     (row,) = rows(chosen, engine.Size((), 4, 0))
     assert (row["subject"], row["runs"], row["detected"]) == ("half-trained: bottleneck", 4, 0.5)
-    assert (row["wrong"], row["noise"], row["estimate"]) == (1 / 4, None, engine.FALSE_CLAIMS)
+    assert (row["wrong"], row["noise"], row["estimate"]) == (1 / 4, None, trials.FALSE_CLAIMS)
 
 
-def test_a_refusal_detects_nothing() -> None:
-    def refuse(seed: int) -> Any:
-        raise NotApplicableError("no")
+def refuse(self: Any, subject: Any, *, seed: int = 0) -> Any:
+    raise NotApplicableError("no")
 
-    plants, controls = rows(
-        trial(controls={"refused": refuse}, plant=lambda noise, seed: refuse(seed)),
-        engine.Size((0.0,), 2, 2),
-    )
-    assert plants["detected"] == controls["detected"] == 0
-    assert plants["error"] == math.inf
+
+def test_a_refusal_is_a_miss_on_a_plant_and_no_evidence_on_a_control(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PROBES["subspace"], "run", refuse)
+    plants, controls = rows(trial(), engine.Size((0.0,), 2, 2))
+    assert (plants["detected"], plants["refused"], plants["wrong"]) == (0, 2, 1)
+    assert plants["error"] == math.inf and plants["high"] < 1
+    assert (controls["runs"], controls["refused"]) == (2, 2)
+    assert controls["detected"] is controls["low"] is controls["high"] is None
+    columns = {name: [plants[name], controls[name]] for name in trials.COLUMNS}
+    text = markdown(Table(columns, ""), "command")
+    assert "| control: even seeds |  | 2 | 2 | 0 | – |" in text
+
+
+def test_refusals_are_left_out_of_the_rate_and_abstentions_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of five controls one is refused, one abstains and one is detected: one of four."""
+    run = PROBES["subspace"].run
+
+    def some(self: Any, subject: Any, *, seed: int = 0) -> Any:
+        if seed == 0:
+            refuse(self, subject)
+        status = "abstains" if seed == 1 else "not found"
+        return dataclasses.replace(run(self, subject, seed=seed), status=status)
+
+    monkeypatch.setattr(PROBES["subspace"], "run", some)
+    detects = lambda result: result.provenance["probe"]["seed"] == 3  # noqa: E731
+    (row,) = rows(trial(detects=detects), engine.Size((), 0, 5))
+    assert (row["runs"], row["refused"], row["abstained"], row["detected"]) == (5, 1, 1, 1 / 4)
+    assert (row["low"], row["high"]) == clopper_pearson(1, 4)
+
+
+def test_a_trial_that_cannot_be_built_or_judged_is_an_error() -> None:
+    """A control that is misspelled was never asked about, and must not count as silent."""
+    from mechint.planted.assembly import make_task
+
+    controls: Any = {"bad": lambda seed: make_task("modular-arithmetic", labelz="shuffled")}
+    with pytest.raises(UnknownNameError, match="labelz"):
+        rows(trial(controls=controls), engine.Size((), 0, 2))
+    with pytest.raises(KeyError, match="typo"):
+        rows(trial(error=lambda result, plant: result.metrics["typo"]), engine.Size((0.0,), 1, 0))
+
+
+def test_an_estimate_that_is_no_number_is_wrong() -> None:
+    """Whatever the order that the numbers come in."""
+    for misses in ([math.nan, 0.0, 0.0], [0.0, math.nan, 0.0], [0.0, 0.0, math.nan]):
+        left = iter(misses)
+        chosen = trial(error=lambda result, plant, left=left: next(left))
+        plants, _ = rows(chosen, engine.Size((0.0,), 3, 1))
+        assert (plants["wrong"], plants["error"], plants["worst_error"]) == (1 / 3, 0.0, math.inf)
+
+
+def test_the_clock_refuses_shuffled_labels_so_that_they_are_no_control_of_it() -> None:
+    subject = library.shuffled("modular-arithmetic", p=11)["shuffled labels"](0)
+    one = trial(controls={"shuffled labels": lambda seed: subject}, settings={"triples": 64})
+    (row,) = engine.run_trial("clock-pizza", one, engine.Size((), 0, 1))
+    assert (row["refused"], row["detected"], row["high"]) == (1, None, None)
+    for one in PROBES["clock-pizza"].calibration().trials:
+        probe = PROBES["clock-pizza"].from_dict(dict(one.settings))
+        assert all(probe.applicable(build(0)) is None for build in one.controls.values())
 
 
 def test_controls_are_dealt_to_all_kinds() -> None:
@@ -179,7 +236,7 @@ def test_the_page_says_with_which_settings_plants_and_controls_ran(
     assert "\n- `lens`: the defaults\n" in text
 
 
-ROW = dict.fromkeys(engine.COLUMNS) | {"runs": 1, "detected": 1.0, "low": 0.0, "high": 1.0}
+ROW = dict.fromkeys(trials.COLUMNS) | {"runs": 1, "detected": 1.0, "low": 0.0, "high": 1.0}
 
 
 def test_another_ones_files_are_not_replaced(
@@ -193,7 +250,7 @@ def test_another_ones_files_are_not_replaced(
 
 
 def test_rows_of_fewer_plants_are_named_with_their_cost() -> None:
-    columns = {name: [None, None, None] for name in engine.COLUMNS}
+    columns = {name: [None, None, None] for name in trials.COLUMNS}
     columns |= {
         "probe": ["das", "lens", "lens"],
         "noise": [0.0, 0.0, None],
@@ -206,6 +263,23 @@ def test_rows_of_fewer_plants_are_named_with_their_cost() -> None:
     text = markdown(Table(columns, ""), "command", 100)
     assert "Rows of fewer than 100 plants, for their cost: `das` (10, 2.6 s" in text
     assert "`lens` (" not in text and "fewer than" not in markdown(Table(columns, ""), "command")
+
+
+def test_a_probe_without_trials_is_passed_over_and_said_where_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in may have none, or a plant without controls; neither stops the others."""
+    chosen = {name: PROBES[name] for name in ("norms", "subspace")}
+    monkeypatch.setattr(engine, "PROBES", chosen)
+    monkeypatch.setattr(chosen["norms"], "calibration", Calibration)
+    with pytest.raises(ParameterError, match=r"norms has no calibration\(\)"):
+        calibrate(["subspace", "norms"], out=tmp_path)
+    bare = Calibration((trial(controls={}, error=lambda result, plant: 0.0),))
+    monkeypatch.setattr(chosen["subspace"], "calibration", lambda: bare)
+    assert engine.n_models(tuple(chosen), "smoke") == 1
+    assert calibrate(out=tmp_path).columns["subject"] == ["planted bottleneck"]
+    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
+    assert columns["probe"] == ["subspace"]
 
 
 def test_bad_requests_are_refused(tmp_path: Path) -> None:
@@ -258,6 +332,15 @@ SILENT = {"llc"}
 """Probes whose error is all of the truth where they say nothing: what is missed is wrong, too."""
 
 
+def hits(row: dict[str, Any]) -> float:
+    """How many controls of a row are taken for a plant."""
+    return row["detected"] * (row["runs"] - (row["refused"] or 0))
+
+
+NOT_MEASURED = {("llc", "badly conditioned regression")}
+"""Controls without a row in the table, which says so: measuring one takes minutes."""
+
+
 def test_the_table_in_the_documentation_meets_the_target() -> None:
     """Power at least 0.99 without noise, at most 0.01 false positives over at least 200 controls,
     planted truth recovered, and on half-trained models hardly a claim that is not so.
@@ -271,7 +354,11 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
     ]
     names = {row["probe"] for row in found}
     assert names == set(PROBES.names()) == set(data["settings"])
+    rows = {(row["probe"], row["subject"]) for row in found}
+    missing = {(name, kind) for name in names for kind in controls_without_row(name, rows)}
+    assert missing == NOT_MEASURED
     for row in found:
+        assert row["detected"] is not None, f"every run is refused: {row}"
         if row["noise"] == 0:
             silent = 1 - row["detected"] if row["probe"] in SILENT else 0
             assert row["wrong"] == pytest.approx(silent), row
@@ -282,10 +369,8 @@ def test_the_table_in_the_documentation_meets_the_target() -> None:
         controls = [
             row for row in found if row["probe"] == name and row["subject"].startswith("control")
         ]
-        runs = sum(row["runs"] for row in controls)
-        assert (
-            runs >= 200 and sum(row["detected"] * row["runs"] for row in controls) / runs <= 0.01
-        ), name
+        runs = sum(row["runs"] - (row["refused"] or 0) for row in controls)
+        assert runs >= 200 and sum(hits(row) for row in controls) / runs <= 0.01, name
     half = {row["probe"] for row in found if row["subject"].startswith("half-trained")}
     trials = {name: PROBES[name].calibration().trials for name in PROBES.names()}
     assert half == {name for name in trials if any(one.half_trained for one in trials[name])}

@@ -131,12 +131,12 @@ def calibration(name: str) -> list[str]:
     if not rows:
         return []
     cells = [
-        [row["subject"], number(row["noise"]), str(row["runs"]), number(row["detected"])]
+        [row["subject"], number(row["noise"]), str(row["runs"]), number(row["detected"]) or "–"]
         for row in rows
     ]
     text = (
-        "Share of plants that the probe detects, and of controls that it takes for one; all of it "
-        "stands in the [calibration](../calibration.md)."
+        "Share of plants that the probe detects, and of controls that it takes for one, – where it "
+        "refused them all; all of it stands in the [calibration](../calibration.md)."
     )
     return ["## Calibration", text, table(["subject", "noise", "runs", "detected"], cells)]
 

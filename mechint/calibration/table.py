@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mechint import __version__
 from mechint.errors import RunError
+from mechint.registry import PROBES
 from mechint.results import Table, to_jsonable
 
 Chosen = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -98,9 +99,11 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
     shares = zip(*(table.columns[column] for column in ("low", "high")), strict=True)
     columns = dict(table.columns)
     columns["detected"] = [
-        f"{share:.3g} ({low:.3g}–{high:.3g})"
+        "–" if share is None else f"{share:.3g} ({low:.3g}–{high:.3g})"
         for share, (low, high) in zip(table.columns["detected"], shares, strict=True)
     ]
+    for name in ("refused", "abstained"):
+        columns[name] = ["not counted" if n is None else n for n in table.columns[name]]
     lines = [
         "# Calibration",
         "",
@@ -116,8 +119,13 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
             "`worst_error` are the median and the largest error of"
         ),
         (
-            "what stands under `estimate`. A control has no truth to miss; a probe that refuses a "
-            "subject detects nothing."
+            "what stands under `estimate`. A control has no truth to miss. `refused` counts the "
+            "runs in which the probe did not apply: on a plant that is a miss, and any other "
+            "subject that is refused tests nothing, so that the share and its interval are over "
+            "the rest, – where nothing is left. `abstained` counts those in which it ran and said "
+            "that it cannot tell: there the gate was silent, and no null was put to the test. Rows "
+            "that say `not counted` were measured before either was counted, and their shares are "
+            "over all runs."
         ),
         (
             "A half-trained model may have learned a part of the true rule, so that to detect it "
@@ -126,6 +134,7 @@ def markdown(table: Table, command: str, plants: int = 0, chosen: Chosen | None 
         ),
         "that is not needed when it is taken out, which another computation than its own decides.",
         *_fewer(table, plants),
+        *_missing(table),
         *_settings(chosen or {}),
         "",
         "| " + " | ".join(shown) + " |",
@@ -201,6 +210,24 @@ def _fewer(table: Table, plants: int) -> list[str]:
     if not fewer:
         return []
     return ["", f"Rows of fewer than {plants} plants, for their cost: {', '.join(fewer.values())}."]
+
+
+def _missing(table: Table) -> list[str]:
+    """A line that names the controls, of the probes in the table, that have no row."""
+    rows = set(zip(table.columns["probe"], table.columns["subject"], strict=True))
+    named = [
+        f"`{probe}` on {kind}"
+        for probe in dict.fromkeys(table.columns["probe"])
+        if probe in PROBES
+        for kind in controls_without_row(probe, rows)
+    ]
+    return ["", f"Controls that were not measured yet: {', '.join(named)}."] if named else []
+
+
+def controls_without_row(probe: str, rows: Container[tuple[str, str]]) -> list[str]:
+    """The controls of `probe` that are not among `rows`, pairs of probe and subject."""
+    kinds = [kind for trial in PROBES[probe].calibration().trials for kind in trial.controls]
+    return [kind for kind in dict.fromkeys(kinds) if (probe, f"control: {kind}") not in rows]
 
 
 def _cell(value: Any) -> str:

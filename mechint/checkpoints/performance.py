@@ -36,15 +36,15 @@ LOSS_FACTOR, LOSS_GAINED = 10.0, 0.1
 @dataclass(frozen=True)
 class Performance:
     """accuracy, loss: output → share answered correctly, mean cross-entropy in nats; chance:
-    output → the accuracy and loss of the best constant answer; n: answers looked at; splits: train
-    and test → their accuracy and loss, where the split is known; answers: how many answers of an
-    example they are means over.
+    output → the accuracy and loss of the best constant answer; n: output → how many of its answers
+    were looked at; splits: train and test → their accuracy and loss, where the split is known;
+    answers: how many answers of an example they are means over.
     """
 
     accuracy: Mapping[str, float]
     loss: Mapping[str, float]
     chance: Mapping[str, Mapping[str, float]]
-    n: int
+    n: Mapping[str, int]
     splits: Mapping[str, Mapping[str, Mapping[str, float]]]
     answers: int = 1
 
@@ -58,10 +58,9 @@ class Performance:
         """Output → accuracy on the test split; empty where the split is not known."""
         return self.splits.get("test", {}).get("accuracy", {})
 
-    @property
-    def examples(self) -> str:
-        """How many answers were looked at, in words."""
-        return counted(self.n, "example" if self.answers == 1 else "answer")
+    def examples(self, output: str) -> str:
+        """How many answers of `output` were looked at, in words."""
+        return counted(self.n[output], "example" if self.answers == 1 else "answer")
 
     @property
     def at_chance(self) -> list[str]:
@@ -69,7 +68,7 @@ class Performance:
         names = []
         for name, accuracy in self.accuracy.items():
             level = self.chance[name]["accuracy"]
-            error = math.sqrt(level * (1 - level) / max(self.n, 1))
+            error = math.sqrt(level * (1 - level) / max(self.n[name], 1))
             if accuracy <= level + STANDARD_ERRORS * error:
                 names.append(name)
         return names
@@ -106,17 +105,20 @@ class Performance:
         return said
 
     def __str__(self) -> str:
-        parts = []
+        parts: list[str] = []
+        alike = len(set(self.n.values())) == 1
         for name, accuracy in self.accuracy.items():
             level, said = self.chance[name], ""
             if math.isfinite(held_out := self.held_out.get(name, math.nan)):
-                said = f"test accuracy {held_out:.4g}; on all {self.examples} "
+                said = f"test accuracy {held_out:.4g}; on all {self.examples(name)} "
             parts.append(
                 f"{name}: {said}accuracy {accuracy:.4g} (chance {level['accuracy']:.3g}), "
                 f"loss {self.loss[name]:.4g} nats (chance {level['loss']:.3g})"
+                + ("" if alike or said else f", {self.examples(name)}")
             )
         over = f", over all {self.answers} answers" if self.answers > 1 else ""
-        return "; ".join(parts) + over + ("" if self.held_out else f" ({self.examples})")
+        every = "" if self.held_out or not alike else f" ({self.examples(next(iter(self.n)))})"
+        return "; ".join(parts) + over + every
 
 
 def measure(
@@ -135,7 +137,8 @@ def measure(
         subject = subject.with_answer("all")
     logits, targets = subject.logits(), subject.targets
     examples = subject.answer_examples  # of each row
-    n = int((targets != IGNORE).any(-1).sum())
+    asked = (targets != IGNORE).sum(0).tolist()
+    n = {output.name: asked[i] for i, output in enumerate(task.outputs)}
     splits = {}
     for name, index in (split or {}).items():
         if len(index):

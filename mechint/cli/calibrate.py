@@ -47,7 +47,7 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
             done += 1
             update(done, of, row)
 
-        table = run(names or tuple(PROBES), size, out, count)
+        table = run(names or None, size, out, count)
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="dim")

@@ -130,7 +130,11 @@ def test_a_model_much_worse_than_its_record_is_said_first(metrics, text):
     from mechint.checkpoints.performance import Performance
 
     performance = Performance(
-        {"answer": 0.5}, {"answer": 2.0}, {"answer": {"accuracy": 0.1, "loss": 2.3}}, 100, {}
+        {"answer": 0.5},
+        {"answer": 2.0},
+        {"answer": {"accuracy": 0.1, "loss": 2.3}},
+        {"answer": 100},
+        {},
     )
     said = " ".join(performance.warnings(metrics))
     assert "at chance" not in said

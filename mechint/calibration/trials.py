@@ -1,0 +1,186 @@
+"""One trial of a probe: its plants, its controls and its half-trained models, a row of the table
+each. What a probe refused, or abstained from, stands beside what it detected.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mechint.errors import DataError, NotApplicableError
+from mechint.intervals import clopper_pearson
+from mechint.planted import Trial
+from mechint.probe import Probe
+from mechint.registry import PROBES
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+
+COLUMNS = (
+    "probe",
+    "subject",
+    "noise",
+    "runs",
+    "refused",
+    "abstained",
+    "detected",
+    "low",
+    "high",
+    "wrong",
+    "error",
+    "worst_error",
+    "estimate",
+    "seconds",
+    "made",
+)
+Progress = Callable[[str], None]
+FALSE_CLAIMS = "claims that removal does not bear out"
+"""What stands under `estimate` on half-trained models, none of which may be made."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """noises: relative to the weights (see `mechint.planted`); plants: per noise level; controls:
+    per probe, the kinds of all its trials together.
+    """
+
+    noises: tuple[float, ...]
+    plants: int
+    controls: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one subject. error: of the estimate, inf where it is no number, None where
+    nothing was estimated; refused: the probe did not apply, so it was not tested on this subject;
+    abstained: it ran and said that it cannot tell; seconds: of processor time, building included.
+    """
+
+    detected: bool
+    error: float | None
+    refused: bool
+    abstained: bool
+    seconds: float
+
+
+def per_kind(trial: Trial, size: Size) -> int:
+    """Models of each kind of control of a trial."""
+    return math.ceil(size.controls / max(1, len(trial.controls)))
+
+
+def run_trial(
+    name: str, trial: Trial, size: Size, progress: Progress = lambda text: None
+) -> Iterator[dict[str, Any]]:
+    """The rows of one trial of the probe `name`: plants, then `size.controls` of its controls, then
+    as many half-trained models as plants.
+    """
+    probe: Probe = PROBES[name].from_dict(dict(trial.settings))
+    for noise in size.noises:
+        row = f"{name}: {trial.mechanism}, noise {noise:g}"
+        seeds = _told(size.plants, row, progress)
+        runs = [_on_plant(trial, probe, noise, seed) for seed in seeds]
+        yield _row(name, trial, f"planted {trial.mechanism}", runs, noise, trial.estimate)
+    control: Probe = PROBES[name].from_dict({**trial.settings, **trial.control_settings})
+    for kind, build in trial.controls.items():
+        seeds = _told(per_kind(trial, size), f"{name}: control {kind}", progress)
+        runs = [_on_control(trial, control, build, seed) for seed in seeds]
+        yield _row(name, trial, f"control: {kind}", runs)
+    if trial.half_trained is not None:
+        seeds = _told(size.plants, f"{name}: half-trained", progress)
+        runs = [_on_half_trained(trial, control, seed) for seed in seeds]
+        yield _row(name, trial, f"half-trained: {trial.mechanism}", runs, estimate=FALSE_CLAIMS)
+
+
+def _told(n: int, row: str, progress: Progress) -> Iterator[int]:
+    """Seeds from 0, of which `progress` is told one by one."""
+    for seed in range(n):
+        progress(row)
+        yield seed
+
+
+def _on_plant(trial: Trial, probe: Probe, noise: float, seed: int) -> Run:
+    start = time.process_time()
+    planted = trial.plant(noise, seed)
+    result = _asked(probe, planted.subject, seed)
+    # a plant that is refused is missed, with all of its truth
+    error = math.inf if result is None else _number(trial.error(result, planted))
+    return _run(trial, probe, result, error, start)
+
+
+def _on_control(trial: Trial, probe: Probe, build: Callable[[int], Subject], seed: int) -> Run:
+    start = time.process_time()
+    return _run(trial, probe, _asked(probe, build(seed), seed), None, start)
+
+
+def _on_half_trained(trial: Trial, probe: Probe, seed: int) -> Run:
+    assert trial.half_trained is not None and trial.false_claims is not None
+    start = time.process_time()
+    subject = trial.half_trained(seed)
+    result = _asked(probe, subject, seed)
+    error = None if result is None else _number(trial.false_claims(result, subject))
+    return _run(trial, probe, result, error, start)
+
+
+def _asked(probe: Probe, subject: Subject, seed: int) -> ProbeResult | None:
+    """The result; None where the probe refuses the subject. Every other error is a mistake in the
+    trial, which must not pass for silence.
+    """
+    try:
+        return probe.run(subject, seed=seed)
+    except (NotApplicableError, DataError):
+        return None
+
+
+def _number(error: float) -> float:
+    """`error`, or inf for NaN: an estimate that is no number is as wrong as can be."""
+    return math.inf if math.isnan(error) else float(error)
+
+
+def _run(
+    trial: Trial, probe: Probe, result: ProbeResult | None, error: float | None, start: float
+) -> Run:
+    if result is None:
+        return Run(False, error, True, False, time.process_time() - start)
+    detects = trial.detects if trial.detects is not None else probe.detects
+    detected, abstained = bool(detects(result)), result.status == "abstains"
+    return Run(detected, error, False, abstained, time.process_time() - start)
+
+
+def _row(
+    name: str,
+    trial: Trial,
+    subject: str,
+    runs: Sequence[Run],
+    noise: float | None = None,
+    estimate: str = "",
+) -> dict[str, Any]:
+    """A row of the table. A refusal is a miss on a plant; elsewhere it is no evidence of silence,
+    so that the share and its interval are over the runs that the probe answered.
+    """
+    refused = sum(run.refused for run in runs)
+    counted = len(runs) - (0 if noise is not None else refused)
+    hits = sum(run.detected for run in runs)
+    low, high = clopper_pearson(hits, counted) if counted else (None, None)
+    tolerance = 0.0 if estimate == FALSE_CLAIMS else trial.tolerance
+    errors = [run.error for run in runs if run.error is not None] if estimate else []
+    return {
+        "probe": name,
+        "subject": subject,
+        "noise": noise,
+        "runs": len(runs),
+        "refused": refused,
+        "abstained": sum(run.abstained for run in runs),
+        "detected": hits / counted if counted else None,
+        "low": low,
+        "high": high,
+        "wrong": sum(error > tolerance for error in errors) / len(errors) if errors else None,
+        "error": statistics.median(errors) if errors else None,
+        "worst_error": max(errors) if errors else None,
+        "estimate": estimate,
+        "seconds": round(statistics.fmean(run.seconds for run in runs), 3),
+        "made": datetime.date.today().isoformat(),
+    }
