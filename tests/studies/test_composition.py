@@ -8,6 +8,7 @@ import importlib
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mechint.planted import composition as planted
@@ -17,6 +18,7 @@ from mechint.training import Run
 from tests.studies.planted_outcomes import judge, outcomes, runs_of
 
 composition = importlib.import_module("mechint.studies.composition.measures")
+figures = importlib.import_module("mechint.studies.composition.figures")
 
 
 class Planted(Run):
@@ -46,15 +48,32 @@ def test_construction_has_its_own_pattern(run: Run, layer: int) -> None:
     assert composition.pattern_shares(run, layer) == pytest.approx((1.0, 1.0), abs=1e-4)
 
 
-def test_looking_at_all_but_the_target_is_told_from_looking_at_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("avoiding", [(), (1,), (0, 3), (0, 1, 2, 3)])
+def test_every_block_follows_the_permutation_in_its_own_way(
+    run: Run, avoiding: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert composition.complement_share(run) == 0.0
+    """The planted pattern with the sign of some blocks of queries turned around."""
     made = run.subject()
-    followed = made.activation("blocks.0.attn.hook_pattern")
-    inverted = SimpleNamespace(data=made.data, activation=lambda name: 1 - followed)
+    pattern = made.activation("blocks.0.attn.hook_pattern").clone()  # (example, head, query, key)
+    for block in avoiding:
+        own = slice(3 * block, 3 * block + 3)
+        pattern[:, :, own, own] = 1 - pattern[:, :, own, own]
+    inverted = SimpleNamespace(data=made.data, activation=lambda name: pattern)
     monkeypatch.setattr(run, "subject", lambda **options: inverted)
-    assert composition.complement_share(run) == 1.0
+    looked, avoided = composition.first_layer_shares(run)
+    assert avoided.tolist() == [[float(block in avoiding) for block in range(4)]]
+    assert looked.tolist() == [[float(block not in avoiding) for block in range(4)]]
+    measures = study(x=[IN_ORDER])
+    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
+    assert measures.first_layer("x-0") == 1.0
+    assert measures.avoided("x-0") == len(avoiding) / 4
+
+
+def test_one_head_has_to_follow_in_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    measures = study(x=[IN_ORDER])
+    looked, avoided = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([[0.0, 0.2], [0.9, 0.0]])
+    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
+    assert measures.first_layer("x-0") == pytest.approx(0.7)  # (0.9 + 0.5) / 2, not (1 + 0.5) / 2
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])
@@ -166,36 +185,27 @@ def test_curriculum(staged: list, last: list, verdict: str) -> None:
 
 
 def patterned(
-    monkeypatch: pytest.MonkeyPatch,
-    first: float,
-    avoided: float,
-    copied: float,
-    later: float,
-    n: int,
+    monkeypatch: pytest.MonkeyPatch, first: float, copied: float, later: float, n: int
 ) -> Measures:
-    """Runs that learned, with these shares of queries on the target."""
+    """Runs that learned, with these shares of queries on the target; first, copied: either way."""
     arms = {"attention_only": first, "attention_only_copy": copied, "mixture": 0.3}
     measures = study(**{arm: [IN_ORDER] * n for arm in arms})
     share = {arm.replace("_", "-"): value for arm, value in arms.items()}
-
-    def pattern(name: str, layer: int) -> tuple[float, float]:
-        value = share[name.rpartition("-")[0]] if layer == 1 else later
-        return value + 0.001 * int(name[-1]), 0.5
-
-    monkeypatch.setattr(measures, "pattern", pattern)
-    monkeypatch.setattr(measures, "avoided", lambda name: avoided)
+    monkeypatch.setattr(
+        measures, "pattern", lambda name, layer: (later + 0.001 * int(name[-1]), 0.5)
+    )
+    monkeypatch.setattr(measures, "first_layer", lambda name: share[name.rpartition("-")[0]])
     return measures
 
 
 @pytest.mark.parametrize(
     ("shares", "verdict", "missed"),
     [
-        ((0.98, 0.0, 0.98, 0.9, 4), "reproduced", ""),
-        ((0.02, 0.97, 0.98, 0.9, 4), "reproduced", ""),  # the mirror image of looking
-        ((0.02, 0.97, 0.02, 0.9, 4), "not reproduced", "attention-only-copy, layer 1"),
-        ((0.6, 0.3, 0.98, 0.9, 4), "not reproduced", "attention-only, layer 1"),
-        ((0.98, 0.0, 0.98, 0.2, 4), "not reproduced", "mixture, layer 3"),
-        ((0.98, 0.0, 0.98, 0.9, 2), "underpowered", ""),
+        ((0.98, 0.98, 0.9, 4), "reproduced", ""),
+        ((0.98, 0.4, 0.9, 4), "not reproduced", "attention-only-copy, layer 1"),
+        ((0.6, 0.98, 0.9, 4), "not reproduced", "attention-only, layer 1"),
+        ((0.98, 0.98, 0.2, 4), "not reproduced", "mixture, layer 3"),
+        ((0.98, 0.98, 0.9, 2), "underpowered", ""),
     ],
 )
 def test_attention_patterns(
@@ -204,6 +214,19 @@ def test_attention_patterns(
     claim = judge("composition", "d", patterned(monkeypatch, *shares))
     assert claim.verdict == verdict
     assert not missed or outcomes(claim)[missed] == "missed"
+
+
+@pytest.mark.parametrize(("steps", "shown"), [([STUCK, IN_ORDER], 1), ([STUCK, STUCK], 0)])
+def test_the_drawn_attention_is_of_a_run_that_learned(
+    run: Run, steps: list, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measures = study(attention_only=steps)
+    for one in measures.group("attention-only"):
+        monkeypatch.setattr(one, "subject", run.subject)
+    caption = figures.attention(measures).caption
+    assert f"attention-only-{shown}" in caption
+    assert ("which learned every hop" in caption) == bool(shown)
+    assert "largest weight there, block by block: 1.00, 1.00, 1.00, 1.00" in caption
 
 
 @pytest.mark.parametrize("learned_in_mixture", [0, 4])
