@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from mechint.planted import composition as planted
-from mechint.studies import PlannedRun, plan
+from mechint.studies import PlannedRun, find_study, plan
 from mechint.studies.composition.measures import Measures
 from mechint.training import Run
-from tests.studies.planted_outcomes import judge, outcomes, runs_of
+from tests.studies.planted_outcomes import judge, outcomes, runs_of, spec_of
 
 composition = importlib.import_module("mechint.studies.composition.measures")
 figures = importlib.import_module("mechint.studies.composition.figures")
@@ -168,6 +168,39 @@ def test_direct_training(direct: list, mixture: list, verdict: str) -> None:
 def test_mixture_is_learned_from_easy_to_hard(staged: list, last: list, verdict: str) -> None:
     measures = study(mixture=staged, mixture_last=last)
     assert judge("composition", "b", measures).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("one_hop_each", "verdict"),
+    [
+        ([STUCK], "reproduced"),  # shown beside, too few to be judged
+        ([IN_ORDER] * 5, "reproduced"),
+        ([STUCK] * 8, "not reproduced"),
+        ([REVERSED] + [IN_ORDER] * 5, "not reproduced"),
+    ],
+)
+def test_one_hop_of_each_example_is_judged_where_it_is_trained(
+    one_hop_each: list, verdict: str
+) -> None:
+    measures = study(
+        mixture=[IN_ORDER] * 5, mixture_last=[IN_ORDER] * 6, mixture_one_hop_each=one_hop_each
+    )
+    claim = judge("composition", "b", measures)
+    assert claim.verdict == verdict
+    assert ("not judged" in claim.ours) == (len(one_hop_each) < 3)
+
+
+def test_criteria_say_what_an_example_of_the_mixture_asks() -> None:
+    for letter in "ab":
+        assert "asks all of its hops" in str(spec_of("composition", letter).criterion)
+    planned = {one.name: one for one in find_study("composition").runs("overnight")}
+    asked: Any = planned["mixture-one-hop-each-1000"].spec
+    targets = next(asked.task.stream("train", 0, 8)).targets  # (example, pos, hop)
+    assert {int((one >= 0).any(0).sum()) for one in targets} == {1}
+    every: Any = planned["mixture-1000"].spec
+    targets = next(every.task.stream("train", 0, 8)).targets
+    assert {int((one >= 0).any(0).sum()) for one in targets} == {3}
+    assert asked.train.steps == 3 * every.train.steps
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,26 @@ import math
 
 import numpy as np
 
-from mechint.errors import TrainingError
+from mechint.errors import TrainingError, counted
 from mechint.studies.composition.measures import LEARNED, Measures, describe, in_order, solved
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import every, more_often, share_within
+from mechint.studies.core.evidence import MIN_RUNS, every, more_often, share_within
 from mechint.studies.core.study import mean_and_spread, task_of
 
 READOUT = (
     "The mixture had supervision after every layer and the direct runs after the last one alone, "
     "so that two things differed; with the last readout for both and 1,000 steps neither learned."
 )
+
+
+SHARE = 0.4
+"""What the share of runs that learn exceeds, by its exact interval."""
+
+TWO_IN_FIVE = (
+    "Of more than two runs in five, not of a rare lucky one: 5 of 5 has its lower end at 0.48, 0 "
+    "of 8 its upper end at 0.37; that it is most runs five cannot show."
+)
+ONE_HOP_EACH = "mixture-one-hop-each"
 
 
 def _steps(study: Measures, arm: str) -> list[list[float]]:
@@ -36,16 +46,19 @@ def _steps(study: Measures, arm: str) -> list[list[float]]:
         "queries needed (theorem)"
     ),
     criterion=Criterion(
-        "All hops read after the last layer, in both arms: in every direct run the last test "
-        "accuracy of the k-hop is at most chance + {margin:g}, and in the same number of steps "
-        "the mixture learns the k-hop more often (Fisher's exact one-sided test, p ≤ {alpha:g}). "
-        "Control: some mixture run learns it.",
+        "All hops read after the last layer, in both arms, where every example of the mixture asks "
+        "all of its hops: in every direct run the last test accuracy of the k-hop is at most "
+        "chance + {margin:g}, and in the same number of steps the mixture learns the k-hop more "
+        "often (Fisher's exact one-sided test, p ≤ {alpha:g}). Control: some mixture run learns "
+        "it.",
         margin=0.05,
         alpha=0.05,
     ),
     reason=(
         "The same model, readout and steps must suffice with easier data; staying at chance for "
-        "ever cannot be shown by a run. 256 test examples spread by 0.03."
+        "ever cannot be shown by a run. 256 test examples spread by 0.03. The source mixes data of "
+        "one hop each; here the mixture has the same inputs as direct training, with labels of the "
+        "shorter hops besides."
     ),
     replaced=(
         Replaced(
@@ -88,20 +101,25 @@ def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
 @claim(
     "b",
     statement=(
-        "On a mixture of 1-, 2-, 4-, … k-hop data the transformer learns all of them, easy to hard."
+        "On a mixture of 1-, 2-, 4-, … k-hop labels, here of every example, the transformer learns "
+        "all of them, easy to hard."
     ),
     paper="with mixture it learns from 1-hop to 4-hop, in that order (figure)",
     criterion=Criterion(
-        "With either readout, the staged and the last one: every run that passes a test accuracy "
-        "of {learned:g} on every hop passes no longer hop before a shorter one and the longest "
-        "after the first, and the 95% exact interval of the share of runs that pass lies above "
-        "{share:g}. Control: every run passes it on the shortest hop.",
+        "Every example asks all of its hops. With either readout, the staged and the last one: "
+        "every run that passes a test accuracy of {learned:g} on every hop passes no longer hop "
+        "before a shorter one and the longest after the first, and the 95% exact interval of the "
+        "share of runs that pass lies above {share:g}. The same of the runs that ask one hop of "
+        "each example, with the staged readout, where at least {runs} are trained (overnight). "
+        "Control: every run passes it on the shortest hop.",
         learned=LEARNED,
-        share=0.4,
+        share=SHARE,
+        runs=MIN_RUNS,
     ),
     reason=(
-        "Most seeds, not one lucky one; the steps are compared at the resolution of the "
-        "evaluations. 5 of 5 has its lower end at 0.48, 0 of 8 its upper end at 0.37."
+        f"{TWO_IN_FIVE} The steps are compared at the resolution of the evaluations. The source "
+        "mixes data of one hop each, from which a hop has a third of the labels at k = 4: with so "
+        "many steps as the others such a run cannot tell."
     ),
     replaced=(
         Replaced(
@@ -112,14 +130,36 @@ def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
             "The staged readout is a stronger hint than the source states; the last one was "
             "reported and not judged.",
         ),
+        Replaced(
+            "With either readout, the staged and the last one: every run that passes a test "
+            "accuracy of 0.95 on every hop passes no longer hop before a shorter one and the "
+            "longest after the first, and the 95% exact interval of the share of runs that pass "
+            "lies above 0.4. Control: every run passes it on the shortest hop.",
+            "underpowered",
+            "staged 5 of 5 runs [0.48, 1.00]; last layer 6 of 8 [0.35, 0.97]",
+            "It did not say that every example asks all of its hops, which is more than the "
+            "source's mixture gives; with one hop of each example the only run had 0.72 on 4 hops "
+            "after 900 steps.",
+        ),
     ),
 )
 def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
     """Order in which every run learns its hops, and the share of runs that learn all."""
     parts, words, values = [], [], {}
-    for arm, readout in (("mixture", "staged"), ("mixture-last", "last")):
+    arms = {"mixture": "staged", "mixture-last": "last", ONE_HOP_EACH: "one hop each"}
+    for arm, readout in arms.items():
+        if arm == ONE_HOP_EACH and not study.names(arm):
+            continue
         steps = _steps(study, arm)
         passed = [row for row in steps if np.isfinite(max(row))]
+        words.append(
+            f"{readout} {len(passed)} of {counted(len(steps), 'run')}, "
+            f"{describe(steps, study.hops)}"
+        )
+        values[arm] = steps
+        if arm == ONE_HOP_EACH and len(steps) < criterion["runs"]:
+            words[-1] += ", not judged"
+            continue
         parts.append(
             share_within(
                 f"{readout}: runs that learned", len(passed), len(steps), low=criterion["share"]
@@ -127,12 +167,9 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
         )
         if passed:
             parts.append(every(f"{readout}: easy to hard", [in_order(row) for row in passed]))
-        words.append(
-            f"{readout} readout {len(passed)} of {len(steps)} runs, {describe(steps, study.hops)}"
-        )
-        values[arm] = steps
     control = _shortest([row for steps in values.values() for row in steps])
-    return Finding(parts, f"Learned every hop: {'; '.join(words)}.", values, control=control)
+    ours = f"Learned every hop, all hops asked of every example unless said: {'; '.join(words)}."
+    return Finding(parts, ours, values, control=control)
 
 
 def _shortest(steps: list[list[float]]) -> Part:

@@ -56,8 +56,8 @@ def hops(study: Measures, arm: str, readout: str) -> Figure:
         y_range=(0, 1),
         levels=_chance(study, arm),
         caption=(
-            "Test accuracy of every hop over the steps of mixture training, one curve per seed: "
-            "each longer hop is learned after the shorter one."
+            "Test accuracy of every hop over the steps of mixture training, every example asking "
+            "all hops, one curve per seed: each longer hop is learned after the shorter one."
         ),
     )
 
@@ -172,7 +172,7 @@ def outcomes(study: Measures) -> Table:
     columns = ("arm", "readout", "runs that learned all", "median step", "last accuracy on k hops")
     caption = (
         "Every arm: staged or last readout, a small start (N(0, 0.02) weights), one hop asked per "
-        "example in place of all."
+        "example, as the source has it, in place of all."
     )
     return Table({name: [row[i] for row in rows] for i, name in enumerate(columns)}, caption)
 
