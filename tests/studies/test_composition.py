@@ -92,6 +92,10 @@ def test_targets_by_brute_force(run: Run, layer: int) -> None:
                 assert row[i * 3 + j] == (i * 3 + hidden[i][j] if layer == 1 else doubled)
 
 
+STAGES = {"stages": (0, 20, 40), "cumulative": False}
+"""Steps 1 … 20 are of 1-hop, 21 … 40 of 2-hop."""
+
+
 def learned(
     arm: str, steps: dict[int, int], seed: int = 0, last: int = 100
 ) -> tuple[PlannedRun, Run]:
@@ -100,7 +104,7 @@ def learned(
     planned = plan(
         arm,
         "composition",
-        {"n": 3, "k": 4, "hops": hops},
+        {"n": 3, "k": 4, "hops": hops, **(STAGES if arm.startswith("curriculum") else {})},
         {"d_model": 8, "n_heads": 1, "n_layers": 3},
         {"steps": last},
         seed=seed,
@@ -203,18 +207,34 @@ def test_criteria_say_what_an_example_of_the_mixture_asks() -> None:
     assert asked.train.steps == 3 * every.train.steps
 
 
+FAILED_STAGE = {1: 10, 2: 50, 4: 60}
+"""2-hop is learned only after step 40, where its stage ends."""
+
+
 @pytest.mark.parametrize(
     ("staged", "last", "verdict"),
     [
-        ([IN_ORDER] * 5, [IN_ORDER] * 6, "reproduced"),
-        ([IN_ORDER] * 5, [STUCK] * 8, "not reproduced"),
-        ([IN_ORDER] * 5, [IN_ORDER] * 2, "underpowered"),
-        ([IN_ORDER] * 5, [{1: 0, 2: 0, 4: 0}] * 8, "underpowered"),  # the control: nothing learned
+        ([IN_ORDER] * 5, [], "reproduced"),
+        ([IN_ORDER] * 5, [STUCK] * 8, "reproduced"),  # the source's claim is of the staged readout
+        ([STUCK] * 8, [IN_ORDER] * 8, "not reproduced"),
+        ([IN_ORDER] * 4 + [STUCK], [IN_ORDER] * 8, "underpowered"),  # 4 of 5: [0.28, 0.99]
+        ([IN_ORDER] * 2, [IN_ORDER] * 8, "underpowered"),
+        # the control: no claim about stage 3 where stage 2, or 1, failed
+        ([FAILED_STAGE] * 5, [], "underpowered"),
+        ([{1: 10, 2: 0, 4: 0}] * 8, [], "underpowered"),
+        ([{1: 0, 2: 0, 4: 0}] * 8, [], "underpowered"),
     ],
 )
 def test_curriculum(staged: list, last: list, verdict: str) -> None:
     measures = study(curriculum=staged, curriculum_last=last)
-    assert judge("composition", "c", measures).verdict == verdict
+    claim = judge("composition", "c", measures)
+    assert claim.verdict == verdict
+    assert ("last readout" in claim.ours) == bool(last)
+
+
+def test_a_hop_that_was_learned_after_its_stage_is_told_from_one_within_it() -> None:
+    runs = study(curriculum=[IN_ORDER, FAILED_STAGE, {1: 30, 2: 30, 4: 50}, {1: 20, 2: 40, 4: 50}])
+    assert runs.passed_stages("curriculum") == [True, False, False, True]
 
 
 def patterned(

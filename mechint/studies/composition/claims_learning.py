@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -180,18 +181,23 @@ def _shortest(steps: list[list[float]]) -> Part:
 
 @claim(
     "c",
-    statement="An easy-to-hard curriculum, hop 2^(l-1) from stage l on, learns it too.",
+    statement="An easy-to-hard curriculum, hop 2^(l-1) alone in stage l, learns it too.",
     paper="poly(N, k) samples suffice (theorem)",
     criterion=Criterion(
-        "Every stage on its own hop alone: with either readout the 95% exact interval of the share "
-        "of curriculum runs that end above {learned:g} on the k-hop lies above {share:g}. Control: "
-        "every run passes it on the shortest hop.",
+        "Every stage on its own hop alone, with the staged readout, hop 2^(l-1) after layer l: the "
+        "95% exact interval of the share of curriculum runs that end above {learned:g} on the "
+        "k-hop lies above {share:g}. Control: every run passes it on the hop of each earlier stage "
+        "at an evaluation within that stage. The last readout is shown beside.",
         learned=LEARNED,
-        share=0.4,
+        share=SHARE,
     ),
     reason=(
-        "As in (b). In the source each stage is gradient descent on the data of its own hop; "
-        "nothing keeps a model from forgetting the earlier ones."
+        f"{TWO_IN_FIVE} In the source each stage is gradient descent on the data of its own hop, "
+        "which trains the layer of that hop; nothing keeps a model from forgetting the earlier "
+        "ones, and an earlier stage that has failed tells nothing of the last. The theorem's "
+        "sample size, k⁴N⁶, is 12 million examples at k = 4 and N = 6 before constants and "
+        "logarithms, 200 times those of a run at laptop: a share that is missed is of such runs, "
+        "and no counterexample."
     ),
     replaced=(
         Replaced(
@@ -209,19 +215,45 @@ def _shortest(steps: list[list[float]]) -> Part:
             "Its last stage was the mixture of (b); the source trains stage l on hop 2^(l-1), and "
             "names the forgetting of earlier hops as what a mixture avoids.",
         ),
+        Replaced(
+            "Every stage on its own hop alone: with either readout the 95% exact interval of the "
+            "share of curriculum runs that end above 0.95 on the k-hop lies above 0.4. Control: "
+            "every run passes it on the shortest hop.",
+            "not reproduced",
+            "staged 4 of 5 runs [0.28, 0.99]; last readout 0 of 8 [0.00, 0.37]",
+            "Stage l of the source trains layer l, which is the staged readout; nothing there says "
+            "that a curriculum works with the last one, on which the verdict stood. The control "
+            "asked nothing of stage 2, which three of the eight runs with the last readout did not "
+            "learn within its 200 steps.",
+        ),
     ),
 )
 def curriculum_learns(study: Measures, criterion: Criterion) -> Finding:
     """Share of curriculum runs that end above the bar, with its exact interval."""
-    parts, words, values, steps = [], [], {}, []
-    for arm, readout in (("curriculum", "staged"), ("curriculum-last", "last")):
-        steps += _steps(study, arm)
-        last = study.last(arm)
-        hits = sum(one > criterion["learned"] for one in last)
-        parts.append(
-            share_within(f"{readout}: runs that end there", hits, len(last), low=criterion["share"])
-        )
-        words.append(f"{readout} readout {mean_and_spread(last)}")
-        values[arm] = last
+    last = study.last("curriculum")
+    part = share_within(
+        "runs that end there",
+        sum(one > criterion["learned"] for one in last),
+        len(last),
+        low=criterion["share"],
+    )
+    passed = study.passed_stages("curriculum")
+    control = Part(
+        "earlier stages learned", all(passed), f"{sum(passed)} of {len(passed)}", len(passed)
+    )
+    words = [_curriculum("staged readout", last, passed)]
+    values = {"curriculum": last, "earlier stages learned": passed}
+    if study.names("curriculum-last"):  # trained later than the staged one, and not judged
+        beside, passed = study.last("curriculum-last"), study.passed_stages("curriculum-last")
+        words.append(f"{_curriculum('last readout', beside, passed)}, not judged")
+        values |= {"curriculum-last": beside, "earlier stages learned, last readout": passed}
     ours = f"Last accuracy on {study.k} hops: {'; '.join(words)}."
-    return Finding(parts, ours, values, control=_shortest(steps))
+    return Finding([part], ours, values, control=control)
+
+
+def _curriculum(readout: str, last: Sequence[float], passed: Sequence[bool]) -> str:
+    """How the runs of one readout end, and in how many the earlier stages were learned."""
+    return (
+        f"{readout} {mean_and_spread(last)}, earlier stages learned in {sum(passed)} of "
+        f"{len(passed)}"
+    )

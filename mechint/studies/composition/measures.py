@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from einops import rearrange
@@ -49,6 +50,18 @@ def learned_at(run: Run, hop: int) -> float:
     return float(min(steps_of(run)[accuracies(run, hop) >= LEARNED], default=math.inf))
 
 
+def passed_stages(run: Run) -> bool:
+    """Whether each hop but the last was learned at an evaluation within its own stage: after a step
+    of it, and before the next hop is trained.
+    """
+    task, steps = task_of(run), steps_of(run)
+    within = {
+        hop: (steps > start) & (steps <= end)  # a row at step s is of the model after s batches
+        for hop, (start, end) in zip(task.hops[:-1], pairwise(task.stages), strict=True)
+    }
+    return all((accuracies(run, hop)[rows] >= LEARNED).any() for hop, rows in within.items())
+
+
 class Measures:
     """The study's runs by arm; patterns that are measured once are kept."""
 
@@ -72,6 +85,10 @@ class Measures:
     def last(self, arm: str) -> list[float]:
         """Last test accuracy on k hops, seed by seed."""
         return [float(accuracies(run, self.k)[-1]) for run in self.group(arm)]
+
+    def passed_stages(self, arm: str) -> list[bool]:
+        """Whether every hop but the last was learned within its own stage, seed by seed."""
+        return [passed_stages(run) for run in self.group(arm)]
 
     def names(self, arm: str) -> list[str]:
         """Names of the runs of an arm that have finished."""
