@@ -24,7 +24,7 @@ SHARE = 0.4
 
 TWO_IN_FIVE = (
     "Of more than two runs in five, not of a rare lucky one: 5 of 5 has its lower end at 0.48, 0 "
-    "of 8 its upper end at 0.37; that it is most runs five cannot show."
+    "of 8 its upper end at 0.37; five runs cannot show that it holds of most."
 )
 ONE_HOP_EACH = "mixture-one-hop-each"
 
