@@ -8,15 +8,17 @@ import importlib
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mechint.planted import composition as planted
-from mechint.studies import PlannedRun, plan
+from mechint.studies import PlannedRun, find_study, plan
 from mechint.studies.composition.measures import Measures
 from mechint.training import Run
-from tests.studies.planted_outcomes import judge, outcomes, runs_of
+from tests.studies.planted_outcomes import judge, outcomes, runs_of, spec_of
 
 composition = importlib.import_module("mechint.studies.composition.measures")
+figures = importlib.import_module("mechint.studies.composition.figures")
 
 
 class Planted(Run):
@@ -46,15 +48,32 @@ def test_construction_has_its_own_pattern(run: Run, layer: int) -> None:
     assert composition.pattern_shares(run, layer) == pytest.approx((1.0, 1.0), abs=1e-4)
 
 
-def test_looking_at_all_but_the_target_is_told_from_looking_at_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("avoiding", [(), (1,), (0, 3), (0, 1, 2, 3)])
+def test_every_block_follows_the_permutation_in_its_own_way(
+    run: Run, avoiding: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert composition.complement_share(run) == 0.0
+    """The planted pattern with the sign of some blocks of queries turned around."""
     made = run.subject()
-    followed = made.activation("blocks.0.attn.hook_pattern")
-    inverted = SimpleNamespace(data=made.data, activation=lambda name: 1 - followed)
+    pattern = made.activation("blocks.0.attn.hook_pattern").clone()  # (example, head, query, key)
+    for block in avoiding:
+        own = slice(3 * block, 3 * block + 3)
+        pattern[:, :, own, own] = 1 - pattern[:, :, own, own]
+    inverted = SimpleNamespace(data=made.data, activation=lambda name: pattern)
     monkeypatch.setattr(run, "subject", lambda **options: inverted)
-    assert composition.complement_share(run) == 1.0
+    looked, avoided = composition.first_layer_shares(run)
+    assert avoided.tolist() == [[float(block in avoiding) for block in range(4)]]
+    assert looked.tolist() == [[float(block not in avoiding) for block in range(4)]]
+    measures = study(x=[IN_ORDER])
+    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
+    assert measures.first_layer("x-0") == 1.0
+    assert measures.avoided("x-0") == len(avoiding) / 4
+
+
+def test_one_head_has_to_follow_in_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    measures = study(x=[IN_ORDER])
+    looked, avoided = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([[0.0, 0.2], [0.9, 0.0]])
+    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
+    assert measures.first_layer("x-0") == pytest.approx(0.7)  # (0.9 + 0.5) / 2, not (1 + 0.5) / 2
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])
@@ -73,6 +92,10 @@ def test_targets_by_brute_force(run: Run, layer: int) -> None:
                 assert row[i * 3 + j] == (i * 3 + hidden[i][j] if layer == 1 else doubled)
 
 
+STAGES = {"stages": (0, 20, 40), "cumulative": False}
+"""Steps 1 … 20 are of 1-hop, 21 … 40 of 2-hop."""
+
+
 def learned(
     arm: str, steps: dict[int, int], seed: int = 0, last: int = 100
 ) -> tuple[PlannedRun, Run]:
@@ -81,7 +104,7 @@ def learned(
     planned = plan(
         arm,
         "composition",
-        {"n": 3, "k": 4, "hops": hops},
+        {"n": 3, "k": 4, "hops": hops, **(STAGES if arm.startswith("curriculum") else {})},
         {"d_model": 8, "n_heads": 1, "n_layers": 3},
         {"steps": last},
         seed=seed,
@@ -152,50 +175,90 @@ def test_mixture_is_learned_from_easy_to_hard(staged: list, last: list, verdict:
 
 
 @pytest.mark.parametrize(
+    ("one_hop_each", "verdict"),
+    [
+        ([STUCK], "reproduced"),  # shown beside, too few to be judged
+        ([IN_ORDER] * 5, "reproduced"),
+        ([STUCK] * 8, "not reproduced"),
+        ([REVERSED] + [IN_ORDER] * 5, "not reproduced"),
+    ],
+)
+def test_one_hop_of_each_example_is_judged_where_it_is_trained(
+    one_hop_each: list, verdict: str
+) -> None:
+    measures = study(
+        mixture=[IN_ORDER] * 5, mixture_last=[IN_ORDER] * 6, mixture_one_hop_each=one_hop_each
+    )
+    claim = judge("composition", "b", measures)
+    assert claim.verdict == verdict
+    assert ("not judged" in claim.ours) == (len(one_hop_each) < 3)
+
+
+def test_criteria_say_what_an_example_of_the_mixture_asks() -> None:
+    for letter in "ab":
+        assert "asks all of its hops" in str(spec_of("composition", letter).criterion)
+    planned = {one.name: one for one in find_study("composition").runs("overnight")}
+    asked: Any = planned["mixture-one-hop-each-1000"].spec
+    targets = next(asked.task.stream("train", 0, 8)).targets  # (example, pos, hop)
+    assert {int((one >= 0).any(0).sum()) for one in targets} == {1}
+    every: Any = planned["mixture-1000"].spec
+    targets = next(every.task.stream("train", 0, 8)).targets
+    assert {int((one >= 0).any(0).sum()) for one in targets} == {3}
+    assert asked.train.steps == 3 * every.train.steps
+
+
+FAILED_STAGE = {1: 10, 2: 50, 4: 60}
+"""2-hop is learned only after step 40, where its stage ends."""
+
+
+@pytest.mark.parametrize(
     ("staged", "last", "verdict"),
     [
-        ([IN_ORDER] * 5, [IN_ORDER] * 6, "reproduced"),
-        ([IN_ORDER] * 5, [STUCK] * 8, "not reproduced"),
-        ([IN_ORDER] * 5, [IN_ORDER] * 2, "underpowered"),
-        ([IN_ORDER] * 5, [{1: 0, 2: 0, 4: 0}] * 8, "underpowered"),  # the control: nothing learned
+        ([IN_ORDER] * 5, [], "reproduced"),
+        ([IN_ORDER] * 5, [STUCK] * 8, "reproduced"),  # the source's claim is of the staged readout
+        ([STUCK] * 8, [IN_ORDER] * 8, "not reproduced"),
+        ([IN_ORDER] * 4 + [STUCK], [IN_ORDER] * 8, "underpowered"),  # 4 of 5: [0.28, 0.99]
+        ([IN_ORDER] * 2, [IN_ORDER] * 8, "underpowered"),
+        # the control: no claim about stage 3 where stage 2, or 1, failed
+        ([FAILED_STAGE] * 5, [], "underpowered"),
+        ([{1: 10, 2: 0, 4: 0}] * 8, [], "underpowered"),
+        ([{1: 0, 2: 0, 4: 0}] * 8, [], "underpowered"),
     ],
 )
 def test_curriculum(staged: list, last: list, verdict: str) -> None:
     measures = study(curriculum=staged, curriculum_last=last)
-    assert judge("composition", "c", measures).verdict == verdict
+    claim = judge("composition", "c", measures)
+    assert claim.verdict == verdict
+    assert ("last readout" in claim.ours) == bool(last)
+
+
+def test_a_hop_that_was_learned_after_its_stage_is_told_from_one_within_it() -> None:
+    runs = study(curriculum=[IN_ORDER, FAILED_STAGE, {1: 30, 2: 30, 4: 50}, {1: 20, 2: 40, 4: 50}])
+    assert runs.passed_stages("curriculum") == [True, False, False, True]
 
 
 def patterned(
-    monkeypatch: pytest.MonkeyPatch,
-    first: float,
-    avoided: float,
-    copied: float,
-    later: float,
-    n: int,
+    monkeypatch: pytest.MonkeyPatch, first: float, copied: float, later: float, n: int
 ) -> Measures:
-    """Runs that learned, with these shares of queries on the target."""
+    """Runs that learned, with these shares of queries on the target; first, copied: either way."""
     arms = {"attention_only": first, "attention_only_copy": copied, "mixture": 0.3}
     measures = study(**{arm: [IN_ORDER] * n for arm in arms})
     share = {arm.replace("_", "-"): value for arm, value in arms.items()}
-
-    def pattern(name: str, layer: int) -> tuple[float, float]:
-        value = share[name.rpartition("-")[0]] if layer == 1 else later
-        return value + 0.001 * int(name[-1]), 0.5
-
-    monkeypatch.setattr(measures, "pattern", pattern)
-    monkeypatch.setattr(measures, "avoided", lambda name: avoided)
+    monkeypatch.setattr(
+        measures, "pattern", lambda name, layer: (later + 0.001 * int(name[-1]), 0.5)
+    )
+    monkeypatch.setattr(measures, "first_layer", lambda name: share[name.rpartition("-")[0]])
     return measures
 
 
 @pytest.mark.parametrize(
     ("shares", "verdict", "missed"),
     [
-        ((0.98, 0.0, 0.98, 0.9, 4), "reproduced", ""),
-        ((0.02, 0.97, 0.98, 0.9, 4), "reproduced", ""),  # the mirror image of looking
-        ((0.02, 0.97, 0.02, 0.9, 4), "not reproduced", "attention-only-copy, layer 1"),
-        ((0.6, 0.3, 0.98, 0.9, 4), "not reproduced", "attention-only, layer 1"),
-        ((0.98, 0.0, 0.98, 0.2, 4), "not reproduced", "mixture, layer 3"),
-        ((0.98, 0.0, 0.98, 0.9, 2), "underpowered", ""),
+        ((0.98, 0.98, 0.9, 4), "reproduced", ""),
+        ((0.98, 0.4, 0.9, 4), "not reproduced", "attention-only-copy, layer 1"),
+        ((0.6, 0.98, 0.9, 4), "not reproduced", "attention-only, layer 1"),
+        ((0.98, 0.98, 0.2, 4), "not reproduced", "mixture, layer 3"),
+        ((0.98, 0.98, 0.9, 2), "underpowered", ""),
     ],
 )
 def test_attention_patterns(
@@ -204,6 +267,19 @@ def test_attention_patterns(
     claim = judge("composition", "d", patterned(monkeypatch, *shares))
     assert claim.verdict == verdict
     assert not missed or outcomes(claim)[missed] == "missed"
+
+
+@pytest.mark.parametrize(("steps", "shown"), [([STUCK, IN_ORDER], 1), ([STUCK, STUCK], 0)])
+def test_the_drawn_attention_is_of_a_run_that_learned(
+    run: Run, steps: list, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measures = study(attention_only=steps)
+    for one in measures.group("attention-only"):
+        monkeypatch.setattr(one, "subject", run.subject)
+    caption = figures.attention(measures).caption
+    assert f"attention-only-{shown}" in caption
+    assert ("which learned every hop" in caption) == bool(shown)
+    assert "largest weight there, block by block: 1.00, 1.00, 1.00, 1.00" in caption
 
 
 @pytest.mark.parametrize("learned_in_mixture", [0, 4])

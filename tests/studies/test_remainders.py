@@ -5,6 +5,7 @@ runs whose outcome was written by hand.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,7 +216,9 @@ def canned(arms: dict[str, int], *, learned: bool = True, **methods: Any) -> Any
     return SimpleNamespace(
         names=names.__getitem__,
         addition_learned=lambda: control,
-        halfway=lambda *, all_of_them: control,
+        halfway=lambda: control,
+        that_learned=lambda: names["main"] if learned else [],
+        enough_learned=lambda least: control,
         **methods,
     )
 
@@ -278,6 +281,69 @@ def test_active_frequencies(spike: int, n: int, expected: str) -> None:
         late_onsets=lambda name: {11: 500.0, 13: 800.0},
     )
     assert judge("remainders", "e", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([10] * 5, "reproduced"),  # from 18, as in the paper
+        ([17] * 8, "not reproduced"),  # one frequency fewer is no fall
+        ([18] * 8, "not reproduced"),
+        ([13] * 5, "reproduced"),  # 5 of 18 is more than a quarter
+        ([10] * 4 + [17] * 3, "underpowered"),
+    ],
+)
+def test_active_frequencies_fall_by_a_quarter(
+    ends: list[int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {f"main-{i}": [0, 10, 18, end] for i, end in enumerate(ends)}
+    frequencies = importlib.import_module("mechint.studies.remainders.claims_frequencies")
+    monkeypatch.setattr(frequencies, "active_over_time", counts.__getitem__)
+    monkeypatch.setattr(frequencies, "active_within", lambda name: [0] * 4)
+    study = canned(
+        {"main": len(ends)},
+        power=lambda name: ([1, 100, 1000, 10_000], name),
+        late_onsets=lambda name: {11: 500.0},
+    )
+    assert judge("remainders", "e", study).verdict == expected
+
+
+@pytest.mark.parametrize("letter", ["e", "g"])
+def test_runs_that_did_not_learn_all_primes_are_shown_and_not_judged(
+    letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs without the mechanism that have not learned one prime leave the verdict as it is."""
+    everything = EARLY | SCATTERED
+    without = {q: step for q, step in everything.items() if q != 43}
+    power, flat = np.ones((40, 6)), np.ones((40, 6))
+    power[:12, 3] = 30.0
+    one_digit, both = np.array([[1.0, 0.98, 0.03, 0.5]]), np.array([[0.5, 0.5, 0.5, 0.5]])
+
+    def claim(n: int, rest: int) -> Claim:
+        measures = Measures(runs_of(written("main", [everything] * n + [without] * rest)))
+        ready = set(measures.that_learned())
+        assert len(ready) == n
+        monkeypatch.setattr(
+            measures,
+            "power",
+            lambda name: ([0, 10, 100, 900, 950, 1000], power if name in ready else flat),
+        )
+        x0 = {True: one_digit, False: both}
+        monkeypatch.setattr(
+            measures,
+            "digits",
+            lambda name: np.stack([x0[name in ready], 1 - x0[name in ready]], axis=-1),
+        )
+        return judge("remainders", letter, measures, "full")
+
+    alone, beside = claim(5, 0), claim(5, 4)
+    assert alone.verdict == beside.verdict == "reproduced"
+    assert alone.parts == beside.parts and alone.n == 5
+    assert "main-1005" in beside.ours.partition("not judged")[2]
+    assert "not judged" not in alone.ours
+    few = claim(2, 8)
+    assert few.verdict == "underpowered"
+    assert few.control is not None and few.control["outcome"] == "missed"
 
 
 @pytest.mark.parametrize(

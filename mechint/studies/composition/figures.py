@@ -56,8 +56,8 @@ def hops(study: Measures, arm: str, readout: str) -> Figure:
         y_range=(0, 1),
         levels=_chance(study, arm),
         caption=(
-            "Test accuracy of every hop over the steps of mixture training, one curve per seed: "
-            "each longer hop is learned after the shorter one."
+            "Test accuracy of every hop over the steps of mixture training, every example asking "
+            "all hops, one curve per seed: each longer hop is learned after the shorter one."
         ),
     )
 
@@ -84,16 +84,25 @@ def arms(study: Measures) -> Figure:
 
 
 def attention(study: Measures) -> Figure:
-    """First-layer attention of the first attention-only run beside the hidden permutations."""
-    run = study.group("attention-only")[0]
+    """First-layer attention of the first attention-only run that learned every hop, or else of the
+    first one, beside the hidden permutations.
+    """
+    study.group("attention-only")  # raises where there is none
+    learned = study.that_learned("attention-only")
+    name = (learned or study.names("attention-only"))[0]
+    run = study.runs[name]
     subject = run.subject(n_examples=64)
     pattern = subject.activation("blocks.0.attn.hook_pattern").mean(0)[0]
     targets = pattern_targets(run, subject.data.tokens[:1], 1)[0].tolist()
     task = task_of(run)
     names = [f"({p // task.n + 1},{p % task.n + 1})" for p in range(task.n_ctx)]
+    looking, avoiding = (", ".join(f"{share:.2f}" for share in of[0]) for of in study.blocks(name))
     caption = (
-        "Mean attention of the only head of layer 1; circles mark (i, π_i(j)), the hidden "
-        "permutations."
+        f"Mean attention of the only head of layer 1 of {name}, "
+        + ("which learned every hop" if learned else "where no run of the arm learned every hop")
+        + "; circles mark (i, π_i(j)), the hidden permutations. Share of queries with their "
+        f"largest weight there, block by block: {looking}; with their least weight of the block "
+        f"there: {avoiding}. The one tells as much as the other, and each block has its own."
     )
     titles: dict[str, Any] = {
         "title": "First-layer attention against π",
@@ -163,7 +172,7 @@ def outcomes(study: Measures) -> Table:
     columns = ("arm", "readout", "runs that learned all", "median step", "last accuracy on k hops")
     caption = (
         "Every arm: staged or last readout, a small start (N(0, 0.02) weights), one hop asked per "
-        "example in place of all."
+        "example, as the source has it, in place of all."
     )
     return Table({name: [row[i] for row in rows] for i, name in enumerate(columns)}, caption)
 
@@ -175,13 +184,24 @@ def pattern_table(study: Measures) -> Table:
         names = study.that_learned(arm)
         for layer in range(1, len(study.hops) + 1) if names else ():
             shares = [study.pattern(name, layer) for name in names]
-            avoided = mean_and_spread([study.avoided(name) for name in names]) if layer == 1 else ""
+            first = [
+                mean_and_spread([of(name) for name in names])
+                for of in (study.avoided, study.first_layer)
+            ]
             largest = mean_and_spread([share for share, _ in shares])
             weight = mean_and_spread([mass for _, mass in shares])
-            rows.append((arm, layer, largest, weight, avoided))
-    columns = ("arm", "layer", "largest weight on target", "mean weight", "least weight on target")
+            rows.append((arm, layer, largest, weight, *(first if layer == 1 else ("", ""))))
+    columns = (
+        "arm",
+        "layer",
+        "largest weight on target",
+        "mean weight",
+        "least weight on target",
+        "largest or least, block by block",
+    )
     caption = (
         "The head of each layer that follows the construction most (uniform attention has "
-        "1/(kN)), and the share of queries whose least weight in their block is on the target."
+        "1/(kN)), the share of queries whose least weight in their block is on the target, and "
+        "the share with the one or the other, whichever their block has more of."
     )
     return Table({name: [row[i] for row in rows] for i, name in enumerate(columns)}, caption)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from einops import rearrange
@@ -16,6 +17,9 @@ from torch import Tensor
 from mechint.errors import TrainingError
 from mechint.studies.core.study import Runs, task_of
 from mechint.training import Run
+
+Heads = Float[np.ndarray, "head block"]
+"""A share for each head and each block of queries."""
 
 LEARNED = 0.95
 """Test accuracy at which a hop counts as learned: far from any constant answer."""
@@ -46,13 +50,25 @@ def learned_at(run: Run, hop: int) -> float:
     return float(min(steps_of(run)[accuracies(run, hop) >= LEARNED], default=math.inf))
 
 
+def passed_stages(run: Run) -> bool:
+    """Whether each hop but the last was learned at an evaluation within its own stage: after a step
+    of it, and before the next hop is trained.
+    """
+    task, steps = task_of(run), steps_of(run)
+    within = {
+        hop: (steps > start) & (steps <= end)  # a row at step s is of the model after s batches
+        for hop, (start, end) in zip(task.hops[:-1], pairwise(task.stages), strict=True)
+    }
+    return all((accuracies(run, hop)[rows] >= LEARNED).any() for hop, rows in within.items())
+
+
 class Measures:
     """The study's runs by arm; patterns that are measured once are kept."""
 
     def __init__(self, runs: Runs, k: int) -> None:
         self.runs, self.k, self.hops = runs, k, hops_of(k)
         self.pattern = cache(self._pattern)
-        self.avoided = cache(self._avoided)
+        self.blocks = cache(self._blocks)
 
     def group(self, arm: str) -> list[Run]:
         """The runs of an arm that have finished; TrainingError where there is none yet."""
@@ -70,30 +86,43 @@ class Measures:
         """Last test accuracy on k hops, seed by seed."""
         return [float(accuracies(run, self.k)[-1]) for run in self.group(arm)]
 
-    def that_learned(self, arm: str) -> list[str]:
-        """Names of the runs of an arm that learned every hop."""
-        names = [
+    def passed_stages(self, arm: str) -> list[bool]:
+        """Whether every hop but the last was learned within its own stage, seed by seed."""
+        return [passed_stages(run) for run in self.group(arm)]
+
+    def names(self, arm: str) -> list[str]:
+        """Names of the runs of an arm that have finished."""
+        return [
             name
             for name in self.runs.names(arm=arm)
             if self.runs.status(name) in ("finished", "stopped")
         ]
+
+    def that_learned(self, arm: str) -> list[str]:
+        """Names of the runs of an arm that learned every hop."""
         return [
             name
-            for name in names
+            for name in self.names(arm)
             if all(math.isfinite(learned_at(self.runs[name], hop)) for hop in self.hops)
         ]
 
     def _pattern(self, name: str, layer: int) -> tuple[float, float]:
         return pattern_shares(self.runs[name], layer)
 
-    def _avoided(self, name: str) -> float:
-        return complement_share(self.runs[name])
+    def _blocks(self, name: str) -> tuple[Heads, Heads]:
+        return first_layer_shares(self.runs[name])
+
+    def avoided(self, name: str) -> float:
+        """Share of layer 1's queries that look at all of their block but (i, π_i(j)), for the head
+        that does most.
+        """
+        return float(self.blocks(name)[1].mean(1).max())
 
     def first_layer(self, name: str) -> float:
-        """Share of layer 1's queries that follow (i, π_i(j)) either way: by looking at it, or at
-        all of the block but it.
+        """Share of layer 1's queries that follow (i, π_i(j)) in the way of their block, by looking
+        at it or at all of the block but it, for the head that does most.
         """
-        return max(self.pattern(name, 1)[0], self.avoided(name))
+        return float(np.maximum(*self.blocks(name)).mean(1).max())
 
 
 def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, float]:
@@ -115,17 +144,22 @@ def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, fl
     return float(right[best]), float(mass[best])
 
 
-def complement_share(run: Run, examples: int = 128) -> float:
-    """Share of the queries (i, j) that layer 1 sends everywhere in block i but to (i, π_i(j)): 0 …
-    1, for the head that does most.
+def first_layer_shares(run: Run, examples: int = 128) -> tuple[Heads, Heads]:
+    """How much of layer 1's attention follows the hidden permutations, one block of queries and one
+    head at a time.
 
-    Of a permutation the value that is missing tells as much as the one that is looked at: with a
-    free OV matrix, its random sign decides which of the two a model finds.
+    Of a permutation the value that is missing tells as much as the one that is looked at. Which of
+    the two a block of queries finds is its own matter: the tokens of different blocks share no
+    embedding, and the OV matrix can turn those of one around and leave the others.
+
+    Returns:
+        Share of the queries (i, j) of block i whose largest weight is on (i, π_i(j)), and of those
+        whose least weight in block i is: 0 … 1, both (head, block).
     """
     subject, n = run.subject(n_examples=examples), task_of(run).n
     targets = pattern_targets(run, subject.data.tokens, 1)
-    targets = rearrange(targets, "example (block query) -> example block query", query=n)
     pattern = subject.activation("blocks.0.attn.hook_pattern")
+    looking = (pattern.argmax(-1) == targets[:, None]).float()
     pairs = rearrange(
         pattern,
         "example head (block query) (other key) -> example head query key block other",
@@ -133,8 +167,16 @@ def complement_share(run: Run, examples: int = 128) -> float:
         key=n,
     )
     within = pairs.diagonal(dim1=-2, dim2=-1)  # (example, head, query, key, block)
-    blocks = rearrange(within, "example head query key block -> example head block query key")
-    return float((blocks.argmin(-1) == (targets % n)[:, None]).float().mean((0, 2, 3)).max())
+    blocks = rearrange(within, "example head query key block -> example head (block query) key")
+    avoiding = (blocks.argmin(-1) == (targets % n)[:, None]).float()
+    shares = (
+        rearrange(one, "example head (block query) -> example head block query", query=n).mean(
+            (0, 3)
+        )
+        for one in (looking, avoiding)
+    )
+    looked, avoided = (one.double().cpu().numpy() for one in shares)
+    return looked, avoided
 
 
 def pattern_targets(

@@ -5,6 +5,9 @@ Two readouts are trained, because the source does not say which: *staged* reads 
 layer l, where the construction has it, which is supervision at every layer and a stronger hint than
 the source states; *last* reads every hop after the last layer. Training with and without easier
 data is compared on the last readout, the same for both; attention patterns on the staged one.
+
+Every example of the mixture asks all of its hops, for the source does not say how its examples are
+drawn; *one hop each*, where every example asks one of them, is what its words have rather.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study,
 class Budget:
     """What a size trains. n and d_model: points and width with the staged readout, n_last and
     d_last with the last one; steps and seeds of each readout; attention: width and steps of the
-    attention-only models; stages: first step of each hop, alone, in the curriculum; in_turn: the
-    arms of a later `TURN` are trained later, so that what one night leaves can be judged.
+    attention-only models; stages: first step of each hop, alone, in the curriculum; one_hop_each:
+    times the staged steps for runs whose examples ask one hop each, which have a third of the
+    labels at k = 4; in_turn: the arms of a later `TURN` are trained later, so that what one night
+    leaves can be judged.
 
     laptop: 32 wide with the last readout, where of two seeds that are not judged one began to
     learn 4 hops by step 1,000; twice the width takes twice as long for a step. Eight seeds are the
-    fewest of which none that learns, or all but one, decides (b) and (c).
+    fewest of which none that learns, or all but one, decides (b).
     """
 
     n: int
@@ -44,6 +49,7 @@ class Budget:
     stages: tuple[int, ...]
     varied_seeds: int = 1
     examples: int = 256
+    one_hop_each: int = 1
     in_turn: bool = False
 
 
@@ -51,10 +57,13 @@ BUDGETS = {
     "smoke": Budget(3, 3, 2, 16, 16, 40, 1, 40, 1, (16, 40), (0, 10), examples=64),
     "laptop": Budget(6, 4, 4, 64, 32, 900, 5, 4000, 8, (128, 2000), (0, 200, 400)),
     "overnight": Budget(
-        6, 6, 4, 64, 64, 2000, 12, 30_000, 12, (128, 4000), (0, 200, 400), 5, 1024, in_turn=True
+        *(6, 6, 4, 64, 64, 2000, 12, 30_000, 12, (128, 4000), (0, 200, 400), 5, 1024),
+        one_hop_each=3,
+        in_turn=True,
     ),
     "full": Budget(
-        8, 8, 8, 128, 128, 10_000, 12, 60_000, 12, (256, 10_000), (0, 1000, 2000, 3000), 5, 2048
+        *(8, 8, 8, 128, 128, 10_000, 12, 60_000, 12, (256, 10_000), (0, 1000, 2000, 3000), 5, 2048),
+        one_hop_each=3,
     ),
 }
 
@@ -87,7 +96,8 @@ def arms(budget: Budget) -> Iterator[tuple[PlannedRun, ...]]:
     yield _arm("attention-only-copy", budget, mixed, copied, staged, steps=steps)
     small = {**read, "init_mode": "normal"}
     yield _arm("mixture-small-start", budget, mixed, small, varied)
-    yield _arm("mixture-one-hop-each", budget, one_each, read, varied)
+    longer = budget.staged_steps * budget.one_hop_each
+    yield _arm("mixture-one-hop-each", budget, one_each, read, varied, steps=longer)
 
 
 def _arm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mechint.studies.remainders import claims_frequencies as frequencies
 from mechint.studies.remainders import claims_learning as learning
 from mechint.studies.remainders import claims_structure as structure
 
@@ -10,8 +11,8 @@ CLAIMS = (
     learning.order_of_primes,
     structure.positions,
     structure.singular_values,
-    structure.active_frequencies,
-    structure.shuffled_labels,
+    frequencies.active_frequencies,
+    frequencies.shuffled_labels,
     structure.heads,
     learning.ablations,
     learning.masked,

@@ -31,7 +31,7 @@ HALFWAY = 0.5
 itself would come later for large q by arithmetic alone.
 """
 
-MOST = 0.4
+SHARE = 0.4
 """What the share of main runs that show it exceeds, by its exact interval."""
 
 FIT = 0.99
@@ -106,15 +106,28 @@ class Measures:
         flags = [holds(name) for name in self.names(arm)]
         return Part(what, all(flags), f"{sum(flags)} of {len(flags)}", len(flags))
 
-    def halfway(self, *, all_of_them: bool) -> Part:
-        """The control of what is seen while the later primes are learned: in every main run one of
-        them, or all, get half-way.
+    def halfway(self) -> Part:
+        """The control of when the later primes are learned: in every main run each gets
+        half-way.
         """
-        every = all if all_of_them else any
-        what = f"{'every' if all_of_them else 'a'} later prime half-way"
         return self.every_run(
-            what, "main", lambda name: every(map(math.isfinite, self.late_onsets(name).values()))
+            "every later prime half-way",
+            "main",
+            lambda name: all(map(math.isfinite, self.late_onsets(name).values())),
         )
+
+    def that_learned(self) -> list[str]:
+        """The main runs that have every prime at GENERALIZED at the last step."""
+        return [
+            name
+            for name in self.names("main")
+            if len(self.generalized(name)) == len(self.final(name))
+        ]
+
+    def enough_learned(self, least: int) -> Part:
+        """The control of what is judged over the main runs that learned all primes."""
+        learned, n = len(self.that_learned()), len(self.names("main"))
+        return Part("main runs learn all", learned >= least, f"{learned} of {n}", learned)
 
     def addition_learned(self) -> Part:
         """The control of what is compared with addition: every run of it generalizes."""
@@ -212,6 +225,20 @@ def in_steps(onsets: Sequence[Mapping[int, float]], lead: Sequence[int]) -> str:
     words = [f"{q} at {_step(medians[q])}" for q in lead if q in medians]
     words += [f"the rest from {_step(min(rest))} to {_step(max(rest))}"] if rest else []
     return f"{', '.join(words)} (medians of {len(onsets)} runs)"
+
+
+def beside(words: Mapping[str, str], learned: Sequence[str]) -> str:
+    """What is said of every run, those that did not learn all primes apart.
+
+    >>> beside({"main-0": "4", "main-1": "2"}, ["main-0"])
+    'main-0: 4; not judged, since not all primes are learned: main-1: 2'
+    """
+    rest = [name for name in words if name not in learned]
+    judged, apart = (
+        "; ".join(f"{name}: {words[name]}" for name in names) for names in (learned, rest)
+    )
+    apart = f"not judged, since not all primes are learned: {apart}" if rest else ""
+    return "; ".join(filter(None, (judged, apart)))
 
 
 def _step(step: float) -> str:

@@ -56,6 +56,11 @@ PAPER_TRAIN = {
 }
 PAPER_DATA = {"p": 113, "train_fraction": 0.3, "validation_fraction": 1000 / 12769}
 
+DENSE = {"n_checkpoints": 65}
+"""Of the main arm at the paper's length: a factor of 1.2 between checkpoints, so that some lie
+between the later primes' onsets and the end, where the active frequencies are to fall again.
+"""
+
 ALL = ("main", "addition", "masked", "shuffled", "no dropout", "no grokfast")
 """The arms in the order in which a night reaches them."""
 
@@ -125,14 +130,18 @@ def overnight() -> list[PlannedRun]:
     """
     planned: list[PlannedRun] = []
     for arm in ALL:
-        seeds = 5 if arm == "main" else 3
-        planned += arm_runs(arm, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN, seeds, stage=len(planned))
+        seeds, more = (5, DENSE) if arm == "main" else (3, {})
+        planned += arm_runs(
+            arm, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN, seeds, stage=len(planned), **more
+        )
     return planned
 
 
 def full() -> list[PlannedRun]:
     """Five seeds of every arm, and the main arm on half of the inputs."""
-    planned = [one for arm in ALL for one in arm_runs(arm, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN, 5)]
+    planned = arm_runs("main", PAPER_DATA, PAPER_MODEL, PAPER_TRAIN, 5, **DENSE)
+    for arm in ALL[1:]:
+        planned += arm_runs(arm, PAPER_DATA, PAPER_MODEL, PAPER_TRAIN, 5)
     half = {**PAPER_DATA, "train_fraction": 0.5}
     return [*planned, *arm_runs("half train", half, PAPER_MODEL, PAPER_TRAIN, 3)]
 
