@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.activations import check_positions
 from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
@@ -141,6 +142,10 @@ class RecordedForward:
 
         The hooks of their sites must be among the `names` recorded, unless they are the residual
         stream's own.
+
+        Raises:
+            ParameterError: a position or unit that a site's activation does not have, or a value
+                of another width.
         """
         linear = [
             index
@@ -183,9 +188,11 @@ class RecordedForward:
     def _edit(self, intervention: Intervention) -> _Edit:
         site = intervention.site
         assert site.resid is not None
-        resid = site.resid.at_depth(self.depth)
+        resid, pos, n_ctx = site.resid.at_depth(self.depth), site.pos, self.tokens.shape[1]
+        if pos is not None and pos != "answer":
+            check_positions(site.hook, pos, n_ctx)
+            pos %= n_ctx
         change = self._change(intervention, resid)
-        pos = site.pos % self.tokens.shape[1] if isinstance(site.pos, int) else site.pos
         delta = site.write(change, self.weights, self.config.n_layers)
         return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import select_positions
+from mechint.activations import check_positions, select_positions
 from mechint.errors import ParameterError
 
 Position = int | Literal["answer"] | None
@@ -214,12 +214,13 @@ class Site:
         answer_positions: (example,), used where `pos` is "answer".
 
         Raises:
-            ParameterError: a unit that the activation does not have.
+            ParameterError: a position or a unit that the activation does not have.
         """
         view = self._canonical(activation)
         if self.pos == "answer":
             view = select_positions(view, answer_positions)
         elif self.pos is not None:
+            check_positions(self.hook, self.pos, view.shape[1])
             view = view[:, self.pos]
         if not self.units:
             return view
@@ -245,7 +246,11 @@ class Site:
         part: Float[Tensor, " example *part"],
         answer_positions: Int[Tensor, " example"],
     ) -> Float[Tensor, " example *activation"]:
-        """A copy of the activation with this part replaced; differentiable in both."""
+        """A copy of the activation with this part replaced; differentiable in both.
+
+        Raises:
+            ParameterError: a position that the activation does not have.
+        """
         result = activation.clone()
         view = self._canonical(result)
         index: list[object] = [slice(None)] * view.dim()
@@ -253,6 +258,7 @@ class Site:
             index[0] = torch.arange(len(view), device=view.device)
             index[1] = answer_positions
         elif self.pos is not None:
+            check_positions(self.hook, self.pos, view.shape[1])
             index[1] = self.pos
         if self.units:
             axis = 2 if self.per_head else view.dim() - 1

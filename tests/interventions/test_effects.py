@@ -12,8 +12,10 @@ from mechint.config import ModelConfig
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import (
     Add,
+    Intervention,
     Mean,
     ProjectOut,
+    RecordedForward,
     Replace,
     Site,
     Zero,
@@ -134,3 +136,26 @@ def test_errors(subject: Subject) -> None:
         loss_under(subject, weights={"embed.W_E": torch.zeros(2, 2)})
     with pytest.raises(ParameterError, match="site kind 'heads': expected one of attention"):
         Site.of("heads", 0)
+
+
+@pytest.mark.parametrize("hook", ["blocks.0.hook_resid_pre", "blocks.1.hook_mlp_out"])
+def test_a_position_that_is_not_there_is_refused(subject: Subject, hook: str) -> None:
+    """Position 99 of three was taken for 99 % 3 by a resumed forward, silently."""
+    value = torch.ones(8, dtype=torch.float64)
+    recorded = RecordedForward(subject.model, subject.data.tokens, subject.answer_positions, [hook])
+
+    def edits(pos: int) -> list[Intervention]:
+        site = Site(hook, pos)
+        return [Add(site, value), Zero(site), Replace(site, value), Mean(site)]
+
+    for pos in (3, 99, -4):
+        for one in edits(pos):
+            expected = rf"{hook}: position {pos} is asked for, it has 3: 0 to 2"
+            with pytest.raises(ParameterError, match=expected):
+                logits_under(subject, [one])
+            with pytest.raises(ParameterError, match=expected):
+                recorded.under([one])
+    for last, negative in zip(edits(2), edits(-1), strict=True):
+        both = logits_under(subject, [negative]), recorded.under([negative])[0]
+        assert torch.allclose(both[0], logits_under(subject, [last]), atol=1e-12)
+        assert torch.allclose(*both, atol=1e-12)
