@@ -201,14 +201,15 @@ class RecordedForward:
         site = intervention.site
         if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
             rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
-            heads = (len(site.units) or self.config.n_heads,) if site.per_head else ()
-            part = (*heads, intervention.delta.shape[-1])
-            return intervention.delta.expand(*rows, *part)
+            shape = (*rows, *site.part_shape(self.weights, self.config.n_layers))
+            intervention.check_fits(shape)
+            return intervention.delta.expand(shape)
         recorded = self.activations.get(site.hook)
         if recorded is None:
             assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"
             recorded = self.residual(resid)
         part = site.select(recorded, self.answer_positions)
+        intervention.check_fits(part.shape)
         return intervention.replacement(part).to(part.dtype) - part
 
     def _edited(self, edits: Sequence[_Edit]) -> Tensor:
