@@ -297,6 +297,16 @@ class Subject:
             return self._rows(self.answers.targets, self.data)
         return self.answers.at(self.answer)[1]
 
+    @property
+    def _answered_task(self) -> Task:
+        """The task; ParameterError where there is none, so that no answer is right or wrong."""
+        if self.task is None:
+            raise ParameterError(
+                f"{self.describe()}: no answer, so there is no loss, accuracy or chance level; "
+                "Subject(model, task) has them"
+            )
+        return self.task
+
     def logits(
         self, data: Batch | None = None, hooks: Hooks = (), at: At = "answer"
     ) -> Float[Tensor, "row ..."]:
@@ -318,10 +328,10 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
         """Whether the arg-max class of every output is the target."""
-        assert self.task is not None
+        slices = self._answered_task.output_slices
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        said = [logits[..., part].argmax(-1) for part in self.task.output_slices.values()]
+        said = [logits[..., part].argmax(-1) for part in slices.values()]
         return torch.stack(said, -1) == targets
 
     def accuracy(
@@ -330,12 +340,12 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → share of answers that are correct."""
-        assert self.task is not None
+        outputs = self._answered_task.outputs
         targets = self.targets if targets is None else targets
         correct, read = self.correct(logits, targets), targets != IGNORE
         return {
             output.name: float(correct[read[:, i], i].double().mean())
-            for i, output in enumerate(self.task.outputs)
+            for i, output in enumerate(outputs)
         }
 
     @cached_property
@@ -350,14 +360,12 @@ class Subject:
         >>> subject.chance["answer"].accuracy, few.chance["answer"].accuracy
         (0.2, 0.5)
         """
-        assert self.task is not None
+        task = self._answered_task
         return {
             output.name: (
-                Chance.of(answers)
-                if bool((answers != IGNORE).any())
-                else self.task.chance[output.name]
+                Chance.of(answers) if bool((answers != IGNORE).any()) else task.chance[output.name]
             )
-            for output, answers in zip(self.task.outputs, self.targets.unbind(1), strict=True)
+            for output, answers in zip(task.outputs, self.targets.unbind(1), strict=True)
         }
 
     def loss(
@@ -366,14 +374,14 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
-        assert self.task is not None
+        slices = self._answered_task.output_slices
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
         return {
             name: float(
                 F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)
             )
-            for i, (name, part) in enumerate(self.task.output_slices.items())
+            for i, (name, part) in enumerate(slices.items())
         }
 
     # --- activations ------------------------------------------------------------------------------

@@ -98,6 +98,9 @@ def loss_under(
 ) -> dict[str, float]:
     """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
     `logits_under`.
+
+    Raises:
+        ParameterError: a subject without a task, which has no answer to be wrong about.
     """
     logits = logits_under(subject, interventions, weights=weights, data=data)
     _, targets = asked(subject, subject.data if data is None else data.to(subject.device))

@@ -128,6 +128,22 @@ def test_the_model_is_as_before_after_an_error(subject: Subject) -> None:
     assert all(torch.equal(value, before[k]) for k, value in subject.model.state_dict().items())
 
 
+def test_without_a_task_there_are_logits_and_no_loss(subject: Subject) -> None:
+    """The loss ended in an assertion without a word."""
+    without = Subject(subject.model, None, data=subject.data)
+    edits = [Zero(Site.mlp(0))]
+    assert torch.equal(logits_under(without, edits), logits_under(subject, edits))
+    for ask in (
+        lambda: loss_under(without, edits),
+        without.loss,
+        without.accuracy,
+        without.correct,
+        lambda: without.chance,
+    ):
+        with pytest.raises(ParameterError, match="without a task: no answer, so there is no loss"):
+            ask()
+
+
 def test_errors(subject: Subject) -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'blocks\.0\.hook_mlp_out'"):
         loss_under(subject, [Zero(Site("blocks.0.hook_mlp_ou"))])
