@@ -77,7 +77,8 @@ class Subject:
         task: what it was trained on; None for a language model without a task of ours.
         data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
             one when None. Where some have the answer meant and others lack it, `Subject.data` are
-            those that have it: the others have no position to be measured at.
+            those that have it: the others have no position to be measured at. `data_given`: whether
+            they were given, and not drawn here.
         provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
             JSON values.
         series: step → function that gives the weights at that step (checkpoints of one run),
@@ -98,6 +99,7 @@ class Subject:
     split_seed: int
     answer: Which
     memory: int
+    data_given: bool
     _given: Batch
     _most: int
     _split: Mapping[str, Tensor] | EllipsisType | None
@@ -121,6 +123,7 @@ class Subject:
     ) -> None:
         check_hooked(model)
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
+        data_given = data is not None
         if data is None:
             data = _examples(task, n_examples, split_seed)
         _check_data(data, task)
@@ -130,6 +133,7 @@ class Subject:
             model=model,
             task=task,
             data=_that_have(answer, data),
+            data_given=data_given,
             _given=data,
             series=dict(series or {}),
             split_seed=split_seed,
@@ -558,7 +562,9 @@ class Subject:
             "memory": self.memory,
             "chunk": self._most,
         }
-        return Subject(**{**kept, **changes})
+        other = Subject(**{**kept, **changes})
+        other.__dict__["data_given"] = self.data_given or "data" in changes
+        return other
 
     def with_model(self, model: Any, **provenance: Any) -> Subject:
         """The same task, data and limits with another model, which belongs to no run."""

@@ -64,6 +64,7 @@ class Circuits(Probe):
     Found: p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs
     right.
 
+    Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
     `null_samples` for the nulls. Memory: a quarter of the subject's.
     """
