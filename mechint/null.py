@@ -53,6 +53,16 @@ def groupings(sizes: Iterable[int]) -> float:
     return math.exp(log) if log < 700 else math.inf
 
 
+def selections(n: int, chosen: int) -> float:
+    """In how many ways `chosen` of n things can be drawn; inf where a float does not hold it.
+
+    >>> selections(60, 60), selections(60, 59), selections(4096, 2048)
+    (1.0, 60.0, inf)
+    """
+    ways = math.comb(n, chosen)
+    return float(ways) if ways < 1e300 else math.inf
+
+
 @dataclass(frozen=True)
 class Null:
     """How surprising one metric is: what the same measurement gives where the mechanism is absent.

@@ -77,7 +77,8 @@ class Subject:
         task: what it was trained on; None for a language model without a task of ours.
         data: the examples probes look at; all inputs of a finite task, `n_examples` of a generated
             one when None. Where some have the answer meant and others lack it, `Subject.data` are
-            those that have it: the others have no position to be measured at.
+            those that have it: the others have no position to be measured at. `data_given`: whether
+            they were given, and not drawn here.
         provenance: where the model comes from: "path", "format", "step", "metrics" and more, as
             JSON values.
         series: step → function that gives the weights at that step (checkpoints of one run),
@@ -98,6 +99,7 @@ class Subject:
     split_seed: int
     answer: Which
     memory: int
+    data_given: bool
     _given: Batch
     _most: int
     _split: Mapping[str, Tensor] | EllipsisType | None
@@ -121,6 +123,7 @@ class Subject:
     ) -> None:
         check_hooked(model)
         check_weight_types(model, str((provenance or {}).get("path", type(model).__name__)))
+        data_given = data is not None
         if data is None:
             data = _examples(task, n_examples, split_seed)
         _check_data(data, task)
@@ -130,6 +133,7 @@ class Subject:
             model=model,
             task=task,
             data=_that_have(answer, data),
+            data_given=data_given,
             _given=data,
             series=dict(series or {}),
             split_seed=split_seed,
@@ -297,6 +301,16 @@ class Subject:
             return self._rows(self.answers.targets, self.data)
         return self.answers.at(self.answer)[1]
 
+    @property
+    def _answered_task(self) -> Task:
+        """The task; ParameterError where there is none, so that no answer is right or wrong."""
+        if self.task is None:
+            raise ParameterError(
+                f"{self.describe()}: no answer, so there is no loss, accuracy or chance level; "
+                "Subject(model, task) has them"
+            )
+        return self.task
+
     def logits(
         self, data: Batch | None = None, hooks: Hooks = (), at: At = "answer"
     ) -> Float[Tensor, "row ..."]:
@@ -318,10 +332,10 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> Bool[Tensor, "row output"]:
         """Whether the arg-max class of every output is the target."""
-        assert self.task is not None
+        slices = self._answered_task.output_slices
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
-        said = [logits[..., part].argmax(-1) for part in self.task.output_slices.values()]
+        said = [logits[..., part].argmax(-1) for part in slices.values()]
         return torch.stack(said, -1) == targets
 
     def accuracy(
@@ -330,12 +344,12 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → share of answers that are correct."""
-        assert self.task is not None
+        outputs = self._answered_task.outputs
         targets = self.targets if targets is None else targets
         correct, read = self.correct(logits, targets), targets != IGNORE
         return {
             output.name: float(correct[read[:, i], i].double().mean())
-            for i, output in enumerate(self.task.outputs)
+            for i, output in enumerate(outputs)
         }
 
     @cached_property
@@ -350,14 +364,12 @@ class Subject:
         >>> subject.chance["answer"].accuracy, few.chance["answer"].accuracy
         (0.2, 0.5)
         """
-        assert self.task is not None
+        task = self._answered_task
         return {
             output.name: (
-                Chance.of(answers)
-                if bool((answers != IGNORE).any())
-                else self.task.chance[output.name]
+                Chance.of(answers) if bool((answers != IGNORE).any()) else task.chance[output.name]
             )
-            for output, answers in zip(self.task.outputs, self.targets.unbind(1), strict=True)
+            for output, answers in zip(task.outputs, self.targets.unbind(1), strict=True)
         }
 
     def loss(
@@ -366,14 +378,14 @@ class Subject:
         targets: Int[Tensor, "row output"] | None = None,
     ) -> dict[str, float]:
         """Output → mean cross-entropy in nats, in float64."""
-        assert self.task is not None
+        slices = self._answered_task.output_slices
         logits = self.logits() if logits is None else logits
         targets = self.targets if targets is None else targets
         return {
             name: float(
                 F.cross_entropy(logits[:, part].double(), targets[:, i], ignore_index=IGNORE)
             )
-            for i, (name, part) in enumerate(self.task.output_slices.items())
+            for i, (name, part) in enumerate(slices.items())
         }
 
     # --- activations ------------------------------------------------------------------------------
@@ -550,7 +562,9 @@ class Subject:
             "memory": self.memory,
             "chunk": self._most,
         }
-        return Subject(**{**kept, **changes})
+        other = Subject(**{**kept, **changes})
+        other.__dict__["data_given"] = self.data_given or "data" in changes
+        return other
 
     def with_model(self, model: Any, **provenance: Any) -> Subject:
         """The same task, data and limits with another model, which belongs to no run."""

@@ -33,6 +33,7 @@ Weights = Callable[[], StateDict]
 def load_checkpoint(
     path: str | Path,
     task: str | Task | None = None,
+    *,
     parameters: Mapping[str, Any] | None = None,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
@@ -88,7 +89,9 @@ def load_checkpoint(
 
 def load(
     path: str | Path,
+    /,
     task: str | Task | None = None,
+    *,
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
@@ -100,7 +103,8 @@ def load(
         path: a checkpoint of any format that `mechint.checkpoints` recognizes, or a run directory
             (its last checkpoint, the others as `series`).
         task: name of the task, where the file does not say; or the task itself, as one written in
-            a notebook has to be given. `parameters` are the task's.
+            a notebook has to be given. `parameters` are the task's, whatever they are called: the
+            `path` of a corpus, too.
         device: "cpu" or "cuda".
         model: fields of the model's configuration, in place of what was assumed.
         data: a file of prompts (`mechint.prompts`) for a language model without a task.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from jaxtyping import Float
@@ -37,6 +38,10 @@ class Dictionary:
     taken off the input. normalization: see NORMALIZATIONS. rescale: whether topk ranks latents by
     what they write (times ‖W_dec‖).
 
+    Raises:
+        ParameterError: an architecture or normalization that is not among those, no threshold or k
+            where it takes one, or tensors whose shapes do not fit each other.
+
     >>> eye = torch.eye(2)
     >>> signs = Dictionary("standard", torch.cat([eye, -eye], 1), torch.zeros(4),
     ...     torch.cat([eye, -eye]), torch.zeros(2))
@@ -57,6 +62,32 @@ class Dictionary:
     normalization: str = "none"
     rescale: bool = False
     head: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (("architecture", ARCHITECTURES), ("normalization", NORMALIZATIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                self._reject(f"{name}={value!r}: expected one of {', '.join(known)}")
+        if self.W_enc.dim() != 2:
+            self._reject(f"W_enc of shape {tuple(self.W_enc.shape)}: expected (d_in, d_sae)")
+        shapes = {
+            "b_enc": (self.d_sae,),
+            "W_dec": (self.d_sae, self.d_in),
+            "b_dec": (self.d_in,),
+            "threshold": (self.d_sae,),
+        }
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if value is None and self.architecture != "jumprelu":
+                continue
+            if value is None or tuple(value.shape) != shape:
+                got = "None" if value is None else f"of shape {tuple(value.shape)}"
+                self._reject(f"{name} {got}: expected shape {shape}")
+        if self.architecture == "topk" and (self.k is None or not 1 <= self.k <= self.d_sae):
+            self._reject(f"k={self.k}: expected 1 to d_sae={self.d_sae}")
+
+    def _reject(self, what: str) -> NoReturn:
+        raise ParameterError(f"dictionary: {what}")
 
     @property
     def d_in(self) -> int:

@@ -178,13 +178,13 @@ def _paired(
     indicator.
     """
     squares = np.diagonal(group.table)
+    # ⟨χ, ψ*⟩, 1 where ψ is the conjugate of χ: a conjugate is irreducible, so orthogonal to others
+    conjugate = np.abs(characters @ characters.T) / group.order > 0.5
     kept, kinds = [], []
-    for character in characters:
-        indicator = round(character[squares].mean().real)
-        if indicator == 0 and any(
-            np.allclose(character.conj(), other, atol=1e-6) for other in kept
-        ):
+    for character, has_earlier in zip(characters, np.tril(conjugate, -1).any(1), strict=True):
+        if has_earlier:
             continue
+        indicator = round(character[squares].mean().real)
         kept.append(character)
         kinds.append({1: "real", 0: "complex", -1: "quaternionic"}[indicator])
     return np.array(kept), kinds

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mechint.activations import check_positions
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.means import ExampleMean
 from mechint.interventions.resume import asked, select_positions
@@ -57,8 +58,9 @@ def logits_under(
         data: the examples; the subject's own when None.
 
     Raises:
-        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape, or a
-            hook that the model can only show.
+        UnknownNameError: no such hook or parameter. ParameterError: a weight of another shape, a
+            hook that the model can only show, a position or unit that an activation does not have,
+            or a value of another width.
     """
     data = subject.data if data is None else data.to(subject.device)
     for intervention in interventions:
@@ -96,6 +98,9 @@ def loss_under(
 ) -> dict[str, float]:
     """Output → mean cross-entropy at the answer (nats, float64) under the interventions; see
     `logits_under`.
+
+    Raises:
+        ParameterError: a subject without a task, which has no answer to be wrong about.
     """
     logits = logits_under(subject, interventions, weights=weights, data=data)
     _, targets = asked(subject, subject.data if data is None else data.to(subject.device))
@@ -119,6 +124,9 @@ def fill_means(
     if not lacking:
         return list(interventions)
     sums: dict[int, Tensor] = {}
+    for _, one in lacking:
+        if one.site.pos is not None and one.site.pos != "answer":
+            check_positions(one.site.hook, one.site.pos, data.tokens.shape[1])
     means = {
         index: ExampleMean(len(data), data.own_positions(one.site.pos)) for index, one in lacking
     }

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.activations import check_positions
 from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
@@ -141,6 +142,10 @@ class RecordedForward:
 
         The hooks of their sites must be among the `names` recorded, unless they are the residual
         stream's own.
+
+        Raises:
+            ParameterError: a position or unit that a site's activation does not have, or a value
+                of another width.
         """
         linear = [
             index
@@ -183,9 +188,11 @@ class RecordedForward:
     def _edit(self, intervention: Intervention) -> _Edit:
         site = intervention.site
         assert site.resid is not None
-        resid = site.resid.at_depth(self.depth)
+        resid, pos, n_ctx = site.resid.at_depth(self.depth), site.pos, self.tokens.shape[1]
+        if pos is not None and pos != "answer":
+            check_positions(site.hook, pos, n_ctx)
+            pos %= n_ctx
         change = self._change(intervention, resid)
-        pos = site.pos % self.tokens.shape[1] if isinstance(site.pos, int) else site.pos
         delta = site.write(change, self.weights, self.config.n_layers)
         return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")
 
@@ -194,14 +201,15 @@ class RecordedForward:
         site = intervention.site
         if isinstance(intervention, Add):  # needs no activation, so that it need not be recorded
             rows = self.tokens.shape if site.pos is None else self.tokens.shape[:1]
-            heads = (len(site.units) or self.config.n_heads,) if site.per_head else ()
-            part = (*heads, intervention.delta.shape[-1])
-            return intervention.delta.expand(*rows, *part)
+            shape = (*rows, *site.part_shape(self.weights, self.config.n_layers))
+            intervention.check_fits(shape)
+            return intervention.delta.expand(shape)
         recorded = self.activations.get(site.hook)
         if recorded is None:
             assert ".hook_resid_" in site.hook, f"{site.hook} was not recorded"
             recorded = self.residual(resid)
         part = site.select(recorded, self.answer_positions)
+        intervention.check_fits(part.shape)
         return intervention.replacement(part).to(part.dtype) - part
 
     def _edited(self, edits: Sequence[_Edit]) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import select_positions
+from mechint.activations import check_positions, select_positions
 from mechint.errors import ParameterError
 
 Position = int | Literal["answer"] | None
@@ -192,6 +192,24 @@ class Site:
             return full
         return change
 
+    def part_shape(self, weights: Mapping[str, Tensor], n_layers: int) -> tuple[int, ...]:
+        """([head,] width) of this part at one position, for sites that write to the residual
+        stream; arguments as of `write`.
+
+        Raises:
+            ParameterError: a unit that the activation does not have.
+        """
+        block, d_model = f"blocks.{(self.layer or 0) % n_layers}", len(weights["unembed.W_U"])
+        if self.kind == "neuron":
+            whole = weights[f"{block}.mlp.W_out"].shape[:1]
+        elif self.per_head:  # z has its own width, result is as wide as the residual stream
+            heads, d_head, _ = weights[f"{block}.attn.W_O"].shape
+            whole = (heads, d_head if self.kind == "head" else d_model)
+        else:
+            whole = (d_model,)
+        self._check_units(whole[0])
+        return (len(self.units) or whole[0], *whole[1:])
+
     # --- its part of an activation ----------------------------------------------------------------
     @property
     def per_head(self) -> bool:
@@ -214,22 +232,26 @@ class Site:
         answer_positions: (example,), used where `pos` is "answer".
 
         Raises:
-            ParameterError: a unit that the activation does not have.
+            ParameterError: a position or a unit that the activation does not have.
         """
         view = self._canonical(activation)
         if self.pos == "answer":
             view = select_positions(view, answer_positions)
         elif self.pos is not None:
+            check_positions(self.hook, self.pos, view.shape[1])
             view = view[:, self.pos]
         if not self.units:
             return view
         axis = (1 if self.pos is not None else 2) if self.per_head else view.dim() - 1
-        outside = [unit for unit in self.units if not 0 <= unit < view.shape[axis]]
+        self._check_units(view.shape[axis])
+        return view.index_select(axis, torch.tensor(self.units, device=view.device))
+
+    def _check_units(self, count: int) -> None:
+        outside = [unit for unit in self.units if not 0 <= unit < count]
         if outside:
             raise ParameterError(
-                f"{self}: {outside[0]} is not among the {view.shape[axis]} that {self.hook} has"
+                f"{self}: {outside[0]} is not among the {count} that {self.hook} has"
             )
-        return view.index_select(axis, torch.tensor(self.units, device=view.device))
 
     def axes(self, activation: Float[Tensor, " *activation"]) -> int:
         """Of this part of the activation, as `select` gives it.
@@ -245,7 +267,11 @@ class Site:
         part: Float[Tensor, " example *part"],
         answer_positions: Int[Tensor, " example"],
     ) -> Float[Tensor, " example *activation"]:
-        """A copy of the activation with this part replaced; differentiable in both."""
+        """A copy of the activation with this part replaced; differentiable in both.
+
+        Raises:
+            ParameterError: a position that the activation does not have.
+        """
         result = activation.clone()
         view = self._canonical(result)
         index: list[object] = [slice(None)] * view.dim()
@@ -253,6 +279,7 @@ class Site:
             index[0] = torch.arange(len(view), device=view.device)
             index[1] = answer_positions
         elif self.pos is not None:
+            check_positions(self.hook, self.pos, view.shape[1])
             index[1] = self.pos
         if self.units:
             axis = 2 if self.per_head else view.dim() - 1

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.errors import ParameterError
 from mechint.interventions.sites import Site
 
 
@@ -33,10 +34,35 @@ class Intervention(abc.ABC):
         activation: Float[Tensor, "example ..."],
         answer_positions: Int[Tensor, " example"],
     ) -> Float[Tensor, "example ..."]:
-        """A copy of the whole activation at the site's hook with the part replaced."""
+        """A copy of the whole activation at the site's hook with the part replaced.
+
+        Raises:
+            ParameterError: a position or unit that the activation does not have, or a value of
+                another width.
+        """
         part = self.site.select(activation, answer_positions)
+        self.check_fits(part.shape)
         new = self.replacement(part).to(activation.dtype)
         return self.site.insert(activation, new, answer_positions)
+
+    def check_fits(self, part: Sequence[int]) -> None:
+        """ParameterError where a tensor of the intervention does not fit a part of this shape."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, Tensor):
+                continue
+            if field.name in MATRICES:
+                fits = value.dim() == 2 and len(value) == part[-1]
+            elif field.name in BROADCAST:
+                ends = zip(reversed(value.shape), reversed(part), strict=False)
+                fits = value.dim() <= len(part) and all(a in (1, b) for a, b in ends)
+            else:
+                continue
+            if not fits:
+                raise ParameterError(
+                    f"{type(self).__name__} at {self.site}: {field.name} of shape "
+                    f"{tuple(value.shape)} does not fit the activation there, {tuple(part)}"
+                )
 
     def of_examples(self, rows: slice | Int[Tensor, " row"], n: int, axes: int) -> Intervention:
         """The intervention on some of `n` examples: values given per example are cut to them.
@@ -57,6 +83,10 @@ class Intervention(abc.ABC):
 
 PER_EXAMPLE = ("value", "delta", "toward")
 """Fields whose first axis may be the examples."""
+BROADCAST = (*PER_EXAMPLE, "center")
+"""Fields that are broadcast to the site's part."""
+MATRICES = ("basis", "rotation")
+"""Fields that the last axis of the site's part is multiplied by."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +165,9 @@ class ProjectOut(Intervention):
     projected out); another run's activation is an interchange of the subspace (Geiger et al. 2024),
     the mean a mean ablation of it.
 
+    Raises:
+        ParameterError: columns that are not orthonormal, which would remove more than all of it.
+
     >>> x = torch.tensor([[[3.0, 4.0]]])
     >>> out = ProjectOut(Site("hook_embed"), torch.tensor([[1.0], [0.0]]))
     >>> out.apply(x, torch.tensor([0])).tolist()
@@ -144,10 +177,26 @@ class ProjectOut(Intervention):
     basis: Float[Tensor, "d k"]
     toward: Float[Tensor, " ..."] | None = None
 
+    def __post_init__(self) -> None:
+        if not _orthonormal(self.basis.detach()):
+            raise ParameterError(
+                f"ProjectOut at {self.site}: the columns of basis, of shape "
+                f"{tuple(self.basis.shape)}, are not orthonormal; torch.linalg.qr(basis)[0] has "
+                "columns that are, of the same span"
+            )
+
     def replacement(self, part: Float[Tensor, "*part"]) -> Float[Tensor, "*part"]:
         basis = self.basis.to(part)
         difference = -part if self.toward is None else self.toward.to(part) - part
         return part + (difference @ basis) @ basis.T
+
+
+def _orthonormal(basis: Tensor) -> bool:
+    """Whether `basis` is a matrix of orthonormal columns, to the rounding of float16."""
+    if basis.dim() != 2:
+        return False
+    products = basis.double().T @ basis.double()
+    return torch.allclose(products, torch.eye(len(products)).to(products), atol=1e-3)
 
 
 def hooks_of(

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.errors import CheckpointError, MechintError, ParameterError, counted
+from mechint.errors import (
+    CheckpointError,
+    MechintError,
+    ParameterError,
+    UnknownNameError,
+    counted,
+)
 from mechint.files import write_text
 from mechint.models import find_device
 from mechint.progress import Count
@@ -110,9 +116,15 @@ class Runs:
         return dataclasses.replace(self, measurements=tuple(kept))
 
     def figures_of(self, name: str) -> list[dict[str, Figure]]:
-        """Per model, the figures of the probe `name` that `with_figures` kept; {} where none is."""
-        (chosen,) = [one for one in self.measurements if one.probe.name == name][-1:]
-        return [entry.kept_figures(chosen.key) or {} for entry in self.entries]
+        """Per model, the figures of the probe `name` that `with_figures` kept; {} where none is.
+
+        Raises:
+            UnknownNameError: the table has no such probe.
+        """
+        known = {one.probe.name: one for one in self.measurements}  # the last one of a name
+        if name not in known:
+            raise UnknownNameError.of("measured probe", name, known)
+        return [entry.kept_figures(known[name].key) or {} for entry in self.entries]
 
     def with_workers(self, workers: int) -> Runs:
         """The table measured by `workers` processes."""

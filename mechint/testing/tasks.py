@@ -36,6 +36,9 @@ CHANCE_EXAMPLES = 2048
 PAIRED = 6
 """Variables whose minimal pairs are looked at."""
 
+OPENING = ("task", "device", "model", "data", "workers")
+"""Arguments of `mechint.load` and `mechint.runs`, which take a task's parameters beside them."""
+
 TOLERANCE = 2.5 / CHANCE_EXAMPLES**0.5
 """How far the chance level of a generated task may lie from that of a sample: five standard errors
 of a share of one half.
@@ -80,6 +83,10 @@ def check_description(task: Task) -> None:
         f"{task.name}: the docstring's first line says what the task is"
     )
     for field in _fields(task):
+        assert field.name not in OPENING, (
+            f"{task.name}: parameter {field.name} would be taken for an argument of mechint.load "
+            "or mechint.runs; name it otherwise"
+        )
         assert field.metadata.get("help"), (
             f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
         )

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.interventions import Add, Site
-from mechint.null import family_wise
+from mechint.null import family_wise, selections
 from mechint.results import Null
 from mechint.task import rng
 from probes.ablation.measures import Ablated, Examples, ablations, answer_scores, scores
@@ -114,15 +114,22 @@ def random_neurons(
     n: int,
     seed: int,
 ) -> Null:
-    """The loss increase when as many random ones of the layer's `width` neurons are ablated."""
+    """The loss increase when as many random ones of the layer's `width` neurons are ablated.
+
+    One set is ablated once, however often it is drawn: the same set in another order would differ
+    from it by rounding.
+    """
     generator = rng("neurons", seed)
-    sets = [tuple(generator.choice(width, len(neurons), replace=False).tolist()) for _ in range(n)]
-    groups = [Ablated(Site.neurons(layer, one)) for one in [tuple(neurons), *sets]]
+    drawn = [generator.choice(width, len(neurons), replace=False).tolist() for _ in range(n)]
+    sets = [tuple(sorted(one)) for one in [neurons, *drawn]]
+    row = {one: index for index, one in enumerate(dict.fromkeys(sets))}
+    groups = [Ablated(Site.neurons(layer, one)) for one in row]
     base, ablated = scores(subject, examples, groups, mode)
-    increase = (ablated - base)[..., 1].flatten(1).nanmean(-1)
+    increase = (ablated - base)[..., 1].flatten(1).nanmean(-1)[[row[one] for one in sets]]
     return Null.sampled(
         "neurons_loss_increase",
         float(increase[0]),
         increase[1:].numpy(),
         f"random sets of {len(neurons)} neurons of layer {layer}",
+        selections(width, len(neurons)),
     )

@@ -53,10 +53,11 @@ class Ablation(Probe):
     largest, are named together, in the order of the model.
 
     Neurons are ranked by mean |∂loss/∂a · a| and the first of them ablated one by one and together,
-    against random sets of the same size in the same layer; directions are principal components of
-    the residual stream before each block. `rotated_loss_increase` says whether changes of the same
-    norm in random directions would harm as much: it speaks of how far an ablation leads away from
-    what the model knows, not of whether the component matters.
+    against random sets of the same size in the same layer (no verdict where it has fewer than a
+    hundred such sets); directions are principal components of the residual stream before each
+    block. `rotated_loss_increase` says whether changes of the same norm in random directions would
+    harm as much: it speaks of how far an ablation leads away from what the model knows, not of
+    whether the component matters.
 
     Cost: one forward to record; then all components that enter the residual stream at one site run
     stacked from there on. Memory: `subject.chunk` examples at a time, stacked forwards within

@@ -52,6 +52,14 @@ def say(report: Report, least: float) -> None:
         null = nulls["neurons_loss_increase"]
         neurons = counted(len(metrics["important_neurons"]), "neuron")
         where = f"{neurons} of layer {metrics['neurons_layer']}"
+        if len(metrics["important_neurons"]) == report.arrays["neuron_importance"].shape[1]:
+            report.abstain(
+                f"layer {metrics['neurons_layer']} has no neurons but the "
+                f"{len(metrics['important_neurons'])} that are ablated together "
+                f"({null.observed:+.3g} nats), so there are no others to hold them against",
+                "whether the most important neurons do more harm than random ones",
+            )
+            return
         report.finding(
             f"The most important {where} together: loss {null.observed:+.3g} nats, as many random "
             f"ones {null.mean:+.3g}.",

@@ -69,8 +69,8 @@ class Attention(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.ATTENTION,)
     quick: ClassVar[bool] = True
 
-    example: int = setting(0, "example whose attention is drawn as arcs", low=0)
-    examples: int = setting(32, "examples that are kept whole, for scores and arcs", low=1)
+    example: int = setting(0, "example that the attention view shows first", low=0)
+    examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)
     target: tuple[int, ...] | None = setting(
         None, "key each query is expected to look at, -1 for none; the task's own when none", low=-1
     )

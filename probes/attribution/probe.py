@@ -50,6 +50,7 @@ class Attribution(Probe):
     random, the largest mean over the components. Found: p ≤ 0.01 on a model that answers most
     examples right.
 
+    Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: two forwards, one backward, and one forward per component, stacked.
     """
 

@@ -66,7 +66,8 @@ def paired(
     only_correct: bool,
 ) -> tuple[Pairs, float]:
     """Pairs in random order, those that are answered correctly with `only_correct`, and the share
-    that is: all of a finite task, at most `wanted` of others.
+    that is: of all examples of a finite task, or that the subject was given; else of twice `wanted`
+    that are drawn from the task.
 
     Raises:
         DataError: fewer than two.
@@ -74,7 +75,7 @@ def paired(
     task = subject.task
     assert task is not None
     data = subject.data
-    if not isinstance(task, FiniteTask):
+    if not isinstance(task, FiniteTask) and not subject.data_given:
         data = task.sample(2 * wanted, seed=seed + 1, split=task.probe_split).to(subject.device)
     parts = []
     for answer in _asked(subject, variable):

@@ -55,8 +55,8 @@ class Circuits(Probe):
 
     Each edge is ranked by path patching, 1 - F(all edges but e), exactly, or where there are more
     than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
-    added by rank until F reaches `threshold`, then pruned. On all inputs of a finite task, or pairs
-    held out, with `only_correct` those answered right: faithfulness F(C); completeness
+    added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, or
+    pairs held out, with `only_correct` those answered right: faithfulness F(C); completeness
     1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
     other circuits of as many edges, no two alike, made of random paths from the embedding to the
@@ -64,6 +64,7 @@ class Circuits(Probe):
     Found: p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs
     right.
 
+    Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
     `null_samples` for the nulls. Memory: a quarter of the subject's.
     """
@@ -190,14 +191,14 @@ class Circuits(Probe):
                 "by_position": graph.groups > 1,
                 "variable": variable.name if variable is not None else "none",
                 "pairs_judged": len(test),
-                "all_inputs": test is every,
+                "all_inputs": test is every and subject.on_grid,
                 "answered": share,
             }
         )
         if method == "path patching":
             report.metric("eap_ig_correlation", correlation(effects, estimate))
         self._show(report, graph, kept, effects, found.drops, rivals.random_sufficiency)
-        self._say(report)
+        self._say(report, held_out=test is not every)
         return report.result()
 
     # --- what is shown and said -------------------------------------------------------------------
@@ -221,13 +222,14 @@ class Circuits(Probe):
             "random", views.rivals_figure(random, metrics["sufficiency"], metrics["edges"])
         )
 
-    def _say(self, report: Report) -> None:
+    def _say(self, report: Report, held_out: bool) -> None:
         metrics = report.metrics
         heads = [name for name in metrics["components"] if not name.startswith("mlp")]
         mlps = [name for name in metrics["components"] if name.startswith("mlp")]
         parts = [f"head{'s' * (len(heads) > 1)} {', '.join(heads)}"] * bool(heads)
         names = " and ".join([*parts, *[", ".join(mlps)] * bool(mlps)]) or "no head or MLP"
-        examples = f"{'possible' if metrics['all_inputs'] else 'held-out'} examples"
+        which = "held-out " * held_out + "possible " * metrics["all_inputs"]
+        examples = f"{which}examples"
         if self.only_correct and metrics["answered"] < 1:
             examples += " that the model answers right"
         random = report.nulls["sufficiency"].mean

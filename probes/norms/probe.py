@@ -2,10 +2,11 @@
 
 r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every
 position of every example (joint-training, App. on norm ratios). Two models are compared at every
-layer: Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the histograms over common
-bins (its square root is a distance, and some call that the divergence), Wasserstein-1 distance, and
-Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval. Positions
-of one example depend on each other, so bootstrap and permutations move whole examples.
+layer that both have: Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the
+histograms over common bins (its square root is a distance, and some call that the divergence),
+Wasserstein-1 distance, and Cohen's d = (mean − other mean) / pooled standard deviation with a
+bootstrap 95% interval. Positions of one example depend on each other, so bootstrap and permutations
+move whole examples.
 
 Cost: one forward per model; alone, one forward on `null_examples` for each of `null_models`
 untrained models, stacked. Memory: one chunk of activations, and two numbers per layer, position and
@@ -21,6 +22,7 @@ import numpy as np
 
 from mechint.checkpoints import load
 from mechint.config import setting
+from mechint.errors import DataError
 from mechint.null import groupings
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Null, ProbeResult
@@ -39,8 +41,8 @@ class Norms(Probe):
     another model?
 
     Alone, the ratios of the last layer are held against those of the same architecture with initial
-    weights; with `other`, against the same examples dealt to the two models at random. Each
-    sublayer of the last layer has its sentence, found at p ≤ 0.005.
+    weights; with `other`, against the same examples dealt to the two models at random, in the last
+    layer that both have. Each sublayer of it has its sentence, found at p ≤ 0.005.
     """
 
     name: ClassVar[str] = "norms"
@@ -91,13 +93,8 @@ class Norms(Probe):
 
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         if self.other is not None:
-            assert subject.task is not None
-            task = subject.task
-            return self.measure_pair(
-                subject,
-                load(self.other, task=task.name, device=str(subject.device), **task.to_dict()),
-                seed,
-            )
+            other = load(self.other, task=subject.task, device=str(subject.device))
+            return self.measure_pair(subject, other, seed)
         return self._alone(subject, seed)
 
     def _alone(self, subject: Subject, seed: int) -> ProbeResult:
@@ -133,17 +130,26 @@ class Norms(Probe):
         return report.result()
 
     def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
-        """`subject` beside `other`, each on its own data; differences are subject minus other."""
+        """`subject` beside `other`, each on its own data; differences are subject minus other.
+
+        Raises:
+            DataError: they have no sublayer in common.
+        """
         a, b = ratios(subject), ratios(other)
         statistics = {
             name: compare_samples(a[name], b[name], bins=self.bins, draws=self.bootstrap, seed=seed)
             for name in a
             if name in b
         }
+        if not statistics:
+            raise DataError(
+                f"norms: {subject.describe()} and {other.describe()} share no sublayer: "
+                f"{', '.join(a)} and {', '.join(b) or 'none'}"
+            )
         report = Report(self, subject)
         for name, row in statistics.items():
             report.update({f"norms.{name}.{key}": row[key] for key in row if key != "null"})
-        last = last_layer(a)
+        last = last_layer(statistics)
         for name in last:
             row, metric = statistics[name], f"norms.{name}.size"
             report.metric(

@@ -75,6 +75,11 @@ class Progress(Probe):
     samples: int = setting(50, "random sets of frequencies in the null", low=1)
     steps: int = setting(20, "checkpoints of a run that are looked at; 0 for none", low=0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keys is not None and len(set(self.keys)) < len(self.keys):
+            self.reject("keys", "each frequency once")
+
     def unmet(self, subject: Subject) -> str | None:
         cycles = answers.cycles(subject)
         if not cycles:

@@ -180,6 +180,16 @@ def test_what_the_caller_says_about_the_task(tmp_path):
         load_checkpoint(tmp_path / "bare.pt", task="modular-arithmetic", parameters={"p": 1.5})
 
 
+def test_a_parameter_of_the_task_may_be_called_path(tmp_path):
+    """A corpus has a path of its own, which was taken for the checkpoint's."""
+    (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 200)
+    with pytest.raises(CheckpointError, match=r"nowhere\.pt"):
+        mechint.load(tmp_path / "nowhere.pt", task="corpus", path=str(tmp_path / "text.txt"))
+    for door in (mechint.load, load_checkpoint):
+        with pytest.raises(TypeError, match="positional"):
+            door(tmp_path / "nowhere.pt", "corpus", "cpu")
+
+
 def test_a_file_that_names_its_task_says_so_where_another_does_not_fit(tmp_path):
     """What is said to do opens the file; a task of its own that does not fit is not offered."""
     file = write(tmp_path / "ckpt.pt")

@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from mechint.config import setting
 from mechint.errors import MechintError
 from mechint.registry import TASKS
 from mechint.testing import check_task
@@ -184,6 +185,20 @@ def test_the_suite_notices_a_broken_promise() -> None:
         check_task(Broken(p=7))
     with pytest.raises(MechintError):
         Broken(p=1)
+
+
+def test_the_suite_notices_a_parameter_that_the_way_in_would_take_for_its_own() -> None:
+    """`mechint.load(path, device=3)` would never reach the task."""
+    from tasks.modular import ModularArithmetic
+
+    @dataclasses.dataclass(frozen=True)
+    class Swallowed(ModularArithmetic):
+        """Addition on some device."""
+
+        device: int = setting(0, "which device")
+
+    with pytest.raises(AssertionError, match=r"parameter device would be taken for an argument"):
+        check_task(Swallowed(p=7))
 
 
 def test_the_suite_notices_a_label_that_ignores_the_value() -> None:

@@ -180,6 +180,32 @@ def test_with_its_error_a_reconstruction_changes_nothing() -> None:
     assert same == pytest.approx(plain, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "changes", "said"),
+    [
+        ("gated", {}, "architecture='gated': expected one of standard, jumprelu, topk"),
+        ("standard", {"normalization": "layernorm"}, "normalization='layernorm': expected one of"),
+        ("topk", {"k": None}, "k=None: expected 1 to d_sae=7"),
+        ("topk", {"k": 8}, "k=8: expected 1 to d_sae=7"),
+        ("jumprelu", {"threshold": None}, r"threshold None: expected shape \(7,\)"),
+        ("standard", {"b_dec": torch.zeros(7)}, r"b_dec of shape \(7,\): expected shape \(5,\)"),
+        ("standard", {"W_dec": torch.zeros(5, 7)}, r"W_dec of shape \(5, 7\): expected"),
+    ],
+)
+def test_a_dictionary_made_by_hand_is_checked(
+    architecture: str, changes: dict[str, Any], said: str
+) -> None:
+    """An unknown architecture was encoded as standard, an unknown normalization as none."""
+    one = dictionary()
+    for name, value in {"architecture": architecture, **changes}.items():
+        object.__setattr__(one, name, value)  # the tests' own check of shapes would come first
+    with pytest.raises(ParameterError, match=f"dictionary: {said}"):
+        one.__post_init__()
+    if not any(isinstance(value, torch.Tensor) for value in changes.values()):
+        with pytest.raises(ParameterError, match=f"dictionary: {said}"):
+            replace(dictionary(), architecture=architecture, **changes)
+
+
 def test_heads_are_taken_as_one_vector() -> None:
     subject = planted.modular_addition(7, (2,)).subject
     z = "blocks.0.attn.hook_z"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mechint.errors import DataError, ParameterError
 from mechint.groups import named
 from mechint.groups.finite import FiniteGroup
-from mechint.groups.representations import representations
+from mechint.groups.representations import _characters, _paired, representations
 
 QUATERNIONS = {
     "1": np.eye(2),
@@ -91,6 +91,23 @@ def test_irreps_are_orthogonal_homomorphisms_that_fill_the_group(spec: str) -> N
         # the matrices' entries, as functions on the group, lie in the irrep's rows and nowhere else
         shares = known.energy(rho.reshape(group.order, -1))
         np.testing.assert_allclose(shares, np.eye(len(irreps))[index], atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["C9xC9", "C3xS3", "A4xC2", "Q8xC3"])
+def test_conjugate_characters_are_those_that_are_equal_entry_by_entry(spec: str) -> None:
+    """Kinds by the sum over x of χ(x²), and pairs by comparing every two characters."""
+    q8 = quaternion_group()
+    group = named.direct_product(q8, named.parse("C3")) if spec == "Q8xC3" else named.parse(spec)
+    every, kept = _characters(group), []
+    for character in every:
+        real = np.allclose(character.imag, 0, atol=1e-6)
+        if real or not any(np.allclose(character.conj(), one, atol=1e-6) for one in kept):
+            kept.append(character)
+    found, kinds = _paired(group, every)
+    assert np.array_equal(found, np.array(kept)) and len(kept) < len(every)
+    sums = [sum(one[group.table[x, x]] for x in range(group.order)).real for one in kept]
+    expected = ["quaternionic", "complex", "real"]
+    assert kinds == [expected[round(one / group.order) + 1] for one in sums]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,12 @@ from mechint.config import ModelConfig
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions import (
     Add,
+    Intervention,
     Mean,
     ProjectOut,
+    RecordedForward,
     Replace,
+    Rotate,
     Site,
     Zero,
     fill_means,
@@ -119,10 +122,26 @@ def test_means_are_taken_over_all_examples(subject: Subject) -> None:
 
 def test_the_model_is_as_before_after_an_error(subject: Subject) -> None:
     before = copy.deepcopy(subject.model.state_dict())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ParameterError, match=r"Replace at mlp 0: value of shape \(3, 3\) does not"):
         logits_under(subject, [Replace(Site.mlp(0), torch.zeros(3, 3))])
     assert all(not point.fwd_hooks for point in subject.model.hook_dict.values())
     assert all(torch.equal(value, before[k]) for k, value in subject.model.state_dict().items())
+
+
+def test_without_a_task_there_are_logits_and_no_loss(subject: Subject) -> None:
+    """The loss ended in an assertion without a word."""
+    without = Subject(subject.model, None, data=subject.data)
+    edits = [Zero(Site.mlp(0))]
+    assert torch.equal(logits_under(without, edits), logits_under(subject, edits))
+    for ask in (
+        lambda: loss_under(without, edits),
+        without.loss,
+        without.accuracy,
+        without.correct,
+        lambda: without.chance,
+    ):
+        with pytest.raises(ParameterError, match="without a task: no answer, so there is no loss"):
+            ask()
 
 
 def test_errors(subject: Subject) -> None:
@@ -134,3 +153,59 @@ def test_errors(subject: Subject) -> None:
         loss_under(subject, weights={"embed.W_E": torch.zeros(2, 2)})
     with pytest.raises(ParameterError, match="site kind 'heads': expected one of attention"):
         Site.of("heads", 0)
+
+
+@pytest.mark.parametrize("hook", ["blocks.0.hook_resid_pre", "blocks.1.hook_mlp_out"])
+def test_a_position_that_is_not_there_is_refused(subject: Subject, hook: str) -> None:
+    """Position 99 of three was taken for 99 % 3 by a resumed forward, silently."""
+    value = torch.ones(8, dtype=torch.float64)
+    recorded = RecordedForward(subject.model, subject.data.tokens, subject.answer_positions, [hook])
+
+    def edits(pos: int) -> list[Intervention]:
+        site = Site(hook, pos)
+        return [Add(site, value), Zero(site), Replace(site, value), Mean(site)]
+
+    for pos in (3, 99, -4):
+        for one in edits(pos):
+            expected = rf"{hook}: position {pos} is asked for, it has 3: 0 to 2"
+            with pytest.raises(ParameterError, match=expected):
+                logits_under(subject, [one])
+            with pytest.raises(ParameterError, match=expected):
+                recorded.under([one])
+    for last, negative in zip(edits(2), edits(-1), strict=True):
+        both = logits_under(subject, [negative]), recorded.under([negative])[0]
+        assert torch.allclose(both[0], logits_under(subject, [last]), atol=1e-12)
+        assert torch.allclose(*both, atol=1e-12)
+
+
+def test_a_value_that_does_not_fit_is_refused_by_name(subject: Subject) -> None:
+    """On one model that resumes and on the same with a hook on it, which does not."""
+    eye = torch.eye(8, dtype=torch.float64)
+    cases: dict[str, Intervention] = {
+        r"Replace at mlp 0: value of shape \(3, 5\)": Replace(Site.mlp(0), eye[:3, :5]),
+        r"Replace at mlp 0: value of shape \(4, 8\)": Replace(Site.mlp(0), eye[:4]),
+        r"Add at head 0.1 @ 2: delta of shape \(8,\)": Add(Site.head(0, 1, pos=2), eye[0]),
+        r"Mean at resid_pre 1: value of shape \(5,\)": Mean(Site.resid_pre(1), eye[0, :5]),
+        r"ProjectOut at mlp 0: basis of shape \(3, 3\)": ProjectOut(Site.mlp(0), eye[:3, :3]),
+        r"Rotate at mlp 0: rotation of shape \(3, 3\)": Rotate(Site.mlp(0), eye[:3, :3]),
+        r"head 0\.9: 9 is not among the 2": Add(Site.head(0, 9), eye[0, :4]),
+    }
+    hooks = {one.site.hook for one in cases.values()}
+    foreign = copy.deepcopy(subject.model)
+    foreign.add_hook("hook_embed", lambda activation, hook: activation)
+    for expected, one in cases.items():
+        with pytest.raises(ParameterError, match=expected):
+            logits_under(subject, [one])
+        for model in (subject.model, foreign):
+            data = subject.data.tokens, subject.answer_positions
+            with pytest.raises(ParameterError, match=expected):
+                RecordedForward(model, *data, hooks).under([one])
+
+
+def test_a_basis_projects_out_what_is_in_its_span_and_no_more() -> None:
+    """Two equal columns, as two parallel directions, would remove a part twice."""
+    column = torch.tensor([[1.0], [0.0], [0.0]])
+    for wrong in (torch.cat([column, column], 1), 2 * column):
+        with pytest.raises(ParameterError, match=r"ProjectOut at mlp 0: .* not orthonormal"):
+            ProjectOut(Site.mlp(0), wrong)
+    ProjectOut(Site.mlp(0), column[:, :0])

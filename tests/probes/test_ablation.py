@@ -17,6 +17,7 @@ from mechint.counterfactuals import partners
 from mechint.errors import UnknownNameError
 from mechint.interventions import Mean, Site, loss_under, select_positions
 from mechint.models.transformer import HookedTransformer
+from mechint.null import selections
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
@@ -268,6 +269,25 @@ def test_a_chunk_may_have_no_answer() -> None:
         assert chunked == pytest.approx(whole, rel=1e-5, abs=1e-9)
     scored = [neuron_importance(one, data) for one in (subject, subject.with_limits(chunk=8))]
     assert torch.allclose(*scored)
+
+
+def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
+    """Random sets were the layer itself in another order, told apart by rounding: found in one
+    seed of 40. All but one neuron of d_mlp are chosen in d_mlp ways, and C(60, 58) = 1770 decide.
+    """
+    subject = planted.modular_addition(11, (3,), noise=0.05, seed=1, rotation_seed=2).subject
+    width = subject.model_description.d_mlp
+    assert width == 60
+    for neurons, seed in itertools.product((width, width - 1), (0, 1)):
+        chosen = {"neurons": neurons, "components": (), "examples": 32, "null_examples": 2}
+        result = Ablation(**chosen).run(subject, seed=seed)
+        null = result.null["neurons_loss_increase"]
+        assert null.arrangements == {60: 1, 59: 60}[neurons]
+        told = [one for one in result.findings if "most important" in one.sentence]
+        assert [one.status for one in told] == ["abstains"] * result.metrics["found"]
+        if neurons == width:
+            assert null.p_value == 1 and null.std == pytest.approx(0, abs=1e-12)
+    assert selections(60, 58) == 1770
 
 
 def test_bad_input() -> None:

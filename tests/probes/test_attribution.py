@@ -93,6 +93,32 @@ def test_exact_losses_are_those_of_plain_hooks(ablation: Any) -> None:
         assert effects.exact[index] == pytest.approx(expected, abs=1e-9), str(site)
 
 
+def test_given_examples_of_a_generated_task_are_those_that_are_measured() -> None:
+    """Others of the task were drawn in their place: 256 in place of these 8."""
+    whole = planted.induction_head(8, 4).subject
+    eight = whole.with_data(whole.data[:8])
+    assert not whole.with_answer(-1).data_given and eight.with_model(whole.model).data_given
+    result = probe.run("attribution", eight, only_correct=False, null_samples=199)
+    rows, right = torch.arange(8), eight.targets[:, 0]
+    z = eight.activation("blocks.1.attn.hook_z").mean(0)
+
+    def score(hooks: Any) -> float:
+        logits = eight.logits(hooks=hooks)
+        return float((logits[rows, right] - logits.mean(-1)).mean())
+
+    def put(x: torch.Tensor, hook: Any) -> torch.Tensor:
+        return torch.cat([z.expand_as(x)[:, :, :1], x[:, :, 1:]], 2)
+
+    loss = score([]) - score([("blocks.1.attn.hook_z", put)])
+    columns = result.tables["components"].columns
+    exact = dict(zip(columns["component"], columns["exact"], strict=True))
+    assert result.metrics["examples"] == 8
+    assert result.metrics["score"] == pytest.approx(score([]), rel=1e-5)
+    assert exact["head 1.0"] == pytest.approx(loss, rel=1e-4) and loss > 1
+    quick = {"by_position": False, "only_correct": False, "null_samples": 9}
+    assert probe.run("circuits", eight, **quick).metrics["pairs_judged"] == 4
+
+
 def test_first_order_is_the_slope_toward_the_replacement() -> None:
     one, step = subject(normalization_type="LN"), 1e-5
     pairs = resampled(one)

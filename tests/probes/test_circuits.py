@@ -440,6 +440,14 @@ def test_examples_left_out_are_not_called_possible_ones() -> None:
     assert " of 121 possible examples;" in whole
 
 
+def test_some_of_the_inputs_are_not_called_all_of_them() -> None:
+    """Of 40 inputs, with 4 of the 11 values of x, it was said that they are all possible ones."""
+    whole = planted.modular_addition(11, (2, 5)).subject
+    some = probe.run("circuits", whole.with_data(whole.data[:40]), pairs=16, null_samples=99)
+    assert (some.metrics["all_inputs"], some.metrics["pairs_judged"]) == (False, 40)
+    assert " of 40 examples;" in some.finding
+
+
 # --- where it must be silent ----------------------------------------------------------------------
 def test_an_untrained_model_has_no_circuit() -> None:
     subject = planted.modular_addition(11, (2, 5)).subject.untrained(0)

@@ -14,13 +14,14 @@ from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
 from mechint import planted
-from mechint.checkpoints import save_checkpoint
+from mechint.checkpoints import load, save_checkpoint
 from mechint.config import ModelConfig
-from mechint.errors import CheckpointError
+from mechint.errors import CheckpointError, DataError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch, rng
+from probes.norms import probe as norms_probe
 from probes.norms.comparison import compare_samples, jensen_shannon
 from probes.norms.measures import ratios, untrained_ratios
 from probes.norms.probe import Norms
@@ -147,6 +148,45 @@ def test_the_stacked_untrained_models_are_the_models_one_by_one() -> None:
         assert {name: values[i] for name, values in stacked.items()} == pytest.approx(
             {name: np.nanmean(values) for name, values in alone.items()}, rel=1e-5
         )
+
+
+def test_models_of_different_depth_are_compared_where_both_have_layers() -> None:
+    """The last layer of the deeper one is missing in the other: that was a KeyError."""
+    deep, shallow, first = small(0, n_layers=2), small(1), ("L0 attention", "L0 MLP")
+    for one, other in ((deep, shallow), (shallow, deep)):
+        found = Norms(bootstrap=199).compare(one, other)
+        assert set(found.null) == {f"norms.{name}.size" for name in first}
+        for name in first:
+            samples = [ratios(subject)[name] for subject in (one, other)]
+            expected = samples[0].mean() - samples[1].mean()
+            mean, other_mean = (found.metrics[f"norms.{name}.{i}mean"] for i in ("", "other_"))
+            assert mean - other_mean == pytest.approx(expected, rel=1e-6)
+    no_mlp, no_attention = (
+        {name: value for name, value in ratios(shallow).items() if kind in name}
+        for kind in ("attention", "MLP")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norms_probe, "ratios", lambda one: no_mlp if one is deep else no_attention)
+        with pytest.raises(DataError, match="share no sublayer: L0 attention and L0 MLP"):
+            Norms(bootstrap=199).measure_pair(deep, shallow, 0)
+
+
+def test_the_other_model_may_be_of_a_corpus_that_has_a_path(tmp_path: Path) -> None:
+    """The task's own field `path` was taken for that of the checkpoint."""
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat. " * 200)
+    task = TASKS["corpus"](path=str(text), n_ctx=8)
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out, "n_ctx": task.n_ctx}
+    config = ModelConfig(d_model=8, n_heads=2, **sizes)
+    subject, other = (
+        Subject(HookedTransformer(config, seed=seed), task, n_examples=16) for seed in (0, 1)
+    )
+    weights = other.model.weights()
+    path = tmp_path / "other.pt"
+    save_checkpoint(path, config=config, weights=weights, task=task, step=0, metrics={})
+    found = Norms(other=str(path), bootstrap=199).run(subject)
+    expected = np.nanmean(ratios(load(path))["L0 MLP"])
+    assert found.metrics["norms.L0 MLP.other_mean"] == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_the_other_model_is_loaded_from_its_path(tmp_path: Path) -> None:

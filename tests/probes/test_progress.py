@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import mechint
 from mechint import planted, probe
-from mechint.errors import NotApplicableError
+from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
@@ -124,6 +124,18 @@ def test_the_sentence_is_decided_by_classes_in_random_order() -> None:
     generator = np.random.default_rng(0)
     drawn = [largest(logits[:, generator.permutation(p)]) for _ in range(400)]
     assert null.mean == pytest.approx(np.mean(drawn), abs=4 * null.std / 400**0.5 * 2**0.5)
+
+
+def test_a_frequency_named_twice_is_refused() -> None:
+    """It counted twice: a found sentence said that it explains 199.9% of the logits' variance."""
+    subject = planted.modular_addition(11, (3,)).subject
+    with pytest.raises(ParameterError, match=r"progress: keys=.*3, 3.*: expected each frequency"):
+        probe.run("progress", subject, keys=(3, 3))
+    shares = [
+        probe.run("progress", subject, keys=keys, samples=1).metrics["trigonometric_share"]
+        for keys in ((3,), (1, 2, 3, 4, 5))
+    ]
+    assert 0.99 < shares[0] <= shares[1] <= 1 + 1e-9
 
 
 def test_a_frequency_beyond_half_the_modulus_is_refused() -> None:

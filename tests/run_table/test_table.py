@@ -135,6 +135,15 @@ def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPat
     assert several.rows() == alone, "what is kept is read by this process"
 
 
+def test_figures_of_a_probe_that_the_table_lacks_are_refused(folder: Path) -> None:
+    table = mechint.runs(folder / "d16").probe("norms", bins=50).probe("norms", bins=60)
+    with pytest.raises(UnknownNameError, match=r"measured probe 'nroms'; did you mean 'norms'"):
+        table.figures_of("nroms")
+    with pytest.raises(UnknownNameError, match="measured probes: none"):
+        mechint.runs(folder / "d16").figures_of("norms")
+    assert table.figures_of("norms") == [{}, {}, {}]
+
+
 def test_csv_and_figure(folder: Path, tmp_path: Path) -> None:
     table = mechint.runs(folder).probe("norms")
     again = pd.read_csv(table.csv(tmp_path / "t.csv"))
