@@ -25,10 +25,11 @@ import torch
 from mechint.errors import NotApplicableError
 from mechint.null import samples_needed, why_undecidable
 from mechint.probe import Probe
+from mechint.registry import unfinished
 from mechint.results import STATUSES, ProbeResult
 from mechint.subject import Subject
-from mechint.testing.figures import check_figure
 from mechint.testing.differences import differences
+from mechint.testing.figures import check_figure
 from mechint.testing.state import LargestTensor, unchanged
 
 CAUSAL = re.compile(
@@ -37,6 +38,10 @@ CAUSAL = re.compile(
     re.IGNORECASE,
 )
 """Words that claim a cause; a finding may use them only where the probe intervened."""
+
+
+LOOSEST = 0.05
+"""The largest level at which a finding may be made."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ def probe_checks(probe: Probe, subject: Subject, *, tolerance: float = 1e-3) -> 
     Where the probe does not apply, one check: that it says why and refuses. tolerance: how much a
     real number may change, relative to 1 or to itself, with the size of a chunk.
     """
+    reason = unfinished(type(probe))
+    assert reason is None, f"{probe.name}: {reason}"
     held = _Held(probe, subject, tolerance)
     if probe.applicable(subject) is not None:
         yield Check("refuses with a reason", held.refuses)
@@ -180,6 +187,10 @@ class _Held:
         )
         for finding in result.findings:
             assert finding.status in STATUSES and finding.sentence.strip()
+            assert finding.alpha is None or finding.alpha <= LOOSEST, (
+                f"decides at the level {finding.alpha:g}; expected at most {LOOSEST}: "
+                f"{finding.sentence}"
+            )
             word = CAUSAL.search(finding.sentence)
             assert finding.causal or finding.status != "found" or word is None, (
                 f"{word and word[0]!r} claims a cause without an intervention: {finding.sentence}"
