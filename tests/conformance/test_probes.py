@@ -66,8 +66,10 @@ def _keeps_the_contract(
             check()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROBES.names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "llc")) for name in PROBES.names()],
+)
 def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
     for check in calibration_checks(PROBES[name]):
         with subtests.test(check.name):
