@@ -152,7 +152,6 @@ def check_labels(task: Task, seed: int, n: int) -> None:
             and int(batch.tokens.max()) < task.d_vocab
         ), f"{task.name}: tokens outside"
         _check_targets(task, batch.targets, n)
-        _check_batch_of(task, batch, split)
         for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
             solved = [list(row) for row in task.brute_force(tokens)]
             assert solved == targets, (
@@ -174,15 +173,18 @@ def _check_targets(task: Task, targets: Tensor, n: int) -> None:
         )
 
 
-def _check_batch_of(task: Task, batch: Batch, split: str) -> None:
-    """`batch_of` gives the tokens of a batch what the batch has: sources are labeled by it."""
+def _check_batch_of(task: Task, batch: Batch) -> None:
+    """`batch_of` gives the tokens of what probes look at what these examples have: sources of
+    interchanges are made of them, and labeled by it.
+    """
     again = task.batch_of(batch.tokens)
     for member in ("targets", "lengths", "kinds"):
         own, other = getattr(batch, member), getattr(again, member)
         same = own is other if own is None or other is None else torch.equal(own, other)
         assert same, (
-            f"{task.name}: `batch_of` gives the tokens of {split} examples other {member} than "
-            "they have; sources of interchanges are made with it, so it has to know all three"
+            f"{task.name}: `batch_of` gives the tokens of {task.probe_split} examples other "
+            f"{member} than they have; sources of interchanges are made with it, so it has to know "
+            "targets, lengths and kinds"
         )
 
 
@@ -208,6 +210,7 @@ def check_answers(task: Task, seed: int, n: int) -> None:
             f"{task.name}: {output.name} needs {output.n_classes} different class names"
         )
     batch = task.sample(n, seed, task.probe_split)
+    _check_batch_of(task, batch)
     answers = batch.answers
     assert len(answers) == task.n_answers and bool((answers.positions[:, 0] != IGNORE).all()), (
         f"{task.name}: the {task.probe_split} split shows {len(answers)} answers per example; "

@@ -181,7 +181,7 @@ BROKEN = {
     TooLargeAGrid: "has 105 places; there are 60 inputs",
     FirstIsMissing: r"answer 0 \(sum\) is of one output in some examples and of another",
     WrongPositions: r"positions \(0, 2\) do not determine it alone",
-    UnlikeLengths: "`batch_of` gives the tokens of train examples other lengths",
+    UnlikeLengths: "`batch_of` gives the tokens of test examples other lengths",
 }
 
 
