@@ -234,6 +234,11 @@ class Report:
         assert self.nulls, f"{self.probe.name}: a finding needs a null"
         assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
         tested = (null,) if isinstance(null, str) else tuple(null or [next(iter(self.nulls))])
+        unknown = [name for name in tested if name not in self.nulls]
+        assert not unknown, (
+            f"{self.probe.name}: no null of {unknown[0]!r}; those recorded are of "
+            f"{', '.join(self.nulls)}"
+        )
         skill = None if at_chance else best_output(self.performance)
         draft = Finding(
             sentence,

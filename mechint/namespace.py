@@ -60,6 +60,8 @@ def _call_of(module: ModuleType) -> Call:
     package, _, name = module.__name__.rpartition(".")
     namespace = sys.modules[package]
     assert isinstance(namespace, Namespace)
+    if not namespace.has(name):
+        raise TypeError(f"{module.__name__} is a module of helpers, not something to call")
     return namespace.call(name)
 
 
@@ -73,6 +75,10 @@ class Namespace(ModuleType):
         """The names of the registry, sorted, plug-ins included; imports none of them."""
         return self._registry.names()
 
+    def has(self, attribute_name: str) -> bool:
+        """Whether an entry has that Python name."""
+        return attribute_name in map(attribute, self._registry)
+
     def call(self, attribute_name: str) -> Call:
         """The function of the entry whose Python name is `attribute_name`."""
         name = next(name for name in self._registry if attribute(name) == attribute_name)
@@ -83,7 +89,7 @@ class Namespace(ModuleType):
         return function
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in map(attribute, self._registry):
+        if name.startswith("_") or not self.has(name):
             close = difflib.get_close_matches(name, dir(self), n=1)
             hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{hint}")
@@ -93,8 +99,9 @@ class Namespace(ModuleType):
         return self.call(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets a submodule as an attribute of its package once it is imported
-        if isinstance(value, ModuleType) and name in map(attribute, self._registry.builtins):
+        # Python sets a submodule as an attribute of its package once it is imported; a plug-in may
+        # be named as any of them, and be known only later
+        if isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}":
             value.__class__ = CallableModule
         super().__setattr__(name, value)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mechint.errors import MechintError, ParameterError
-from mechint.registry import PROBES, TASKS
+from mechint.registry import PROBES, TASKS, unfinished
 
 PLUGINS = "MECHINT_PLUGINS"
 """Environment variable: the plug-ins that a process and its workers load, as a JSON list."""
@@ -28,7 +28,7 @@ def load_plugin(text: str) -> str:
     it may import its neighbors. Processes that this one starts find it in `given_plugins`.
 
     Raises:
-        ParameterError: no such file or class, or neither a task nor a probe.
+        ParameterError: no such file or class, or no finished task or probe.
         MechintError: the file does not run, or the name is taken.
     """
     from mechint.probe import Probe
@@ -52,6 +52,9 @@ def load_plugin(text: str) -> str:
         raise ParameterError(
             f"{where}: {name} has no class attribute `name`, as the registry needs"
         )
+    reason = unfinished(kind)
+    if reason is not None:
+        raise ParameterError(f"{where}: {reason}")
     registry = TASKS if issubclass(kind, Task) else PROBES
     registry.add(registered, f"{module.__name__}:{name}")
     given = dict.fromkeys([*given_plugins(), f"{file.resolve()}:{name}"])

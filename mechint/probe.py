@@ -253,7 +253,8 @@ class Probe(Settings, abc.ABC):
         """
         if result.status is not None:
             return result.status == "found"
-        first = next(iter(result.null.values()))
+        first = next(iter(result.null.values()), None)
+        assert first is not None, f"{self.name}: a result without a status needs a null"
         return bool(result.metrics.get("found", first.p_value <= self.significance))
 
     def result(self, **parts: Any) -> ProbeResult:

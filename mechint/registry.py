@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import importlib.util
 import warnings
@@ -44,8 +45,15 @@ class Registry(Generic[T]):
     (['json'], 'JSONDecoder')
     """
 
-    def __init__(self, kind: str, builtins: dict[str, str], group: str | None = None) -> None:
-        self.kind, self.builtins, self.group = kind, dict(builtins), group
+    def __init__(
+        self,
+        kind: str,
+        builtins: dict[str, str],
+        group: str | None = None,
+        base: str | None = None,
+    ) -> None:
+        """base: ``"module:Class"`` of which every plug-in has to be a finished subclass."""
+        self.kind, self.builtins, self.group, self.base = kind, dict(builtins), group, base
 
     @cached_property
     def _targets(self) -> dict[str, str]:
@@ -83,20 +91,32 @@ class Registry(Generic[T]):
         return isinstance(name, str) and name in self._targets
 
     def __getitem__(self, name: str) -> T:
-        """The object behind `name`; UnknownNameError with the nearest name, MechintError if its
-        import fails.
+        """The object behind `name`; UnknownNameError with the nearest name, MechintError where a
+        plug-in cannot be imported, whatever it raises, or is not what the registry holds.
         """
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
             raise ParameterError(f"{self.kind} {name!r}: expected the name of one {self.kind}")
         if name not in self._targets:
             raise UnknownNameError.of(self.kind, name, self._targets)
-        module, _, attribute = self._targets[name].partition(":")
+        where = f"{self.kind} {name!r} of {self._owners[name]}"
         try:
-            return getattr(importlib.import_module(module), attribute)
+            found = _target(self._targets[name])
         except (ImportError, AttributeError) as error:
-            raise MechintError(
-                f"{self.kind} {name!r} of {self._owners[name]} cannot be loaded: {error}"
-            ) from error
+            raise MechintError(f"{where} cannot be loaded: {error}") from error
+        except Exception as error:  # whatever a stranger's file raises
+            said = f"{type(error).__name__}: {error}"
+            raise MechintError(f"{where} cannot be loaded: {said}") from error
+        if self.base is not None and name not in self.builtins:
+            base = _target(self.base)
+            if not isinstance(found, type) or not issubclass(found, base):
+                raise MechintError(f"{where} is not a subclass of {base.__name__}")
+            reason = unfinished(found)
+            if reason is None and getattr(found, "name", None) != name:
+                own = getattr(found, "name", None)
+                reason = f"its class attribute `name` is {own!r}; register it under that name"
+            if reason is not None:
+                raise MechintError(f"{where}: {reason}")
+        return found
 
     def add(self, name: str, target: str) -> None:
         """Register `target` (``"module:Object"``) for this process, for notebooks and tests."""
@@ -122,6 +142,32 @@ class Registry(Generic[T]):
             )
             return ""
         return summary(docstring)
+
+
+def _target(text: str) -> Any:
+    """The object that ``"module:Object"`` names."""
+    module, _, attribute = text.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def unfinished(kind: type) -> str | None:
+    """Why a task or probe cannot be made, in one line, where its author forgot a member or the
+    decorator; None where nothing is missing.
+
+    >>> class Own:
+    ...     size = dataclasses.field(default=3)
+    >>> unfinished(Own)
+    'Own declares size and is no dataclass of its own; decorate it with @dataclass(frozen=True)'
+    """
+    declared = [name for name, value in vars(kind).items() if isinstance(value, dataclasses.Field)]
+    if declared or not dataclasses.is_dataclass(kind):
+        what = f"declares {', '.join(declared)} and " if declared else ""
+        return (
+            f"{kind.__name__} {what}is no dataclass of its own; decorate it with "
+            "@dataclass(frozen=True)"
+        )
+    missing = sorted(getattr(kind, "__abstractmethods__", ()))
+    return f"{kind.__name__} does not define {', '.join(missing)}" if missing else None
 
 
 def _source(module: str) -> Path:
@@ -182,6 +228,7 @@ TASKS: Registry[type[mechint.Task]] = Registry(
         "rasp": "tasks.rasp:Rasp",
     },
     group="mechint.tasks",
+    base="mechint.task:Task",
 )
 
 PROBES: Registry[type[mechint.Probe]] = Registry(
@@ -209,6 +256,7 @@ PROBES: Registry[type[mechint.Probe]] = Registry(
         "weights": "probes.weights.probe:Weights",
     },
     group="mechint.probes",
+    base="mechint.probe:Probe",
 )
 
 CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(

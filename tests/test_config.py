@@ -24,7 +24,7 @@ from mechint.config import (
 )
 from mechint.config.assign import set_options
 from mechint.errors import MechintError, ParameterError, UnknownNameError
-from mechint.registry import TASKS
+from mechint.registry import PROBES, TASKS
 from mechint.sweeps.plan import parse_values
 
 
@@ -149,6 +149,12 @@ def test_assign_sorts_by_owner() -> None:
         "model": {"n_layers": 2, "act_fn": "gelu"},
         "train": {"lr": 2e-3},
     }
+
+
+def test_assign_takes_a_probe_with_a_dot_in_its_name() -> None:
+    targets = {"norms": PROBES["norms"], "their.norms": PROBES["norms"]}
+    values = assign(["their.norms.null_models=9", "norms.null_models=7"], targets)
+    assert values == {"norms": {"null_models": 7}, "their.norms": {"null_models": 9}}
 
 
 def test_assign_refuses_what_two_share_and_what_none_has() -> None:

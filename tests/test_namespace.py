@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,13 +81,32 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         probes.furier  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_plug_in_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    TASKS.add("their-task", "tasks.modular:ModularArithmetic")
+def called(name: str, monkeypatch: pytest.MonkeyPatch) -> type:
+    """Give the process a task of that name, and call it."""
+    kind = type("Theirs", (TASKS["modular-arithmetic"],), {"name": name})
+    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(Theirs=kind))  # type: ignore[arg-type]
+    TASKS.add(name, "theirs:Theirs")
     try:
-        assert tasks.their_task(p=7).p == 7  # type: ignore[attr-defined]
+        made = getattr(tasks, attribute(name))(p=7)
     finally:
-        TASKS.remove("their-task")
+        TASKS.remove(name)
+    assert made.p == 7
+    return type(made)
+
+
+def test_a_plug_in_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert called("their-task", monkeypatch).__name__ == "Theirs"
     assert "their_task" not in dir(tasks)
+
+
+def test_a_plug_in_may_be_named_as_a_file_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not the file was imported before."""
+    assert TASKS["regression-mixture"].__module__ == "tasks.regression"
+    for name in ("regression", "single-index-copy", "two-operands"):
+        assert called(name, monkeypatch).__name__ == "Theirs"
+    assert inspect.ismodule(tasks.regression)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="is a module of helpers"):
+        tasks.regression()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -85,6 +85,65 @@ def test_a_broken_plug_in_warns_and_breaks_nothing(monkeypatch: pytest.MonkeyPat
         assert registry.names() == ["ours"]
 
 
+THEIRS = """
+from dataclasses import dataclass
+from typing import ClassVar
+from mechint import Need, Probe, ProbeResult, setting
+
+
+@dataclass(frozen=True)
+class Their(Probe):
+    \"\"\"Is it theirs?\"\"\"
+    name: ClassVar[str] = "their"
+    needs: ClassVar = (Need.TASK,)
+    quick: ClassVar[bool] = True
+    size: int = setting(3, "size", low=1, high=9)
+
+    def measure(self, subject, seed) -> ProbeResult:
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("from dataclasses", "from dataclasses import (", "cannot be loaded: SyntaxError"),
+        ("size: int = setting", "size: int = seting", "cannot be loaded: NameError: name 'seting'"),
+        ("(Need.TASK,)", '("task",)', "cannot be loaded: TypeError: probe Their: needs has 'task'"),
+        ("@dataclass(frozen=True)", "", "Their declares size and is no dataclass of its own"),
+        ("def measure", "def measures", "Their does not define measure"),
+        ('"their"', '"theirs"', "its class attribute `name` is 'theirs'; register it under that"),
+        ("class Their(Probe)", "class Their", "is not a subclass of Probe"),
+    ],
+)
+def test_a_broken_plug_in_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
+) -> None:
+    """`mechint analyze` without --probe asks every probe whether it is quick."""
+    from mechint import probe
+
+    (tmp_path / "their_module.py").write_text(THEIRS.replace(old, new))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_module", raising=False)
+    entry_points(monkeypatch, ("their", "their_module:Their"))
+    registry = Registry("probe", {}, group="mechint.tests", base="mechint.probe:Probe")
+    monkeypatch.setattr(probe, "PROBES", registry)
+    with pytest.warns(UserWarning, match=said):
+        assert probe.quick_probes() == []
+
+
+def test_a_whole_plug_in_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mechint import probe
+
+    (tmp_path / "their_module.py").write_text(THEIRS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_module", raising=False)
+    entry_points(monkeypatch, ("their", "their_module:Their"))
+    registry = Registry("probe", {}, group="mechint.tests", base="mechint.probe:Probe")
+    monkeypatch.setattr(probe, "PROBES", registry)
+    assert probe.quick_probes() == ["their"]
+
+
 def test_a_collision_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     entry_points(monkeypatch, ("ours", "theirs:Thing"))
     with pytest.raises(

@@ -138,7 +138,7 @@ def assign(texts: Iterable[str], targets: Mapping[str, type]) -> dict[str, dict[
     result: dict[str, dict[str, Any]] = {target: {} for target in targets}
     for text in texts:
         name, value = parse_assignment(text)
-        target, _, rest = name.partition(".")
+        target, rest = _target_of(name, targets)
         refuse_idle_probe(text, targets)
         if rest and target in fields:
             if rest not in fields[target]:
@@ -164,12 +164,24 @@ def refuse_idle_probe(text: str, running: Container[str]) -> None:
     `running`.
     """
     name = parse_assignment(text)[0]
-    target, dot, _ = name.partition(".")
-    if dot and target in PROBES and target not in running:
+    target, rest = _target_of(name, PROBES)
+    if rest and target in PROBES and target not in running:
         raise ParameterError(
             f"--set {name}: the probe {target} does not run; mechint analyze and mechint sweep run "
             f"it with --probe {target}"
         )
+
+
+def _target_of(name: str, targets: Iterable[str]) -> tuple[str, str]:
+    """The target that ``target.name`` begins with, and the rest; what stands before the first dot
+    where it is none of them. A probe of somebody's may have a dot in its name.
+
+    >>> _target_of("res.shares.models", ["task", "res.shares"]), _target_of("lr", ["task"])
+    (('res.shares', 'models'), ('lr', ''))
+    """
+    fitting = [target for target in targets if name.startswith(f"{target}.")]
+    target = max(fitting, key=len, default=name.partition(".")[0])
+    return target, name[len(target) + 1 :]
 
 
 def _listed(owner: type, name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import islice
 
@@ -30,6 +31,35 @@ def check_determinism(task: Task, seed: int, n: int) -> None:
             "from the start"
         )
     assert before == _global_randomness(), f"{task.name}: a global random state was touched"
+
+
+def check_inputs(task: FiniteTask) -> None:
+    """The inputs are as many as the grid has places, each is there once, and in the grid's order:
+    along every axis some tokens follow the index of this axis alone and tell its indices apart.
+    """
+    tokens = task.examples().tokens
+    n = len(tokens)
+    assert math.prod(task.grid) == n, (
+        f"{task.name}: a grid of {task.grid} has {math.prod(task.grid)} places; there are {n} "
+        "inputs"
+    )
+    distinct = len(set(map(tuple, tokens.tolist())))
+    assert distinct == n, (
+        f"{task.name}: {n} inputs, of which {distinct} differ; expected every input once, since a "
+        "copy of a training input is no test of anything"
+    )
+    if len(task.grid) < 2:
+        return
+    placed = tokens.reshape(*task.grid, tokens.shape[1])
+    for axis, size in enumerate(task.grid):
+        slices = placed.movedim(axis, 0).flatten(1, -2)  # (index on the axis, all others, pos)
+        follow = (slices == slices[:, :1]).all(1).all(0)
+        seen = len(set(map(tuple, slices[:, 0, follow].tolist())))
+        assert seen == size, (
+            f"{task.name}: the tokens that follow axis {axis} of the grid {task.grid} alone tell "
+            f"{seen} of its {size} indices apart; expected `inputs` in the order of `grid`, "
+            "operand k on axis k"
+        )
 
 
 def check_split(task: Task, seed: int, n: int) -> None:

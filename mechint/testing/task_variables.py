@@ -40,6 +40,7 @@ def check_counterfactuals(task: Task, variable: str, seed: int, n: int) -> None:
         f"{where}: the label changes although the value does not"
     )
     _check_reach(task, pairs)
+    _check_positions(task, pairs)
     alone = torch.cat(
         [chosen.label(base[i : i + 1], pairs.values[i : i + 1]) for i in range(min(n, 4))]
     )
@@ -84,6 +85,32 @@ def _check_changed(task: Task, pairs: Counterfactuals) -> None:
             f"{task.name}: variable {chosen.name!r}: {int(wrong.sum())} of {len(wrong)} labels of "
             f"the {task.answer_names[answer]} are not those of the changed input"
         )
+
+
+def _check_positions(task: Task, pairs: Counterfactuals) -> None:
+    """The tokens that are said to determine the value do: with another example's there, the value
+    is that example's, whatever stands elsewhere. Only where that is an input of the task.
+    """
+    chosen, base, other = pairs.variable, pairs.base.tokens, pairs.source.tokens
+    if not chosen.positions:
+        return
+    mixed, read = base.clone(), list(chosen.positions)
+    mixed[:, read] = other[:, read]
+    if isinstance(task, FiniteTask):
+        inputs = set(map(tuple, task.examples().tokens.tolist()))
+        there = torch.tensor([tuple(row) in inputs for row in mixed.tolist()])
+        mixed, other = mixed[there], other[there]
+    else:
+        try:
+            task.batch_of(mixed)
+        except Exception:  # whatever a task raises on what it never generates
+            return
+    wrong = chosen.value_of(mixed) != chosen.value_of(other)
+    assert not wrong.any(), (
+        f"{task.name}: variable {chosen.name!r}: the tokens at positions {chosen.positions} do not "
+        f"determine it alone: with another example's there, {int(wrong.sum())} of {len(wrong)} "
+        "examples have another value than that example"
+    )
 
 
 def _check_depends(task: Task, pairs: Counterfactuals, seed: int) -> None:

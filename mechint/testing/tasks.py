@@ -9,25 +9,33 @@ for the chance level.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import typing
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.registry import summary
 from mechint.task import (
     IGNORE,
     SPLITS,
+    Batch,
     FiniteTask,
     TargetKind,
     Task,
 )
-from mechint.testing.task_splits import check_determinism, check_split, has_split
+from mechint.testing.task_settings import (
+    check_class,
+    check_parameters,
+    check_presets,
+    settings_of,
+)
+from mechint.testing.task_splits import (
+    check_determinism,
+    check_inputs,
+    check_split,
+    has_split,
+)
 from mechint.testing.task_variables import check_counterfactuals, check_pairs
 
 CHANCE_EXAMPLES = 2048
@@ -48,16 +56,21 @@ of a share of one half.
 def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> None:
     """Hold `task` to the contract, on `n` examples of each split for each seed.
 
-    Checked: description, JSON round trip of the parameters, errors for bad ones, controls,
-    determinism, an honest split, the global random states; and for tasks over tokens, labels
-    against `brute_force`, counterfactual labels, the text's round trip and the chance level.
+    Checked: description, JSON round trip of the parameters, errors for bad ones, presets, controls,
+    determinism, an honest split of inputs that are there once and in the order of the grid, the
+    global random states; and for tasks over tokens, labels against `brute_force`, counterfactual
+    labels, the text's round trip and the chance level.
 
     Raises:
         AssertionError: with the promise that is broken.
     """
+    check_class(task)
     check_description(task)
     check_parameters(task)
+    check_presets(task)
     check_controls(task)
+    if isinstance(task, FiniteTask):
+        check_inputs(task)
     for seed in seeds:
         check_determinism(task, seed, n)
         check_split(task, seed, n)
@@ -82,11 +95,12 @@ def check_description(task: Task) -> None:
     assert first.strip() and not first.startswith(type(task).__name__ + "("), (
         f"{task.name}: the docstring's first line says what the task is"
     )
-    for field in _fields(task):
+    for field in settings_of(task):
         assert field.name not in OPENING, (
             f"{task.name}: parameter {field.name} would be taken for an argument of mechint.load "
             "or mechint.runs; name it otherwise"
         )
+    for field in settings_of(task):
         assert field.metadata.get("help"), (
             f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
         )
@@ -112,51 +126,6 @@ def check_description(task: Task) -> None:
         f"{sorted(task.output_slices)}"
     )
     assert json.loads(json.dumps(task.tables())) is not None
-
-
-def check_parameters(task: Task) -> None:
-    """The parameters survive JSON; an unknown one, one of the wrong type and one out of range are
-    refused in one line.
-    """
-    again = type(task).from_dict(json.loads(json.dumps(task.to_dict())))
-    assert again == task, f"{task.name}: {task.to_dict()} gives another task back"
-    _refused(task, {"no_such_parameter": 1}, UnknownNameError)
-    hints = typing.get_type_hints(type(task))
-    for field in _fields(task):
-        _refused(task, {field.name: object()}, ParameterError)
-        bounds = field.metadata.get("low"), field.metadata.get("high")
-        assert not _takes_numbers(hints[field.name]) or None not in bounds, (
-            f"{task.name}: {field.name} takes numbers from {bounds[0]} to {bounds[1]}; both bounds "
-            "are needed"
-        )
-        value, low, high = (
-            getattr(task, field.name),
-            field.metadata.get("low"),
-            field.metadata.get("high"),
-        )
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            for bound, step in ((low, -1), (high, 1)):
-                if bound is not None:
-                    _refused(task, {field.name: type(value)(bound + step)}, ParameterError)
-
-
-def _takes_numbers(hint: Any) -> bool:
-    """Whether a field of this type holds numbers of a range, alone or in a flat tuple."""
-    members = typing.get_args(hint) or (hint,)
-    nested = any(typing.get_origin(member) is tuple for member in members)
-    if nested:
-        members = [inner for member in members for inner in typing.get_args(member)]
-    return any(member in (int, float) for member in members)
-
-
-def _refused(task: Task, changed: dict[str, object], expected: type[MechintError]) -> None:
-    values = {field.name: getattr(task, field.name) for field in _fields(task)} | changed
-    try:
-        type(task).from_dict(values)
-    except expected as error:
-        assert "\n" not in str(error), f"{task.name}: the error for {changed} has several lines"
-        return
-    raise AssertionError(f"{task.name}: {changed} is accepted; expected {expected.__name__}")
 
 
 def check_controls(task: Task) -> None:
@@ -212,6 +181,21 @@ def _check_targets(task: Task, targets: Tensor, n: int) -> None:
         )
 
 
+def _check_batch_of(task: Task, batch: Batch) -> None:
+    """`batch_of` gives the tokens of what probes look at what these examples have: sources of
+    interchanges are made of them, and labeled by it.
+    """
+    again = task.batch_of(batch.tokens)
+    for member in ("targets", "lengths", "kinds"):
+        own, other = getattr(batch, member), getattr(again, member)
+        same = own is other if own is None or other is None else torch.equal(own, other)
+        assert same, (
+            f"{task.name}: `batch_of` gives the tokens of {task.probe_split} examples other "
+            f"{member} than they have; sources of interchanges are made with it, so it has to know "
+            "targets, lengths and kinds"
+        )
+
+
 def check_text(task: Task, seed: int, n: int) -> None:
     """Text gives the tokens back, on one line."""
     for tokens in task.sample(
@@ -234,11 +218,20 @@ def check_answers(task: Task, seed: int, n: int) -> None:
             f"{task.name}: {output.name} needs {output.n_classes} different class names"
         )
     batch = task.sample(n, seed, task.probe_split)
+    _check_batch_of(task, batch)
     answers = batch.answers
     assert len(answers) == task.n_answers and bool((answers.positions[:, 0] != IGNORE).all()), (
         f"{task.name}: the {task.probe_split} split shows {len(answers)} answers per example; "
         f"expected {task.n_answers}, and at least one in each"
     )
+    for answer in range(len(answers)):
+        positions, targets = answers.at(answer)
+        asked = targets[positions != IGNORE] != IGNORE
+        assert bool((asked == asked[:1]).all()), (
+            f"{task.name}: answer {answer} ({names[answer]}) is of one output in some examples and "
+            "of another in others; answers are counted from an example's first, so that only the "
+            "last ones may be missing"
+        )
     if batch.kinds is not None:
         asked = (batch.targets != IGNORE).any(-1)
         assert torch.equal(asked, batch.kinds != TargetKind.NONE), (
@@ -279,7 +272,3 @@ def _best_constant(targets: Tensor) -> tuple[float, float]:
     counts = torch.bincount(targets[targets != IGNORE]).double()
     shares = counts[counts > 0] / counts.sum()
     return float(shares.max()), float(-(shares * shares.log()).sum())
-
-
-def _fields(task: Task) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(task)  # type: ignore[arg-type]

@@ -25,6 +25,25 @@ SETTINGS = [part for text in SMALL for part in ("--set", text)]
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+BARE = """
+from dataclasses import dataclass
+from mechint import Probe, setting
+
+
+class Bare(Probe):
+    name = "bare"
+    size: int = setting(3, "size", low=1, high=9)
+
+    def measure(self, subject, seed):
+        ...
+
+
+@dataclass(frozen=True)
+class Half(Probe):
+    name = "half"
+"""
+
+
 def shown(page: str) -> str:
     """The first program of a guide."""
     return (DOCS / page).read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
@@ -47,7 +66,7 @@ def forget(modules: set[str]) -> None:
     for registry, name in ((TASKS, "parity"), (PROBES, "embedding-norms")):
         if name in registry:
             registry.remove(name)
-    for name in {"own_parity", "own_norms", "own_broken", "own_plain"} - modules:
+    for name in {"own_parity", "own_norms", "own_broken", "own_plain", "own_bare"} - modules:
         sys.modules.pop(name, None)
 
 
@@ -85,12 +104,15 @@ def test_a_task_and_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
         ("own-plain.py:A", "is not a module's name"),
         ("json.py:A", "another module is called 'json'"),
         ("own_broken.py:A", "ZeroDivisionError"),
+        ("own_bare.py:Bare", "Bare declares size and is no dataclass of its own"),
+        ("own_bare.py:Half", "Half does not define measure"),
     ],
 )
 def test_what_is_no_plugin(mechint: Command, own: Path, text: str, line: str) -> None:
     (own / "own_broken.py").write_text("A = 1 / 0\n")
     (own / "own-plain.py").write_text("A = 1\n")
     (own / "json.py").write_text("A = 1\n")
+    (own / "own_bare.py").write_text(BARE)
     assert line in one_line(mechint("tasks", "--plugin", f"{own}/{text}"))
 
 

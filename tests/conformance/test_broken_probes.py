@@ -12,11 +12,12 @@ import torch
 
 from mechint import figures, planted
 from mechint.config import setting
+from mechint.planted import library
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from mechint.testing import check_probe, probe_checks
+from mechint.testing import calibration_checks, check_probe, probe_checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +112,75 @@ class Looks(Size):
         return report.result()
 
 
+class LastChunk(Size):
+    """What does it keep of its chunks?"""
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        report = self.report(subject, seed)
+        self.keep(report, subject.chunk)
+        return report.result()
+
+    def keep(self, report: Report, chunk: int) -> None:
+        raise NotImplementedError
+
+
+class InADictionary(LastChunk):
+    """Does it keep it in a dictionary?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.metric("sizes", {"all": {"chunk": float(chunk)}})
+
+
+class AsNumPysNumber(LastChunk):
+    """Does it keep it as a number of NumPy's?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.metric("chunk", np.float32(chunk))
+
+
+class AsAWholeNumber(LastChunk):
+    """Does it keep it as a whole number?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.metric("chunk", chunk)
+
+
+class InATable(LastChunk):
+    """Does it keep it in a table?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.table("chunks", {"examples": [1.0, float(chunk)]}, "one row per chunk")
+
+
+class InAnArray(LastChunk):
+    """Does it keep it in an array?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.array("chunks", np.array([float(chunk)]))
+
+
+class InANull(LastChunk):
+    """Does it keep it in a null?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.metric("one", 1.0, null=np.full(199, float(chunk)), how="the chunk")
+
+
+class IsEndlessInChunks(LastChunk):
+    """Is it finite?"""
+
+    def keep(self, report: Report, chunk: int) -> None:
+        report.metric("chunk", np.inf if chunk > 100 else 1.0)
+
+
+class IsLoose(Size):
+    """At which level does it decide?"""
+
+    @property
+    def significance(self) -> float:
+        return 0.6
+
+
 @cache
 def subject() -> Subject:
     model = planted.modular_addition(5, (1, 2)).subject
@@ -126,6 +196,14 @@ BROKEN = {
     ClaimsACause: {"findings claim no more than was measured"},
     CanNeverFind: {"null can reach the level"},
     Looks: {"memory is bounded", "chunks change nothing"},
+    InADictionary: {"chunks change nothing"},
+    AsNumPysNumber: {"chunks change nothing"},
+    AsAWholeNumber: {"chunks change nothing"},
+    InATable: {"chunks change nothing"},
+    InAnArray: {"chunks change nothing"},
+    InANull: {"chunks change nothing"},
+    IsEndlessInChunks: {"chunks change nothing"},
+    IsLoose: {"findings claim no more than was measured"},
 }
 
 
@@ -175,3 +253,72 @@ def test_a_refusal_without_a_reason_is_told() -> None:
     assert check.name == "refuses with a reason"
     with pytest.raises(AssertionError, match="expected one line"):
         check()
+
+
+def test_a_probe_without_its_decorator_is_told() -> None:
+    class Bare(Size):
+        """Is its setting there?"""
+
+        more: int = setting(3, "more", low=1, high=9)
+
+    with pytest.raises(AssertionError, match=r"declares more .* @dataclass\(frozen=True\)"):
+        check_probe(Bare(), subject())
+
+
+def test_a_null_that_was_not_recorded_is_named() -> None:
+    report = Size().report(subject(), 0)
+    with pytest.raises(AssertionError, match="size: no null of 'sise'; those recorded are of size"):
+        report.finding("It is 1", otherwise="It is 1", null="sise")
+    bare = Size().result(metrics={"x": 1.0}, finding="x is 1", null={})
+    with pytest.raises(AssertionError, match="a result without a status needs a null"):
+        Size().detects(bare)
+
+
+# --- plants and controls --------------------------------------------------------------------------
+def calibrated(**changes: Any) -> type[Size]:
+    """A probe with one trial, found on the plant and not on untrained weights."""
+    settings: dict[str, Any] = {
+        "mechanism": "addition",
+        "plant": library.addition,
+        "controls": library.untrained(library.addition),
+        "error": lambda result, plant: 0.0,
+        "estimate": "nothing",
+        "settings": {"samples": 199},
+        "detects": lambda result: result.metrics["size"] > 0.2,
+    }
+
+    class Calibrated(Size):
+        """Is it calibrated?"""
+
+        @classmethod
+        def calibration(cls) -> planted.Calibration:
+            trials = (planted.Trial(**{**settings, **changes}),) if changes != {"none": 1} else ()
+            return planted.Calibration(trials)
+
+    return Calibrated
+
+
+def refused(seed: int) -> Subject:
+    return planted.bottleneck(width=4, n=12, n_tasks=3, rank=4).subject
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, set()),
+        ({"none": 1}, {"has a plant and a control"}),
+        ({"controls": {}}, {"has a plant and a control"}),
+        ({"detects": lambda result: True}, {"addition: silent on untrained"}),
+        ({"detects": lambda result: False}, {"finds addition"}),
+        ({"error": lambda result, plant: float("nan")}, {"finds addition"}),
+        ({"controls": {"another": refused}}, {"addition: silent on another"}),
+    ],
+)
+def test_a_probe_that_is_not_calibrated_is_told(changes: Any, broken: set[str]) -> None:
+    found = set()
+    for check in calibration_checks(calibrated(**changes)):
+        try:
+            check()
+        except AssertionError:
+            found.add(check.name)
+    assert found == broken

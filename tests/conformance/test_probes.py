@@ -11,7 +11,7 @@ import pytest
 from mechint import planted
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
-from mechint.testing import check_probe, probe_checks
+from mechint.testing import calibration_checks, check_probe, probe_checks
 
 SUBJECTS: dict[str, Callable[[], planted.Planted]] = {
     "addition": lambda: planted.modular_addition(11, (2, 3), noise=0.02),
@@ -62,6 +62,16 @@ def _keeps_the_contract(
 ) -> None:
     probe = PROBES[name].from_dict({**PROBES[name].calibration().test_settings, **suited})
     for check in probe_checks(probe, plant.subject):
+        with subtests.test(check.name):
+            check()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "llc")) for name in PROBES.names()],
+)
+def test_a_probe_is_calibrated(name: str, subtests: pytest.Subtests) -> None:
+    for check in calibration_checks(PROBES[name]):
         with subtests.test(check.name):
             check()
 
