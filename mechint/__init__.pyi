@@ -1,5 +1,7 @@
 """The public names; written by ``python -m mechint.stubs``."""
 
+from mechint.calibration.engine import calibrate as calibrate
+from mechint.checkpoints.checkpoint import Checkpoint as Checkpoint
 from mechint.checkpoints.open import load as load
 from mechint.checkpoints.open import load_checkpoint as load_checkpoint
 from mechint.claim import Claim as Claim
@@ -20,8 +22,11 @@ from mechint.probe import Probe as Probe
 from mechint.results import Finding as Finding
 from mechint.results import ProbeResult as ProbeResult
 from mechint.results import Table as Table
+from mechint.run_table.compare import Comparison as Comparison
 from mechint.run_table.compare import compare as compare
+from mechint.run_table.table import Runs as Runs
 from mechint.run_table.table import runs as runs
+from mechint.studies.core.runner import reproduce as reproduce
 from mechint.studies.core.study import Study as Study
 from mechint.subject import Subject as Subject
 from mechint.task.base import Task as Task
@@ -35,5 +40,6 @@ from mechint.task.truth import Control as Control
 from mechint.task.truth import Symmetry as Symmetry
 from mechint.task.truth import Variable as Variable
 from mechint.training.api import train as train
+from mechint.training.run import Run as Run
 
 __version__: str

@@ -8,7 +8,6 @@ one line; 130 after Ctrl-C. Heavy libraries are imported inside the commands, so
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -40,13 +39,6 @@ class Main(CliGroup):
         "Papers, calibration, pages": ("reproduce", "calibrate", "gallery"),
         "Shell": ("completion",),
     }
-
-
-# read when torch is loaded: a thread without work looks for more a thousand times and then gives
-# its core to others; looking forever makes training eight times slower beside other work, and not
-# looking at all makes small models twice as slow
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 @click.group(

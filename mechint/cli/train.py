@@ -26,7 +26,7 @@ from mechint.cli.common import (
 from mechint.cli.plugin import plugin_option
 from mechint.cli.progress import headlines, progress_bar
 from mechint.cli.resources import check_and_announce
-from mechint.config import TrainConfig, assign, assignment
+from mechint.config import assignment
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
@@ -89,15 +89,12 @@ def train(
     kind = TASKS[task]
     chosen = seeds_of(seeds) if seeds is not None else None
 
-    from mechint.models import config_class
     from mechint.training import seed_specs, train_many, workers_on
+    from mechint.training.api import assign_run
     from mechint.training.loggers import forwarding
     from mechint.training.run_directory import RunDirectory
 
-    values = assign(
-        [*preset_settings(task, preset), *settings],
-        {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig},
-    )
+    values = assign_run(task, [*preset_settings(task, preset), *settings])
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
     out = out or Path("runs") / f"{task}-{digest}"
     specs = seed_specs(

@@ -66,18 +66,17 @@ def task_page(name: str, runs: Path) -> Page:
     Raises:
         MechintError: the task has no preset "fast", or its model cannot be opened.
     """
-    from mechint.config import TrainConfig, assign, assignment
-    from mechint.models import config_class
+    from mechint.config import assignment
     from mechint.training import train
+    from mechint.training.api import assign_run
 
     kind, folder = TASKS[name], runs / name
     if not (folder / "ckpt.pt").is_file():
-        targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
         presets = kind.presets
         if PRESET not in presets:
             raise ParameterError(f"it has no preset {PRESET!r}")
         texts = [assignment(key, value) for key, value in presets[PRESET].items()]
-        given = assign(texts, targets)
+        given = assign_run(name, texts)
         steps = {"checkpoints": "linear", "n_checkpoints": 6}
         train(
             kind.from_dict(given["task"]), given["model"], {**given["train"], **steps}, out=folder

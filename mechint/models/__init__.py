@@ -14,21 +14,27 @@ ARCHITECTURES = {
     "transformer": (
         "mechint.config.model:ModelConfig",
         "mechint.models.transformer:HookedTransformer",
+        "mechint.models.transformer:parameter_shapes",
     ),
     "linear-bottleneck": (
         "mechint.models.linear_bottleneck:LinearBottleneckConfig",
         "mechint.models.students:LinearBottleneck",
+        "mechint.models.linear_bottleneck:parameter_shapes",
     ),
     "two-layer": (
         "mechint.models.two_layer:TwoLayerConfig",
         "mechint.models.students:TwoLayerStudent",
+        "mechint.models.two_layer:parameter_shapes",
     ),
     "pair-network": (
         "mechint.models.pair_network:PairNetworkConfig",
         "mechint.models.pair_network:PairNetwork",
+        "mechint.models.pair_network:parameter_shapes",
     ),
 }
-"""Kind → its configuration and its module, which is made as ``Module(config, seed=0)``."""
+"""Kind → its configuration; its module, which is made as ``Module(config, seed=0)``; and the
+function that names a configuration's parameters with their shapes.
+"""
 
 
 def _resolve(target: str) -> Any:
@@ -44,7 +50,7 @@ def kind_of(config: Settings) -> str:
     'transformer'
     """
     name = f"{type(config).__module__}:{type(config).__qualname__}"
-    return next(kind for kind, (target, _) in ARCHITECTURES.items() if target == name)
+    return next(kind for kind, (target, *_) in ARCHITECTURES.items() if target == name)
 
 
 def config_class(kind: str) -> type[Settings]:
@@ -54,15 +60,6 @@ def config_class(kind: str) -> type[Settings]:
     return _resolve(ARCHITECTURES[kind][0])
 
 
-SHAPES = {
-    "transformer": "mechint.models.transformer:parameter_shapes",
-    "linear-bottleneck": "mechint.models.linear_bottleneck:parameter_shapes",
-    "two-layer": "mechint.models.two_layer:parameter_shapes",
-    "pair-network": "mechint.models.pair_network:parameter_shapes",
-}
-"""Kind → the function that names a configuration's parameters with their shapes."""
-
-
 def parameter_shapes(config: Settings) -> dict[str, tuple[int, ...]]:
     """Name → shape of every parameter of a model of `config`, which is not built.
 
@@ -70,7 +67,7 @@ def parameter_shapes(config: Settings) -> dict[str, tuple[int, ...]]:
     >>> parameter_shapes(TwoLayerConfig(d=8, width=3))
     {'W': (3, 8)}
     """
-    return _resolve(SHAPES[kind_of(config)])(config)
+    return _resolve(ARCHITECTURES[kind_of(config)][2])(config)
 
 
 def build(config: Settings, seed: int = 0) -> Any:

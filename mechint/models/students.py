@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from jaxtyping import Float, Int
@@ -119,8 +119,7 @@ class TwoLayerStudent(_Student):
 
 @dataclass(frozen=True)
 class Student:
-    """One architecture: its configuration and module, and the functions on plain or stacked
-    parameters that training calls.
+    """The functions of one architecture on plain or stacked parameters that training calls.
 
     initialize(config, seed) -> parameters; losses(parameters, config, batch) -> (model,);
     population_loss(parameters, config, task) -> (model,), exact; measures(parameters, task) -> name
@@ -128,8 +127,6 @@ class Student:
     last two read of the task, in the type and on the device of the tensor `like`.
     """
 
-    config: Any
-    module: Any
     initialize: Callable[..., dict[str, Tensor]]
     losses: Callable[..., Tensor]
     population_loss: Callable[..., Tensor]
@@ -139,8 +136,6 @@ class Student:
 
 STUDENTS: Mapping[str, Student] = {
     "linear-bottleneck": Student(
-        LinearBottleneckConfig,
-        LinearBottleneck,
         linear_bottleneck.initialize,
         linear_bottleneck.losses,
         linear_bottleneck.population_loss,
@@ -148,8 +143,6 @@ STUDENTS: Mapping[str, Student] = {
         linear_bottleneck.placed,
     ),
     "two-layer": Student(
-        TwoLayerConfig,
-        TwoLayerStudent,
         two_layer.initialize,
         two_layer.losses,
         two_layer.population_loss,

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from mechint.errors import ParameterError
-from mechint.models.students import STUDENTS
+from mechint.models.linear_bottleneck import LinearBottleneckConfig
+from mechint.models.students import LinearBottleneck
 from mechint.planted.assembly import Perturbation, Planted, make_task, noised, random_rotation
 from mechint.subject import Subject
 from mechint.task import rng
@@ -58,8 +59,8 @@ def bottleneck(
         basis if rotation_seed is None else basis @ random_rotation(basis.shape[1], rotation_seed)
     )
     encoder = noised(encoder, noise, rng("planted noise", seed))
-    student = STUDENTS["linear-bottleneck"]
-    model = student.module(student.config.for_task(made, width=basis.shape[1], decoder="optimal"))
+    config = LinearBottleneckConfig.for_task(made, width=basis.shape[1], decoder="optimal")
+    model = LinearBottleneck(config)
     model.load_weights({"W_enc": encoder.float()})
     subject = Subject(
         model,

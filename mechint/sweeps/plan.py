@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mechint.config import TrainConfig, assign, assignment
+from mechint.config import assignment
 from mechint.config.assign import integer_range, parse_value
 from mechint.config.settings import shown
 from mechint.errors import ParameterError
@@ -134,14 +134,12 @@ def make_spec(
     task: str, settings: Sequence[str], swept: Mapping[str, Any], out: Path | None = None
 ) -> Spec:
     """One run from ``name=value`` texts and swept values; a seed is the training's."""
-    from mechint.models import config_class
     from mechint.training import spec
+    from mechint.training.api import assign_run
 
-    kind = TASKS[task]
-    targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
     texts = [setting_text(name, value) for name, value in swept.items()]
-    values = assign([*settings, *texts], targets)
-    return spec(kind.from_dict(values["task"]), values["model"], values["train"], out=out)
+    values = assign_run(task, [*settings, *texts])
+    return spec(TASKS[task].from_dict(values["task"]), values["model"], values["train"], out=out)
 
 
 def setting_text(name: str, value: Any) -> str:

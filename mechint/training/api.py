@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from mechint.config import ModelConfig, Settings, TrainConfig
+from mechint.config import ModelConfig, Settings, TrainConfig, assign
 from mechint.errors import NonFiniteError, ParameterError
 from mechint.models import config_class, find_device
+from mechint.registry import TASKS
 from mechint.task import Task
 from mechint.training.estimate import check_disk, check_fits, does_not_fit, free_memory
 from mechint.training.interrupt import interruptible
@@ -51,6 +52,20 @@ def spec(
     if seed is not None:
         train = dataclasses.replace(train, seed=seed)
     return Spec(task, model, train, None if out is None else Path(out))
+
+
+def assign_run(task: str, texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """``--set`` texts of a run as settings of its "task", "model" and "train".
+
+    Raises:
+        UnknownNameError, ParameterError: no such task or setting.
+
+    >>> assign_run("modular-arithmetic", ["p=5", "d_model=8", "train.seed=3"])
+    {'task': {'p': 5}, 'model': {'d_model': 8}, 'train': {'seed': 3}}
+    """
+    kind = TASKS[task]
+    targets = {"task": kind, "model": config_class(kind.model_kind), "train": TrainConfig}
+    return assign(texts, targets)
 
 
 def _model(task: Task, overrides: dict[str, Any]) -> Settings:

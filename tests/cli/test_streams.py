@@ -69,3 +69,19 @@ def test_what_a_stop_says(
     result = mechint(*(planted if word == "PATH" else word for word in command), *out)
     assert result.exit_code == INTERRUPTED
     assert f"mechint: stopped{said}" in result.stderr
+
+
+def test_the_environment_is_that_of_a_command_and_not_of_an_import() -> None:
+    asked = (
+        "import os, sys, mechint.cli; before = os.environ.get('GOMP_SPINCOUNT')\n"
+        "try: mechint.cli.main(['--version'])\n"
+        "except SystemExit: print(before, os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    )
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    words = [sys.executable, "-c", asked]
+    done = subprocess.run(words, capture_output=True, env=environment, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == "None 1000 False"

@@ -5,6 +5,7 @@ tasks.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 from mechint import hermite
 from mechint.errors import CheckpointError, ParameterError
+from mechint.models import build, config_class, parameter_shapes, two_layer
 from mechint.models import linear_bottleneck as bottleneck
-from mechint.models import two_layer
 from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.students import STUDENTS, LinearBottleneck, TwoLayerStudent
 from mechint.models.two_layer import TwoLayerConfig
@@ -315,7 +316,9 @@ def test_the_table_serves_both_tasks_kinds():
     assert {task.model_kind for task in (MIXTURE, SUM)} == set(STUDENTS)
     for task in (MIXTURE, SUM):
         student = STUDENTS[task.model_kind]
-        config = student.config.for_task(task, width=3)
+        kind: Any = config_class(task.model_kind)
+        config = kind.for_task(task, width=3)
         first, again = student.initialize(config, 7), student.initialize(config, 7)
         assert all(torch.equal(first[name], again[name]) for name in first)
-        assert set(student.module(config, 7).weights()) == set(first)
+        shapes = {name: tuple(value.shape) for name, value in build(config, 7).weights().items()}
+        assert shapes == parameter_shapes(config) and set(shapes) == set(first)
