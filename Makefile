@@ -77,11 +77,15 @@ audit: constraints.txt  ## known vulnerabilities of the versions in constraints.
 bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with the kept table
 	$(BIN)/python -m benchmarks $(if $(CHECK),--check)
 
-# on a machine with a GPU: a Python whose torch sees it and that has mechint's dependencies
+# on a machine with a GPU: a Python whose torch sees it; CONTRIBUTING.md says what else it needs
 GPU_PYTHON ?= $(BIN)/python
+GPU_OUT ?= benchmarks/results/gpu
+MINUTES ?= 9.5
+PART_MINUTES ?= 8
 
-gpu:  ## everything that needs a GPU, in parts of at most eight minutes, kept in benchmarks/results/gpu
-	$(GPU_PYTHON) -m benchmarks.on_gpu
+gpu:  ## what needs a GPU: PARTS="equivalence precision" of it, for MINUTES, each at most PART_MINUTES, kept in GPU_OUT; QUICK=1
+	$(GPU_PYTHON) -m benchmarks.on_gpu $(PARTS) --folder $(GPU_OUT) --minutes $(MINUTES) \
+	    --part-minutes $(PART_MINUTES) $(if $(QUICK),--quick)
 
 peer: $(PEER)/.installed  ## TransformerLens 3.9 in an environment of its own, for `make bench` to run against
 

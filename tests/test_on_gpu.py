@@ -1,39 +1,28 @@
-"""`make gpu` where there is no GPU: what a part gives is kept row by row, and the code that a GPU
-runs (captured steps, comparison with the CPU) does what the plain one does.
+"""`make gpu` where there is no GPU: what a part gives is kept row by row, and an error, another
+commit or a limit of time costs no more than it must.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import shutil
 import subprocess
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import tasks
-from benchmarks.on_gpu import __main__ as on_gpu
-from benchmarks.on_gpu import equivalence, precision
+from benchmarks.on_gpu import equivalence, needs, precision
+from benchmarks.on_gpu import parts as on_gpu
 from benchmarks.on_gpu.checks import apart, at_most, farthest, unmeasured
-from mechint.training import graphs, part, spec, trainer
-from mechint.training.loss import combined
-from mechint.training.packing import stack, stack_on
-from mechint.training.regression_learner import RegressionLearner
-from mechint.training.resume import open_runs
+from mechint.training import manifest, spec
 from mechint.training.run import Run
-from mechint.training.trainer import Ensemble
-
-SMALL = {"d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 16}
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """A part that measures two rows and breaks at the third; the folder of its results."""
 
-    def measured(part, device, quick):
+    def measured(part, device, quick, seconds):
         yield at_most("first", 0.1, 1.0, "nats")
         yield unmeasured("second", "nothing to measure it on")
         if part == "broken":
@@ -46,22 +35,22 @@ def kept(tmp_path, monkeypatch):
 
 def test_rows_measured_before_a_failure_are_on_disk(kept):
     with pytest.raises(RuntimeError, match="went away"):
-        on_gpu.run_part("broken", "cpu", False, kept)
-    found = json.loads((kept / "broken.json").read_text())
+        on_gpu.run_part("broken", "cpu", False, kept, 60.0)
+    found = on_gpu.kept_parts(kept)["broken"]
     assert [row["name"] for row in found["rows"]] == ["first", "second"]
     assert found["finished"] is False and not on_gpu.is_done("broken", "cpu", kept)
 
 
 def test_a_finished_part_is_done_on_its_device_alone(kept):
     assert not on_gpu.is_done("whole", "cpu", kept)
-    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert on_gpu.run_part("whole", "cpu", False, kept, 60.0)
     assert on_gpu.is_done("whole", "cpu", kept) and not on_gpu.is_done("whole", "cuda", kept)
 
 
 def test_a_part_of_code_that_git_does_not_know_is_never_done(kept, monkeypatch):
     """None is not the same commit as None."""
     monkeypatch.setattr(on_gpu, "clean_commit", lambda: None)
-    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert on_gpu.run_part("whole", "cpu", False, kept, 60.0)
     assert not on_gpu.is_done("whole", "cpu", kept)
     monkeypatch.setattr(on_gpu, "clean_commit", lambda: "0123abc")
     assert not on_gpu.is_done("whole", "cpu", kept), "it was measured on other code"
@@ -90,7 +79,7 @@ def test_changed_code_is_not_its_commit(tmp_path):
 
 def test_when_all_is_done_it_says_so(kept, monkeypatch, capsys):
     monkeypatch.setattr(on_gpu, "PARTS", ("whole",))
-    assert on_gpu.run_part("whole", "cpu", False, kept)
+    assert on_gpu.run_part("whole", "cpu", False, kept, 60.0)
     assert on_gpu.main(["--device", "cpu", "--folder", str(kept)]) == 0
     assert f"all parts are done at 0123abc, in {kept}" in capsys.readouterr().out
 
@@ -106,8 +95,43 @@ def test_a_part_that_is_stopped_or_left_fails_the_whole(monkeypatch, capsys):
     assert "left for the next time" in capsys.readouterr().out
 
 
+def test_all_parts_are_kept_in_one_file(kept):
+    for name in ("whole", "other"):
+        assert on_gpu.run_part(name, "cpu", False, kept, 60.0)
+    assert [path.name for path in kept.iterdir()] == ["gpu.json"]
+    assert list(on_gpu.kept_parts(kept)) == ["whole", "other"]
+
+
+def test_parts_share_the_minutes_of_a_call(monkeypatch, tmp_path, capsys):
+    """Each has its own limit or what is left of the call, and is told so."""
+    clock, limits = [0.0], []
+
+    def run(command, timeout, **_):
+        limits.append((timeout, 60 * float(command[command.index("--part-minutes") + 1])))
+        assert command[command.index("--folder") + 1] == str(tmp_path)
+        clock[0] += timeout
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(on_gpu.subprocess, "run", run)
+    monkeypatch.setattr(on_gpu.time, "monotonic", lambda: clock[0])
+    words = ["equivalence", "probes", "precision", "--device", "cpu", "--folder", str(tmp_path)]
+    assert on_gpu.main([*words, "--minutes", "9", "--part-minutes", "6"]) == 1
+    assert limits == [pytest.approx((360.0, 360.0)), pytest.approx((180.0, 180.0))]
+    assert "precision: left for the next time" in capsys.readouterr().out
+
+
+def test_packages_that_are_needed_are_named_before_anything_runs():
+    assert needs.missing() == []
+    assert needs.missing((*needs.NEEDED, "no_such_package")) == ["no_such_package"]
+
+
+def test_a_package_that_is_only_on_the_path_has_no_version():
+    assert manifest._version("no-such-package") == "unknown"
+    assert manifest._version("torch") == torch.__version__
+
+
 def test_a_quick_look_does_not_count_as_done(kept):
-    on_gpu.run_part("whole", "cpu", True, kept)
+    on_gpu.run_part("whole", "cpu", True, kept, 60.0)
     assert not on_gpu.is_done("whole", "cpu", kept)
 
 
@@ -139,8 +163,8 @@ def test_an_error_of_one_probe_costs_its_own_row_alone(monkeypatch, tmp_path):
     monkeypatch.setattr(equivalence, "PROBES", probes)
     monkeypatch.setattr(equivalence, "quick_probes", lambda: ["norms", "weights"])
     monkeypatch.setattr(on_gpu, "measured", lambda *_: equivalence.probe_rows("cpu", quick=True))
-    assert not on_gpu.run_part("probes", "cpu", True, tmp_path)
-    broken, whole = json.loads((tmp_path / "probes.json").read_text())["rows"]
+    assert not on_gpu.run_part("probes", "cpu", True, tmp_path, 60.0)
+    broken, whole = on_gpu.kept_parts(tmp_path)["probes"]["rows"]
     assert broken["holds"] is False and "TypeError" in broken["note"]
     assert whole["holds"] and whole["value"] == 0.0
 
@@ -205,280 +229,3 @@ def test_metrics_are_paired_by_name_and_the_farthest_is_named():
     shifted = {"b" if name == "a" else name: value for name, value in ours.items()}
     assert farthest(shifted, ours) == (inf, "a, b on one side alone")
     assert farthest({}, {}) == (0.0, "none")
-
-
-# --- captured steps, with stand-ins for what CUDA does --------------------------------------------
-class Replayed:
-    """In place of `Captured`: every replay calls the body."""
-
-    def __init__(self, body, subject, generators, state, device):
-        self.body, self.subject = body, subject
-
-    def replay(self):
-        return self.body().clone()
-
-
-def ensemble(**options) -> Ensemble:
-    made = spec(tasks.make("modular-arithmetic", p=7), SMALL, {"steps": 20, "warmup": 3})
-    return Ensemble([Run(made)], [None], torch.device("cpu"), **options)
-
-
-def test_replayed_steps_train_as_eager_ones_do(monkeypatch):
-    monkeypatch.setattr(trainer, "Captured", Replayed)
-    eager, replayed = ensemble(), ensemble()
-    replayed.capture = True
-    losses = [[one.advance().item() for _ in range(12)] for one in (eager, replayed)]
-    assert losses[0] == losses[1] and replayed.captured is not None and eager.captured is None
-    assert torch.equal(eager.parameters.values, replayed.parameters.values)
-
-
-class Recorded(TorchDispatchMode):
-    """The operations of a block, with the numbers that a captured graph would keep as they are."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        numbers = [one for one in args if isinstance(one, int | float)]
-        self.operations.append((str(function), str(numbers)))
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    "train",
-    [
-        {"optimizer": "adamw", "clip": 1.0, "schedule": "cosine"},
-        {"optimizer": "adam", "grokfast": "ema", "grokfast_start": "zero"},
-        {"optimizer": "sgd", "momentum": 0.9, "orthogonal_grad": True, "grokfast": "ema"},
-        {"optimizer": "muon", "loss": "stablemax", "decay_matrices_only": True},
-        {"grokfast": "ma", "grokfast_window": 5},
-    ],
-)
-def test_a_step_that_may_be_captured_does_the_same_every_time(train):
-    """A graph recorded at step 2 is replayed at all others."""
-    config = {"steps": 20, "warmup": 3, **train}
-    made = spec(tasks.make("modular-arithmetic", p=7), SMALL, config)
-    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
-    seen = []
-    for _ in range(10):
-        prepared = trained.learner.prepare(trained._batches())
-        trained.optimizer.advance()
-        with Recorded() as recorded:
-            trained._descend(prepared)
-        seen.append(recorded.operations)
-    same = all(operations == seen[1] for operations in seen[1:])
-    assert same == graphs.can_capture(made.train, made.model) == (train.get("grokfast") != "ma")
-
-
-class Copied(TorchDispatchMode):
-    """The copies of a block that a CUDA graph would refuse, were the block on a GPU: of numbers of
-    Python into tensors, and of tensors from before the block into another type or place.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.made, self.copies = [], []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = str(function)
-        old = "_to_copy" in name and not any(args[0] is one for one in self.made)
-        if old or "lift_fresh" in name:
-            self.copies.append(name)
-        out = function(*args, **(kwargs or {}))
-        self.made.append(out)
-        return out
-
-
-EXACT = {"batch_size": None, "steps": 20}
-CAPTURED = [
-    ("modular-arithmetic", {"p": 7}, SMALL, {"steps": 20}),
-    ("remainders", {"p": 5}, SMALL, {"steps": 20}),
-    ("remainders", {"p": 5}, SMALL, {"steps": 20, "output_weights": "equal"}),
-    ("single-index", {"d": 8, "n_directions": 2}, {"width": 4}, EXACT),
-    ("regression-mixture", {"n": 8, "n_tasks": 2, "rank": 2}, {"width": 4}, EXACT),
-]
-
-
-@pytest.mark.parametrize(("task", "parameters", "model", "train"), CAPTURED)
-def test_a_captured_step_copies_nothing_from_the_cpu(task, parameters, model, train):
-    """CUDA refuses it while a graph is recorded; constants are float64 on the CPU, so that on a CPU
-    the same copy shows as one to float32.
-    """
-    made = spec(tasks.make(task, **parameters), model, train)
-    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
-    prepared = trained.learner.prepare(trained._batches())
-    trained.optimizer.advance()
-    with Copied() as copied:
-        trained._descend(prepared)
-    assert graphs.can_capture(made.train, made.model) and not copied.copies
-
-
-def test_a_step_that_solves_for_the_decoders_is_not_captured():
-    made = spec(tasks.make("regression-mixture"), {"decoder": "optimal"}, EXACT)
-    assert not graphs.can_capture(made.train, made.model)
-
-
-def test_losses_over_ln_q_are_those_of_one_division_bit_for_bit():
-    sizes = (2, 3, 5, 97)
-    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    ours = combined(each, sizes, "log")
-    theirs = (each / torch.tensor([math.log(size) for size in sizes])).sum(-1)
-    assert torch.equal(ours, theirs)
-    gradients = [torch.autograd.grad(one.square().sum(), each)[0] for one in (ours, theirs)]
-    assert torch.equal(*gradients)
-
-
-def test_capturing_leaves_weights_and_draws_as_they_were(monkeypatch):
-    chosen: list[torch.device] = []  # innermost last
-    used_on = []
-
-    class Graph:
-        def register_generator_state(self, generator):
-            self.generator = generator
-
-        def replay(self):
-            used_on.append(chosen[-1])
-
-    @contextlib.contextmanager
-    def context(*_):
-        used_on.append(chosen[-1])
-        yield
-
-    @contextlib.contextmanager
-    def device(wanted):
-        chosen.append(wanted)
-        yield
-        chosen.pop()
-
-    class Stream:
-        def wait_stream(self, other):
-            assert isinstance(other, Stream)
-
-    for name, stand_in in {
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": context,
-        "graph": context,
-        "CUDAGraph": Graph,
-        "device": device,
-    }.items():
-        monkeypatch.setattr(graphs.torch.cuda, name, stand_in, raising=False)
-    values, generator = torch.arange(4.0), torch.Generator().manual_seed(0)
-    calls = []
-
-    def body():
-        calls.append(torch.rand(1, generator=generator).item())
-        values.add_(1)
-        return values.sum()
-
-    first = torch.rand(1, generator=torch.Generator().manual_seed(0)).item()
-    second = torch.device("cuda:1")
-    captured = graphs.Captured(body, "subject", [generator], [values], second)
-    captured.replay()
-    assert used_on == 3 * [second] and not chosen, "the stream, the graph and its replay"
-    warm, capturing = calls[: graphs.WARM_UP], calls[graphs.WARM_UP :]
-    assert warm[0] == first and capturing == [first], "the draws of the warm-up are taken back"
-    assert values.tolist() == [1.0, 2.0, 3.0, 4.0], "one body on the weights before the warm-up"
-    assert captured.graph.generator is generator
-
-
-def test_a_part_trains_with_its_gpu_as_the_current_one(monkeypatch):
-    """So the manifest names that GPU; on a CPU none is asked for."""
-    entered, opened = [], []
-    monkeypatch.setattr(
-        graphs.torch.cuda, "device", lambda one: contextlib.nullcontext(entered.append(one))
-    )
-    monkeypatch.setattr(part, "open_runs", lambda *_: opened.append(list(entered)) or [])
-    for name in ("cpu", "cuda:1"):
-        part.train_part([], "none", torch.device(name))
-    assert opened == [[], [torch.device("cuda:1")]]
-
-
-@pytest.mark.parametrize("name", ["regression-mixture", "single-index"])
-def test_students_train_in_float64(name):
-    made = spec(tasks.make(name), {}, {"steps": 5, "precision": "float64"})
-    trained = Ensemble([Run(made)], [None], torch.device("cpu"))
-    assert trained.advance().dtype == torch.float64
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_batch_that_students_share_is_moved_once(precision):
-    """On another device than the CPU, here one without numbers; and what its moments give is what
-    every model alone gives.
-    """
-    made = spec(
-        tasks.make("regression-mixture", n=8, n_tasks=2, rank=2),
-        {"width": 4},
-        {"steps": 5, "precision": precision},
-    )
-    batch = next(made.task.stream("train", 0, 16))
-    here, there = (
-        RegressionLearner(3 * [made.model], 3 * [made.task], made.train, torch.device(device))
-        for device in ("cpu", "meta")
-    )
-    moved = there.prepare(3 * [batch])
-    assert moved.tokens.dtype == there.dtype and moved.tokens.device.type == "meta"
-    for tensor in (moved.tokens, moved.targets, moved.masks["task"]):
-        assert tensor.stride(0) == 0 and len(tensor) == 3
-
-    each = [here.initial(0, seed) for seed in range(3)]
-    weights = {name: torch.stack([one[name] for one in each]).to(here.dtype) for name in each[0]}
-    together = here.losses(weights, stack(3 * [here._placed(batch)]))
-    one = stack([here._placed(batch)])  # of a lone model, so not by its moments
-    assert one.tokens.stride(0) > 0
-    alone = [
-        here.losses({name: value[i : i + 1] for name, value in weights.items()}, one)
-        for i in range(3)
-    ]
-    tolerance = {"float32": 1e-5, "float64": 1e-12}[precision]
-    torch.testing.assert_close(together, torch.cat(alone), rtol=tolerance, atol=0)
-
-
-def test_a_shared_batch_of_tokens_is_moved_once():
-    batch = tasks.make("modular-arithmetic", p=5).examples()
-    moved = stack_on(torch.device("meta"), 3 * [batch])
-    apart = stack_on(torch.device("meta"), [batch, batch[:], batch[:]])
-    assert moved.tokens.stride(0) == 0 and moved.targets.stride(0) == 0
-    assert moved.tokens.shape == apart.tokens.shape and apart.tokens.stride(0) > 0
-
-
-def diverging(
-    folder, monkeypatch, check_every: int, state_seconds: float
-) -> tuple[Run, list[bool]]:
-    """A run whose loss stops being finite, with its losses looked at every so many steps; and
-    whether the weights were finite at each commit of a running state.
-    """
-    made = spec(
-        tasks.make("modular-arithmetic", p=7),
-        SMALL,
-        {"steps": 60, "warmup": 0, "optimizer": "sgd", "lr": 1e30, "evaluate_every": 60},
-        out=folder,
-    )
-    run, committed = Run(made), []
-    (group,) = open_runs([run], "alone", False)
-    trained = Ensemble(group.runs, group.states, torch.device("cpu"))
-    trained.check_every = check_every
-    commit = trained.commit
-
-    def recorded():
-        committed.extend([bool(trained.parameters.values.isfinite().all())] * len(trained.runs))
-        commit()
-
-    monkeypatch.setattr(trained, "commit", recorded)
-    monkeypatch.setattr(trainer, "STATE_SECONDS", state_seconds)
-    trained.train()
-    return run, committed
-
-
-def test_where_a_run_diverged_is_said_only_when_it_was_looked_at_in_time(tmp_path, monkeypatch):
-    soon, _ = diverging(tmp_path / "a", monkeypatch, 1, 1e9)
-    late, _ = diverging(tmp_path / "b", monkeypatch, 50, 1e9)
-    assert soon.status == late.status == "failed" and soon.step == late.step < 49
-    assert "not finite, first in " in soon.error
-    assert "not finite; try a smaller lr" in late.error
-
-
-def test_weights_that_are_not_finite_are_never_committed_to_go_on_from(tmp_path, monkeypatch):
-    often, committed = diverging(tmp_path, monkeypatch, 50, -1.0)
-    assert often.status == "failed" and committed and all(committed)

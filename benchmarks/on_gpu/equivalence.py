@@ -132,8 +132,8 @@ def trained_twice(name: str, training: Training, device: str, steps: int) -> Row
         made = TASKS[task].from_dict(parameters)
         (run,) = train(made, model, {**settings, "steps": steps}, device=device)
         ends.append(torch.cat([value.flatten() for value in run.weights.values()]))
-    differ = int((ends[0] != ends[1]).sum())
-    note = f"of {len(ends[0])} after {steps} steps, largest {float((ends[0] - ends[1]).abs().max()):.1e}"
+    differ, most = int((ends[0] != ends[1]).sum()), float((ends[0] - ends[1]).abs().max())
+    note = f"of {len(ends[0])} after {steps} steps, by {most:.1e} at most"
     holds = differ == 0 if device == "cpu" else None
     said = {"value": differ, "limit": 0, "unit": "weights that differ", "holds": holds}
     return {**unmeasured(name, note), **said}

@@ -6,7 +6,7 @@ import functools
 import platform
 import subprocess
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,16 @@ def manifest() -> dict[str, Any]:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    packages = {name: version(name) for name in ("torch", "transformer-lens", "numpy")}
+    packages = {name: _version(name) for name in ("torch", "transformer-lens", "numpy")}
     return {"mechint": mechint.__version__, **packages, "python": sys.version.split()[0]}
+
+
+def _version(name: str) -> str:
+    """ "unknown" of a package that is on the path without having been installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tasks
 from mechint.config import TrainConfig
 from mechint.training import spec, train, train_many
-from mechint.training.loss import cross_entropies, stablemax
+from mechint.training.loss import combined, cross_entropies, stablemax
 from mechint.training.muon import as_matrices, from_matrices, orthogonalize
 from mechint.training.optimizer import AHEAD, Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
@@ -248,3 +248,13 @@ def test_rates_are_those_of_their_step_and_seldom_copied(schedule):
     follow(3)
     optimizer.steps = 4
     follow(3)
+
+
+def test_losses_over_ln_q_are_those_of_one_division_bit_for_bit():
+    sizes = (2, 3, 5, 97)
+    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    ours = combined(each, sizes, "log")
+    theirs = (each / torch.tensor([math.log(size) for size in sizes])).sum(-1)
+    assert torch.equal(ours, theirs)
+    gradients = [torch.autograd.grad(one.square().sum(), each)[0] for one in (ours, theirs)]
+    assert torch.equal(*gradients)
