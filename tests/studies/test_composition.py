@@ -48,32 +48,58 @@ def test_construction_has_its_own_pattern(run: Run, layer: int) -> None:
     assert composition.pattern_shares(run, layer) == pytest.approx((1.0, 1.0), abs=1e-4)
 
 
-@pytest.mark.parametrize("avoiding", [(), (1,), (0, 3), (0, 1, 2, 3)])
-def test_every_block_follows_the_permutation_in_its_own_way(
-    run: Run, avoiding: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("layer", [1, 2, 3])
+@pytest.mark.parametrize("avoiding", [(), (0,), (1, 3), (0, 1, 2, 3)])
+def test_every_block_follows_the_construction_in_its_own_way(
+    run: Run, avoiding: tuple[int, ...], layer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted pattern with the sign of some blocks of queries turned around."""
+    """The planted pattern with the sign of some blocks of queries turned around: nothing on the
+    target, and the same weight on all others of its block.
+    """
     made = run.subject()
-    pattern = made.activation("blocks.0.attn.hook_pattern").clone()  # (example, head, query, key)
+    pattern = made.activation(f"blocks.{layer - 1}.attn.hook_pattern").clone()
+    targets = composition.pattern_targets(run, made.data.tokens, layer)
     for block in avoiding:
-        own = slice(3 * block, 3 * block + 3)
-        pattern[:, :, own, own] = 1 - pattern[:, :, own, own]
+        for query in range(3 * block, 3 * block + 3):
+            for example, target in enumerate(targets[:, query].tolist()):
+                if target >= 0:
+                    first = target - target % 3
+                    pattern[example, :, query] = 0
+                    pattern[example, :, query, first : first + 3] = 0.5
+                    pattern[example, :, query, target] = 0
     inverted = SimpleNamespace(data=made.data, activation=lambda name: pattern)
     monkeypatch.setattr(run, "subject", lambda **options: inverted)
-    looked, avoided = composition.first_layer_shares(run)
-    assert avoided.tolist() == [[float(block in avoiding) for block in range(4)]]
-    assert looked.tolist() == [[float(block not in avoiding) for block in range(4)]]
+    looked, avoided = composition.block_shares(run, layer)
+    blocks = range({1: 4, 2: 3, 3: 1}[layer])
+    assert avoided.tolist() == [[float(block in avoiding) for block in blocks]]
+    assert looked.tolist() == [[float(block not in avoiding) for block in blocks]]
     measures = study(x=[IN_ORDER])
-    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
-    assert measures.first_layer("x-0") == 1.0
-    assert measures.avoided("x-0") == len(avoiding) / 4
+    monkeypatch.setattr(measures, "blocks", lambda name, layer: (looked, avoided))
+    assert measures.followed("x-0", layer) == 1.0
+    mirrored = [block in avoiding for block in blocks]
+    assert measures.avoided("x-0", layer) == pytest.approx(sum(mirrored) / len(mirrored))
+
+
+def test_a_block_that_gets_little_attention_is_not_avoided_at_its_target(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run.subject()
+    targets = composition.pattern_targets(run, made.data.tokens, 1)
+    pattern = 0 * made.activation("blocks.0.attn.hook_pattern") + 0.1  # 0.2 on the own block
+    pattern.scatter_(-1, targets[:, None, :, None], 0.0)
+    faint = SimpleNamespace(data=made.data, activation=lambda name: pattern)
+    monkeypatch.setattr(run, "subject", lambda **options: faint)
+    looked, avoided = composition.block_shares(run, 1)
+    assert avoided.max() == looked.max() == 0
+    pattern *= 2
+    assert composition.block_shares(run, 1)[1].min() == 1
 
 
 def test_one_head_has_to_follow_in_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     measures = study(x=[IN_ORDER])
     looked, avoided = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([[0.0, 0.2], [0.9, 0.0]])
-    monkeypatch.setattr(measures, "blocks", lambda name: (looked, avoided))
-    assert measures.first_layer("x-0") == pytest.approx(0.7)  # (0.9 + 0.5) / 2, not (1 + 0.5) / 2
+    monkeypatch.setattr(measures, "blocks", lambda name, layer: (looked, avoided))
+    assert measures.followed("x-0", 1) == pytest.approx(0.7)  # (0.9 + 0.5) / 2, not (1 + 0.5) / 2
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3])
@@ -244,10 +270,12 @@ def patterned(
     arms = {"attention_only": first, "attention_only_copy": copied, "mixture": 0.3}
     measures = study(**{arm: [IN_ORDER] * n for arm in arms})
     share = {arm.replace("_", "-"): value for arm, value in arms.items()}
-    monkeypatch.setattr(
-        measures, "pattern", lambda name, layer: (later + 0.001 * int(name[-1]), 0.5)
-    )
-    monkeypatch.setattr(measures, "first_layer", lambda name: share[name.rpartition("-")[0]])
+    monkeypatch.setattr(measures, "pattern", lambda name, layer: (0.3, 0.2))
+
+    def followed(name: str, layer: int) -> float:
+        return share[name.rpartition("-")[0]] if layer == 1 else later + 0.001 * int(name[-1])
+
+    monkeypatch.setattr(measures, "followed", followed)
     return measures
 
 
@@ -291,6 +319,7 @@ def test_runs_that_did_not_learn_are_not_judged_by_their_attention(
     arms = {"attention_only": [STUCK] * 4, "attention_only_copy": [STUCK] * 4, "mixture": mixture}
     measures = study(**arms)
     monkeypatch.setattr(measures, "pattern", lambda name, layer: (0.9, 0.5))
+    monkeypatch.setattr(measures, "followed", lambda name, layer: 0.9)
     claim = judge("composition", "d", measures)
     assert claim.verdict == "underpowered" and claim.n == 0
     assert claim.control is not None and claim.control["outcome"] == "missed"

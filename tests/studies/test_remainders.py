@@ -356,14 +356,29 @@ def test_runs_that_did_not_learn_all_primes_are_shown_and_not_judged(
     ],
 )
 def test_shuffled_labels(main: float, shuffled: float, n: int, expected: str) -> None:
-    def fourier(name: str) -> Any:
-        null = SimpleNamespace(p_value=main if name.startswith("main") else shuffled)
+    def fourier(name: str, step: int | None) -> Any:
+        early = name.startswith("main") and step == 1886  # at another step there is no order yet
+        null = SimpleNamespace(p_value=main if early else 0.6 if step else shuffled)
         return SimpleNamespace(
             null={f"{site}.largest_share": null for site in ("embedding", "neurons")}
         )
 
-    study = canned({"main": n, "shuffled": n}, fourier=fourier)
-    assert judge("remainders", "f", study).verdict == expected
+    study = canned({"main": n, "shuffled": n}, fourier=fourier, checkpoint=lambda name, arm: 1886)
+    claim = judge("remainders", "f", study)
+    assert claim.verdict == expected
+    assert "main-0 at step 1886 embedding" in claim.ours and "shuffled-0 embedding" in claim.ours
+
+
+def test_a_run_is_compared_at_a_step_that_the_other_arm_has_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arms = written("main", [EARLY], 7000), written("shuffled", [{}, {}], 2000)
+    arms[1][1][1].step = 1900
+    measures = Measures(runs_of([one for arm in arms for one in arm]))
+    kept = dict.fromkeys([0, 10, 1358, 1886, 1950, 7000])
+    monkeypatch.setattr(measures, "subject", lambda name: SimpleNamespace(series=kept))
+    assert measures.checkpoint("main-1000", "shuffled") == 1886
+    assert measures.checkpoint("main-1000", "main") == 7000
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,9 @@ def attention(study: Measures) -> Figure:
     targets = pattern_targets(run, subject.data.tokens[:1], 1)[0].tolist()
     task = task_of(run)
     names = [f"({p // task.n + 1},{p % task.n + 1})" for p in range(task.n_ctx)]
-    looking, avoiding = (", ".join(f"{share:.2f}" for share in of[0]) for of in study.blocks(name))
+    looking, avoiding = (
+        ", ".join(f"{share:.2f}" for share in of[0]) for of in study.blocks(name, 1)
+    )
     caption = (
         f"Mean attention of the only head of layer 1 of {name}, "
         + ("which learned every hop" if learned else "where no run of the arm learned every hop")
@@ -129,15 +131,16 @@ def patterns(study: Measures) -> Figure:
     layers = range(1, len(study.hops) + 1)
     series = {
         arm: [
-            float(np.mean([study.pattern(name, layer)[0] for name in study.that_learned(arm)]))
+            float(np.mean([study.followed(name, layer) for name in study.that_learned(arm)]))
             for layer in layers
         ]
         for arm in PATTERNED
         if study.that_learned(arm)
     }
     caption = (
-        "Runs that learned every hop: share of queries whose largest weight lies where the "
-        "construction puts it, layer 1 on (i, π_i(j)), layer l+1 on (i + 2^(l-1), hop(j))."
+        "Runs that learned every hop: share of queries that follow the construction, layer 1 to "
+        "(i, π_i(j)), layer l+1 to (i + 2^(l-1), hop(j)), by their largest weight or by their "
+        "least within the target's block, whichever their block of queries has more of."
     )
     return figures.bars(
         [f"layer {layer}" for layer in layers],
@@ -184,13 +187,13 @@ def pattern_table(study: Measures) -> Table:
         names = study.that_learned(arm)
         for layer in range(1, len(study.hops) + 1) if names else ():
             shares = [study.pattern(name, layer) for name in names]
-            first = [
-                mean_and_spread([of(name) for name in names])
-                for of in (study.avoided, study.first_layer)
+            both = [
+                mean_and_spread([of(name, layer) for name in names])
+                for of in (study.avoided, study.followed)
             ]
             largest = mean_and_spread([share for share, _ in shares])
             weight = mean_and_spread([mass for _, mass in shares])
-            rows.append((arm, layer, largest, weight, *(first if layer == 1 else ("", ""))))
+            rows.append((arm, layer, largest, weight, *both))
     columns = (
         "arm",
         "layer",
@@ -201,7 +204,8 @@ def pattern_table(study: Measures) -> Table:
     )
     caption = (
         "The head of each layer that follows the construction most (uniform attention has "
-        "1/(kN)), the share of queries whose least weight in their block is on the target, and "
-        "the share with the one or the other, whichever their block has more of."
+        "1/(kN)); the share of queries which give the target's block more than 1/k of their "
+        "weight and the target the least of it; and the share with the one or the other, "
+        "whichever their block has more of."
     )
     return Table({name: [row[i] for row in rows] for i, name in enumerate(columns)}, caption)

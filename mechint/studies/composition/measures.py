@@ -109,20 +109,20 @@ class Measures:
     def _pattern(self, name: str, layer: int) -> tuple[float, float]:
         return pattern_shares(self.runs[name], layer)
 
-    def _blocks(self, name: str) -> tuple[Heads, Heads]:
-        return first_layer_shares(self.runs[name])
+    def _blocks(self, name: str, layer: int) -> tuple[Heads, Heads]:
+        return block_shares(self.runs[name], layer)
 
-    def avoided(self, name: str) -> float:
-        """Share of layer 1's queries that look at all of their block but (i, π_i(j)), for the head
-        that does most.
+    def avoided(self, name: str, layer: int) -> float:
+        """Share of a layer's queries that look at all of the construction's block but its target,
+        for the head that does most.
         """
-        return float(self.blocks(name)[1].mean(1).max())
+        return float(self.blocks(name, layer)[1].mean(1).max())
 
-    def first_layer(self, name: str) -> float:
-        """Share of layer 1's queries that follow (i, π_i(j)) in the way of their block, by looking
-        at it or at all of the block but it, for the head that does most.
+    def followed(self, name: str, layer: int) -> float:
+        """Share of a layer's queries that follow the construction in the way of their block, by
+        looking at the target or at all of its block but it, for the head that does most.
         """
-        return float(np.maximum(*self.blocks(name)).mean(1).max())
+        return float(np.maximum(*self.blocks(name, layer)).mean(1).max())
 
 
 def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, float]:
@@ -144,38 +144,37 @@ def pattern_shares(run: Run, layer: int, examples: int = 128) -> tuple[float, fl
     return float(right[best]), float(mass[best])
 
 
-def first_layer_shares(run: Run, examples: int = 128) -> tuple[Heads, Heads]:
-    """How much of layer 1's attention follows the hidden permutations, one block of queries and one
-    head at a time.
+def block_shares(run: Run, layer: int, examples: int = 128) -> tuple[Heads, Heads]:
+    """How much of layer `layer`'s attention (from 1) follows the construction, one block of queries
+    and one head at a time.
 
     Of a permutation the value that is missing tells as much as the one that is looked at. Which of
     the two a block of queries finds is its own matter: the tokens of different blocks share no
     embedding, and the OV matrix can turn those of one around and leave the others.
 
     Returns:
-        Share of the queries (i, j) of block i whose largest weight is on (i, π_i(j)), and of those
-        whose least weight in block i is: 0 … 1, both (head, block).
+        Share of a block's queries whose largest weight is on the target, and of those which give
+        the target's block more weight than uniform attention does, 1/k, and the target the least
+        of it: 0 … 1, both (head, block), of the blocks from which the construction's layer has a
+        target.
     """
-    subject, n = run.subject(n_examples=examples), task_of(run).n
-    targets = pattern_targets(run, subject.data.tokens, 1)
-    pattern = subject.activation("blocks.0.attn.hook_pattern")
-    looking = (pattern.argmax(-1) == targets[:, None]).float()
-    pairs = rearrange(
-        pattern,
-        "example head (block query) (other key) -> example head query key block other",
-        query=n,
-        key=n,
+    subject, n, k = run.subject(n_examples=examples), task_of(run).n, task_of(run).k
+    targets = pattern_targets(run, subject.data.tokens, layer)
+    asked = int((targets[0] >= 0).sum())  # the first blocks, whole
+    targets = targets[:, :asked]
+    pattern = subject.activation(f"blocks.{layer - 1}.attn.hook_pattern")[:, :, :asked]
+    looking = pattern.argmax(-1) == targets[:, None]
+    keys = rearrange(
+        pattern, "example head query (block key) -> example head query block key", key=n
     )
-    within = pairs.diagonal(dim1=-2, dim2=-1)  # (example, head, query, key, block)
-    blocks = rearrange(within, "example head query key block -> example head (block query) key")
-    avoiding = (blocks.argmin(-1) == (targets % n)[:, None]).float()
+    index = (targets // n)[:, None, :, None, None].expand(-1, pattern.shape[1], -1, 1, n)
+    own = keys.gather(3, index).squeeze(3)  # (example, head, query, key) of the target's block
+    avoiding = (own.argmin(-1) == (targets % n)[:, None]) & (own.sum(-1) > 1 / k)
     shares = (
-        rearrange(one, "example head (block query) -> example head block query", query=n).mean(
-            (0, 3)
-        )
+        rearrange(one.double(), "example head (block query) -> example head block query", query=n)
         for one in (looking, avoiding)
     )
-    looked, avoided = (one.double().cpu().numpy() for one in shares)
+    looked, avoided = (one.mean((0, 3)).cpu().numpy() for one in shares)
     return looked, avoided
 
 

@@ -64,9 +64,18 @@ class Measures:
     def _subject(self, name: str) -> Subject:
         return self.runs[name].subject()
 
-    def _fourier(self, name: str) -> ProbeResult:
+    def _fourier(self, name: str, step: int | None = None) -> ProbeResult:
+        """At a kept checkpoint, or at the end."""
         orders = {"permutations": 999, "operand_permutations": 999}  # p = 0.001 for both
-        return probe("fourier", self.subject(name), **orders)
+        subject = self.subject(name)
+        return probe("fourier", subject if step is None else subject.at_step(step), **orders)
+
+    def checkpoint(self, name: str, arm: str) -> int:
+        """The last step of which a run has kept a checkpoint and which every run of `arm`, that it
+        is compared with, has reached.
+        """
+        end = min(self.runs[other].step for other in self.names(arm))
+        return max(step for step in self.subject(name).series if step <= end)
 
     def _embedding(self, name: str) -> ProbeResult:
         return probe("embedding", self.subject(name))
