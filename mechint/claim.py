@@ -20,7 +20,7 @@ class Claim:
     know (sensitivity, the size that would test it, the error of a failed run). n: independent runs
     behind the weakest part; parts: what the criterion asks for, each with outcome, interval or
     exact test, and n; control: the positive control, likewise; replaced: earlier criteria with
-    their verdicts and why they went.
+    their verdicts (one, or size → verdict) and why they went.
     """
 
     study: str

@@ -506,3 +506,41 @@ def test_a_verdict_is_withdrawn_where_its_criterion_was_replaced(tmp_path: Path)
     lead = page.sections[0].lead
     assert lead.startswith("Stands: none. Falls: b. ") and "; a (not run yet)." in lead
     assert f"{NOT_RUN} (by an earlier criterion: reproduced)" in summary(tmp_path / "results")
+    tables = page.sections[1].tables
+    assert set(tables["Evidence"].columns["claim"]) == {"b"}  # the withdrawn one has none left
+    assert tables["Replaced criteria"].columns["claim"] == ["a", "b"]
+    figures = next(one for one in page.sections if one.title == "Figures")
+    assert figures.figures and "criterion of a was replaced" in figures.lead
+
+
+def test_the_verdict_by_an_earlier_criterion_is_that_of_the_size(tmp_path: Path) -> None:
+    """What fell at one size is not shown with the verdict of another, and cannot be lost."""
+    results = tmp_path / "results"
+    for size in ("laptop", "overnight"):
+        reproduce("toy", size, tmp_path / size)
+    record([tmp_path / "laptop", tmp_path / "overnight"], results)
+    place = results / "toy" / "overnight"
+    rows = json.loads((place / "claims.json").read_text(encoding="utf-8"))
+    rows[0]["verdict"] = "not reproduced"
+    (place / "claims.json").write_text(json.dumps(rows), encoding="utf-8")
+
+    def replaced(verdict: str | dict[str, str]) -> list[ClaimSpec]:
+        entry = Replaced(str(holds.criterion), verdict, "1.6", "too easy")
+        criterion = Criterion("every last loss is below {bar:g}", bar=1e-6)
+        new = dataclasses.replace(holds, criterion=criterion, replaced=(entry,))
+        return [new, *Toy.claims[1:]]
+
+    with pytest.raises(RunError, match="claim a is kept as not reproduced"):
+        refresh(place, replaced("reproduced"), Toy.abstract())
+    verdicts = {"laptop": "reproduced", "overnight": "not reproduced"}
+    for size in verdicts:
+        refresh(results / "toy" / size, replaced(verdicts), Toy.abstract())
+    shown = summary(results).splitlines()
+    for size, verdict in verdicts.items():
+        (row,) = (row for row in shown if f"| `toy` | a | a loss is a number | {NOT_RUN}" in row
+                  and row.endswith(f"| {size} |"))  # fmt: skip
+        assert f"(by an earlier criterion: {verdict})" in row
+    (page,) = find_pages([place])
+    assert page.sections[1].tables["Replaced criteria"].columns["verdict"][0] == (
+        "laptop: reproduced; overnight: not reproduced"
+    )

@@ -180,8 +180,8 @@ def features(study: Measures, criterion: Criterion) -> Finding:
         Replaced(
             "the same ratio over all checkpoints but the first and the last, on average over all "
             "conditions",
-            "underpowered",
-            "laptop 1.15 [0.71, 1.58]; overnight 2.34 [1.56, 3.11], not reproduced",
+            {"laptop": "underpowered", "overnight": "not reproduced"},
+            "laptop 1.15 [0.71, 1.58]; overnight 2.34 [1.56, 3.11]",
             "The widest models learn a frequent task before the second checkpoint: what was said "
             "to be while they learned was after it, where background and task cancel.",
         ),

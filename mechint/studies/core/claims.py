@@ -107,12 +107,30 @@ class Finding:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A criterion that was found wrong: its text, what came out under it, and why it went."""
+    """A criterion that was found wrong: its text, what came out under it, and why it went.
+
+    verdict: a string where it is that of every size at which the criterion judged; else size →
+    verdict, a size that it never judged left out.
+
+    >>> split = {"laptop": UNDERPOWERED, "overnight": NOT_REPRODUCED}
+    >>> one, other = (Replaced("it falls", v, "2 [1, 3]", "") for v in (UNDERPOWERED, split))
+    >>> verdict_at(one.verdict, "overnight"), verdict_at(other.verdict, "overnight")
+    ('underpowered', 'not reproduced')
+    """
 
     criterion: str
-    verdict: str
+    verdict: str | Mapping[str, str]
     ours: str
     reason: str
+
+    def __post_init__(self) -> None:
+        sizes = () if isinstance(self.verdict, str) else self.verdict
+        assert set(sizes) <= set(JUDGED), sizes
+
+
+def verdict_at(verdict: str | Mapping[str, str], size: str) -> str | None:
+    """What a replaced criterion's `verdict` says of `size`; None where it never judged it."""
+    return verdict if isinstance(verdict, str) else verdict.get(size)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ provenance.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,20 +30,11 @@ def study_page(
     study: Study, size: str, analysis: Analysis, runs: Runs, spent: Mapping[str, str]
 ) -> Page:
     """The report of an analysis as data; spent: on it so far, in words by the kind of time."""
-    first = Section("Claims", lead=in_three_sentences(analysis.claims), claims=analysis.claims)
-    evidence = {
-        "Evidence": evidence_table(analysis.claims),
-        "Replaced criteria": replaced_table(analysis.claims),
-    }
-    evidence = {name: table for name, table in evidence.items() if table is not None}
-    sections = [first]
-    if evidence:
-        sections.append(Section("Evidence", tables=evidence))
+    sections = judged_sections(analysis.claims)
     if analysis.figures:
         sections.append(Section("Figures", figures=analysis.figures))
     if analysis.sensitivity:
-        lead = "What the paper does not state, varied."
-        sections.append(Section("Sensitivity", lead=lead, tables=analysis.sensitivity))
+        sections.append(Section("Sensitivity", lead=VARIED, tables=analysis.sensitivity))
     if analysis.tables:
         sections.append(Section("Numbers", tables=analysis.tables))
     absent = {**{f"run {name}": error for name, error in runs.failed.items()}, **analysis.missing}
@@ -66,6 +58,36 @@ def study_page(
         date=datetime.now(UTC).date().isoformat(),
         provenance=to_jsonable({**manifest(), "runs": settings}),
     )
+
+
+VARIED = "What the paper does not state, varied."
+"""The lead of a study's sensitivity tables."""
+
+
+def judged_sections(claims: Sequence[Claim]) -> list[Section]:
+    """What follows from the claims alone: the claims, and their evidence where there is any."""
+    tables = {"Evidence": evidence_table(claims), "Replaced criteria": replaced_table(claims)}
+    kept = {name: table for name, table in tables.items() if table is not None}
+    first = Section("Claims", lead=in_three_sentences(claims), claims=claims)
+    return [first, *([Section("Evidence", tables=kept)] if kept else [])]
+
+
+def rejudged(sections: Sequence[Section], claims: Sequence[Claim]) -> list[Section]:
+    """The sections of a study's page with these claims in place of its own: what follows from the
+    claims is made again, and figures and tables that were drawn while another criterion stood say
+    so.
+    """
+    withdrawn = ", ".join(claim.letter for claim in claims if claim.verdict == NOT_RUN)
+    said = f"Made before the criterion of {withdrawn} was replaced: of that they show the earlier "
+    said += "measurement."
+    rest: list[Section] = []
+    for section in sections:
+        if section.title in ("Figures", "Sensitivity", "Numbers"):
+            leads = (VARIED if section.title == "Sensitivity" else "", said if withdrawn else "")
+            rest.append(dataclasses.replace(section, lead=" ".join(filter(None, leads))))
+        elif section.title not in ("Claims", "Evidence"):
+            rest.append(section)
+    return [*judged_sections(claims), *rest]
 
 
 def _one_per_arm(runs: Runs) -> list[str]:
@@ -130,5 +152,9 @@ def replaced_table(claims: Sequence[Claim]) -> Table | None:
         "claim": [claim.letter for claim in claims for _ in claim.replaced],
         **{name: [one[name] for claim in claims for one in claim.replaced] for name in columns},
     }
+    rows["verdict"] = [
+        one if isinstance(one, str) else "; ".join(f"{size}: {each}" for size, each in one.items())
+        for one in rows["verdict"]
+    ]
     caption = "Earlier criteria, what came out under each, and why it was replaced."
     return Table(rows, caption) if rows["claim"] else None

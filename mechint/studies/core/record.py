@@ -23,10 +23,18 @@ from mechint.claim import Claim
 from mechint.errors import RunError
 from mechint.files import write_text
 from mechint.registry import STUDIES
-from mechint.report import PAGE
-from mechint.studies.core.claims import NOT_RUN, NOT_TESTED, ClaimSpec
+from mechint.report import PAGE, Page
+from mechint.studies.core.claims import (
+    NOT_REPRODUCED,
+    NOT_RUN,
+    NOT_TESTED,
+    REPRODUCED,
+    UNDERPOWERED,
+    ClaimSpec,
+    verdict_at,
+)
 from mechint.studies.core.clock import KIND
-from mechint.studies.core.pages import in_three_sentences
+from mechint.studies.core.pages import rejudged
 from mechint.studies.core.study import SIZES, unmeasured, untested
 
 CLAIMS = "claims.json"
@@ -35,6 +43,9 @@ HEAD = (
     "paper with its verdict here; criteria, reasons, numbers and figures are in each study's\n"
     "`claims.json` and `page.json` (`mechint gallery build results`).\n"
 )
+GIVEN = (REPRODUCED, NOT_REPRODUCED, UNDERPOWERED)
+"""Verdicts on what was measured."""
+
 BEGIN, END = "<!-- studies -->\n", "<!-- end of studies -->\n"
 """The marks between which README.md shows the claims."""
 
@@ -76,21 +87,24 @@ def record(
 
 def refresh(place: Path, specs: Sequence[ClaimSpec], abstract: str) -> None:
     """Bring what is kept of one study at one size up to its present criteria and abstract, in
-    claims.json and the page: a verdict given by another criterion is withdrawn, and stays beside
-    it.
+    claims.json and the page: a verdict given by another criterion is withdrawn with its evidence,
+    and stays beside it.
+
+    Raises:
+        RunError: a verdict would be withdrawn that the criteria replaced since do not give.
     """
     kept = {one["letter"]: one for one in json.loads((place / CLAIMS).read_text(encoding="utf-8"))}
-    page = json.loads((place / PAGE).read_text(encoding="utf-8"))
+    before = json.loads((place / PAGE).read_text(encoding="utf-8"))
     study, size = place.parts[-2:]
     claims = [_current(study, size, spec, kept.get(spec.letter)) for spec in specs]
     rows = [claim.to_dict() for claim in claims]
-    if rows == list(kept.values()) and page["abstract"] == abstract:
+    page = Page.from_dict(before)
+    page = dataclasses.replace(
+        page, abstract=abstract, sections=rejudged(page.sections, claims)
+    ).to_dict()
+    if rows == list(kept.values()) and page == before:
         return
-    page["abstract"] = abstract
     write_text(place / CLAIMS, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    for section in page["sections"]:
-        if section["claims"]:
-            section |= {"claims": rows, "lead": in_three_sentences(claims)}
     write_text(place / PAGE, json.dumps(page, ensure_ascii=False))
 
 
@@ -98,10 +112,18 @@ def _current(study: str, size: str, spec: ClaimSpec, kept: Mapping[str, Any] | N
     """The kept claim where its criterion is still the study's, else one that was not run yet, or
     that `size` does not test.
     """
+    replaced = [dataclasses.asdict(one) for one in spec.replaced]
     if kept is None or kept["criterion"] != str(spec.criterion):
+        if kept is not None and kept["verdict"] in GIVEN:
+            said = _last_said([one.verdict for one in spec.replaced], size)
+            if kept["verdict"] != said:
+                raise RunError(
+                    f"{study} at size {size}: claim {spec.letter} is kept as {kept['verdict']} by "
+                    f"a criterion replaced since, and its last Replaced entry says {said} of this "
+                    f"size; give the verdicts there by size"
+                )
         claim = unmeasured(study, size, spec)
         return claim or dataclasses.replace(untested(study, spec, NOT_RUN), verdict=NOT_RUN)
-    replaced = [dataclasses.asdict(one) for one in spec.replaced]
     verdict = NOT_TESTED if kept["verdict"] == "not tested" else kept["verdict"]
     fixed = {"statement": spec.statement, "reason": spec.reason, "paper": spec.paper}
     return Claim(**{**kept, **fixed, "verdict": verdict, "replaced": replaced})
@@ -125,13 +147,19 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _before(claim: Mapping[str, Any]) -> str:
-    """The verdict under the criterion that was replaced last, in parentheses; empty where none was,
-    or where none was given under it.
+def _before(claim: Mapping[str, Any], size: str) -> str:
+    """The verdict at `size` under the last of the criteria replaced that says anything of it, in
+    parentheses; empty where none does, or where the claim was not tested under it.
     """
-    replaced = claim.get("replaced") or []
-    given = [one["verdict"] for one in replaced[-1:] if not one["verdict"].startswith("not tested")]
-    return f" (by an earlier criterion: {given[0]})" if given else ""
+    said = _last_said([one["verdict"] for one in claim.get("replaced") or []], size)
+    given = said is not None and not said.startswith("not tested")
+    return f" (by an earlier criterion: {said})" if given else ""
+
+
+def _last_said(verdicts: Sequence[str | Mapping[str, str]], size: str) -> str | None:
+    """The last of the replaced criteria's verdicts that says anything of `size`."""
+    said = (verdict_at(verdict, size) for verdict in reversed(verdicts))
+    return next((verdict for verdict in said if verdict is not None), None)
 
 
 def table(results: Path) -> str:
@@ -153,7 +181,7 @@ def table(results: Path) -> str:
                     claim["statement"],
                     claim["ours"] + note,
                     _runs_of(claim),
-                    claim["verdict"] + _before(claim),
+                    claim["verdict"] + _before(claim, facts["size"]),
                 )
             )
     return "".join(parts)
@@ -171,8 +199,9 @@ def summary(results: Path) -> str:
             statement = claim["statement"].rstrip(".")
             verdicts = judged.setdefault((study, claim["letter"], statement), {})
             if claim["verdict"] != NOT_TESTED:
-                verdict = claim["verdict"] + (_before(claim) if claim["verdict"] == NOT_RUN else "")
-                verdicts.setdefault(verdict, {})[facts["size"]] = _runs_of(claim)
+                size, verdict = facts["size"], claim["verdict"]
+                verdict += _before(claim, size) if verdict == NOT_RUN else ""
+                verdicts.setdefault(verdict, {})[size] = _runs_of(claim)
     rows = [
         _row(f"`{study}`", letter, statement, verdict, _each_once(n.values()), ", ".join(n))
         for (study, letter, statement), verdicts in judged.items()
