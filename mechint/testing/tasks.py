@@ -100,7 +100,6 @@ def check_description(task: Task) -> None:
             f"{task.name}: parameter {field.name} would be taken for an argument of mechint.load "
             "or mechint.runs; name it otherwise"
         )
-    for field in settings_of(task):
         assert field.metadata.get("help"), (
             f"{task.name}: parameter {field.name} has no help; declare it with `setting`"
         )
