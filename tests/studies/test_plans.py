@@ -29,6 +29,18 @@ def test_a_night_of_capacity_has_every_width_before_more_seeds_of_any() -> None:
     assert {one.labels["width"] for one in first} == {8, 16, 32, 64}
 
 
+@pytest.mark.parametrize(("size", "seeds"), [("overnight", 1), ("full", 5)])
+def test_orders_languages_and_splits_of_capacity(size: str, seeds: int) -> None:
+    """One for all seeds where the page says so, at full one each."""
+    planned = [one for one in STUDIES["capacity"]().runs(size) if one.labels["arm"] == "language"]
+    drawn = {
+        (task.inject_seed, task.language_seed, tuple(task.injected_task.ranks.tolist()))
+        for task in (one.spec.task for one in planned)
+    }
+    assert len(drawn) == seeds and len({one.labels["seed"] for one in planned}) == 5
+    assert len({order for _, _, order in drawn}) == seeds
+
+
 def test_a_night_of_composition_leaves_what_stays_at_chance_to_the_end() -> None:
     planned = STUDIES["composition"]().runs("overnight")
     steps = {

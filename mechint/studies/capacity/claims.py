@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mechint.studies.capacity import claims_alignment as alignment
 from mechint.studies.capacity import claims_language as language
 from mechint.studies.capacity import claims_loss as loss
 from mechint.studies.capacity import claims_regressions as regressions
@@ -17,7 +18,7 @@ CLAIMS = (
     language.rarer_tasks,
     language.features,
     language.interference,
-    language.alignment,
+    alignment.alignment,
     loss.equal_loss,
     loss.less_compute,
 )

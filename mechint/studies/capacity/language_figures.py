@@ -9,6 +9,7 @@ import numpy as np
 from mechint import figures
 from mechint.errors import TrainingError
 from mechint.results import Figure, Table
+from mechint.studies.capacity.claims_language import SEEDS
 from mechint.studies.capacity.language_measures import Measures
 from mechint.studies.core.study import Analysis, mean_and_spread
 
@@ -57,7 +58,7 @@ def conditions(study: Measures) -> Table:
     )
     caption = (
         "Every condition: held-out accuracy on the injected task, size of a batch's cosine with "
-        "the task's reference gradient over that of a random direction, loss."
+        f"the task's reference gradient over that of a random direction, loss. {SEEDS}"
     )
     table = {name: [row[i] for row in rows] for i, name in enumerate(columns)}
     return Table(table, caption, {"loss": "nats per token"})

@@ -48,6 +48,14 @@ SEARCH = {
 }
 """Distributed alignment search for one dimension."""
 
+EMBEDDING, BEHIND = "blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre"
+"""The residual stream before block 0, which is embedding plus position, and behind it."""
+
+
+def place_of(hook: str) -> str:
+    """A hook in words."""
+    return f"the words' embedding ({hook})" if hook == EMBEDDING else hook
+
 
 class Measures:
     """The study's runs, with what the probes say of each language model."""
@@ -55,6 +63,7 @@ class Measures:
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
         self.interchanges = cache(self._interchanges)
+        self.all_behind = cache(self._behind)
         self.cosines = cache(self._cosines)
 
     def names(self, **labels: Any) -> list[str]:
@@ -104,9 +113,28 @@ class Measures:
         """What `interchanges` says of one of the models that learned."""
         return self.interchanges(operand)[name]
 
+    def behind(self, name: str, operand: str) -> dict[str, Any]:
+        """What the search says of the operand's own position behind block 0."""
+        return self.all_behind(operand)[name]
+
     def _interchanges(self, operand: str) -> dict[str, dict[str, Any]]:
         """What distributed alignment search says of a 1-D subspace for one operand, over all
-        layers, of each model that learned; kept beside the runs, so that no search is repeated.
+        layers, of each model that learned, beside the same search for ranks dealt out anew and in
+        the untrained model.
+        """
+        columns = {"iia": "iia", "full swap": "iia_full_swap", "p": "iia.p", "hook": "hook"}
+        controls = {"shuffled ranks": "iia_arbitrary", "untrained model": "iia_untrained"}
+        return self._search(operand, columns | controls)
+
+    def _behind(self, operand: str) -> dict[str, dict[str, Any]]:
+        """The same at the operand's own position behind block 0 alone."""
+        return self._search(operand, {"iia": "iia", "full swap": "iia_full_swap"}, hook=BEHIND)
+
+    def _search(
+        self, operand: str, columns: dict[str, str], **settings: Any
+    ) -> dict[str, dict[str, Any]]:
+        """Name of each model that learned → `columns` of the search; kept beside the runs, so that
+        no search is repeated.
 
         Raises:
             TrainingError: a model could not be searched.
@@ -114,11 +142,10 @@ class Measures:
         paths = {name: self.runs[name].path for name in self.learned()}
         entries = tuple(Entry(path, name) for name, path in paths.items() if path is not None)
         table = Table(entries, workers=max(1, torch.get_num_threads()))
-        rows = table.probe("das", variable=operand, **SEARCH).rows()
+        rows = table.probe("das", variable=operand, **SEARCH, **settings).rows()
         for row in rows:
             if "das.error" in row:
                 raise TrainingError(f"{row['name']}: {row['das.error']}")
-        columns = {"iia": "iia", "full swap": "iia_full_swap", "p": "iia.p", "hook": "hook"}
         return {
             row["name"]: {key: row[f"das.{column}"] for key, column in columns.items()}
             for row in rows
@@ -225,24 +252,6 @@ def left_out_r2(x: Float[np.ndarray, "n k"], y: Float[np.ndarray, " n"]) -> floa
     hat = x @ np.linalg.pinv(x)
     errors = (y - hat @ y) / (1 - np.diag(hat)).clip(1e-9)
     return float(1 - (errors**2).sum() / ((y - y.mean()) ** 2).sum())
-
-
-def accuracy_at_loss(run: Run, level: float) -> float:
-    """Accuracy on the task at the first evaluation with a loss of at most `level`, at the last one
-    where there is none.
-    """
-    row = next((row for row in run.metrics if row["test.loss"] <= level), run.final)
-    return float(row["test.greedy.accuracy.task"])
-
-
-def compute_to_learn(run: Run) -> float:
-    """6 × parameters × tokens until the task is first learned (FLOP); infinite where it never
-    is.
-    """
-    steps = (row["step"] for row in run.metrics if row["test.greedy.accuracy.task"] >= LEARNED)
-    parameters = sum(value.numel() for value in run.subject().model.parameters())
-    tokens = (run.spec.train.batch_size or 1) * task_of(run).n_ctx
-    return 6 * parameters * tokens * next(steps, math.inf)
 
 
 def by_width(widths: Sequence[int], values: Sequence[float], digits: int = 2) -> str:

@@ -9,6 +9,7 @@ showings while the language pulls at it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from mechint.studies.core.study import FRESH, PlannedRun, plan
 
@@ -20,7 +21,8 @@ CHECKPOINTS = 5
 class Budget:
     """What a size trains. tokens: compared words; texts of n_ctx tokens over a vocabulary of
     `words`; first: seeds that are trained before the others. A gap at which a frequency asks for
-    more than every text of a burst is left out.
+    more than every text of a burst is left out. own: each seed has a hidden order, a language and a
+    split of its own; otherwise all seeds share those of seed 0.
 
     laptop: 32 words, and steps enough for the widest model to learn the task at the higher
     frequency. With 10 words and half the steps, tried first, no model did (held-out accuracies from
@@ -39,6 +41,7 @@ class Budget:
     n_layers: int = 2
     lr: float = 5e-3
     first: int = 5
+    own: bool = False
 
 
 BUDGETS = {
@@ -47,7 +50,20 @@ BUDGETS = {
     "overnight": Budget(
         (8, 16, 32, 64), (0.12, 0.06, 0.03, 0.015), (1, 8, 32), 8000, 5, 32, 8, 96, 64, first=3
     ),
-    "full": Budget((64, 256, 768), (0.03, 0.003), (1, 32), 20_000, 5, 100, 64, 2048, 256, 8, 1e-3),
+    "full": Budget(
+        (64, 256, 768),
+        (0.03, 0.003),
+        (1, 32),
+        20_000,
+        5,
+        100,
+        64,
+        2048,
+        256,
+        8,
+        1e-3,
+        own=True,
+    ),
 }
 
 
@@ -58,12 +74,14 @@ def language_runs(size: str) -> list[PlannedRun]:
     """
     budget = BUDGETS[size]
     inner = {"n": budget.tokens, "equals": False, "train_fraction": 0.8}
-    task = {
-        "n_ctx": budget.n_ctx,
-        "vocab_size": budget.words,
-        "inject": "comparison",
-        "inject_parameters": inner,
-    }
+    task = {"n_ctx": budget.n_ctx, "vocab_size": budget.words, "inject": "comparison"}
+
+    def drawn(seed: int) -> dict[str, Any]:
+        if not budget.own:
+            return {"inject_parameters": inner}
+        order = {**inner, "bijection_seed": seed}
+        return {"inject_parameters": order, "inject_seed": seed, "language_seed": seed}
+
     train = {
         "steps": budget.steps,
         "batch_size": budget.batch_size,
@@ -77,7 +95,7 @@ def language_runs(size: str) -> list[PlannedRun]:
         plan(
             f"language-f{frequency:g}-gap{gap}-width{width}",
             "corpus",
-            {**task, "frequency": frequency, "gap": gap},
+            {**task, **drawn(FRESH + seed), "frequency": frequency, "gap": gap},
             {"d_model": width, "n_layers": budget.n_layers, "n_heads": max(2, width // 64)},
             train,
             seed=FRESH + seed,

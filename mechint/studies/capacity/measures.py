@@ -53,6 +53,26 @@ def share_as_predicted(group: list[Run], order: str = "utility") -> float:
     return float(np.mean(right))
 
 
+def energy_widths(task: Any, share: float) -> list[int]:
+    """Smallest width at which the best encoder holds at least `share` of a task's energy Σ λ, task
+    by task.
+
+    >>> from mechint.registry import TASKS
+    >>> one = {"n": 4, "n_tasks": 2, "rank": 2, "alpha": 1.0, "beta": 1.0}
+    >>> energy_widths(TASKS["regression-mixture"](**one), 0.6)
+    [1, 3]
+    """
+    total = task.spectra.sum(-1)
+    return [
+        next(
+            width
+            for width in range(1, task.n + 1)
+            if float(total[t] - task.task_losses(width)[t]) >= (share - 1e-12) * float(total[t])
+        )
+        for t in range(task.n_tasks)
+    ]
+
+
 def width_filled(groups: list[list[Run]], share: float) -> Part:
     """The control of what is read from an optimum: in at least `share` of the runs, one list per
     seed, the features held add up to the width, within HALF.
@@ -123,6 +143,66 @@ def residual_counts(group: list[Run], mass: float, slack: float = 0.05) -> tuple
     somewhere = all(any(row[t][0] for row in table) for t in range(len(table[0])))
     above = sum(holds and not below for holds, below in cells)
     return sum(holds for holds, _ in cells), above, somewhere
+
+
+BURSTS = 4
+"""Bursts over which the weight of the rare task is measured."""
+
+
+def rare_weight(run: Run) -> float:
+    """Weight of the rarest task in the mean update, all tasks together 1, measured on batches after
+    the last step.
+
+    An example counts with its weight in its batch's loss times what clipping leaves of that batch's
+    gradient. An enlarged batch that is averaged over its own size counts for less, and so does one
+    that is clipped. Adam's scale of each coordinate changes far more slowly than batches alternate,
+    so it moves no optimum and is left out. The prior where no batch is enlarged.
+    """
+    task, train = task_of(run), run.spec.train
+    if task.gap == 1:
+        return float(task.priors[-1])
+    totals = np.zeros(2)  # common, rare
+    first = -(-train.steps // task.gap) * task.gap  # the start of a cycle
+    for cycle in range(BURSTS):
+        burst = first + (cycle + 1) * task.gap - 1
+        for step, times in ((burst - 1, task.gap - 1), (burst, 1)):
+            stream = task.stream("train", run.spec.data_seed, train.batch_size, start=step)
+            totals += times * _weights_in(run, next(iter(stream)))
+    return float(totals[1] / totals.sum())
+
+
+def _weights_in(run: Run, batch: Any) -> Num[np.ndarray, " 2"]:
+    """Weight of all other tasks and of the rarest in one clipped update."""
+    import torch
+
+    from mechint.models.linear_bottleneck import losses
+
+    rare = (batch.masks["task"] == task_of(run).n_tasks - 1).double()
+    each = 1.0 if batch.weights is None else batch.weights.double()
+    shares = np.array([float(((1 - rare) * each).mean()), float((rare * each).mean())])
+    clip = run.spec.train.clip
+    if clip is None:
+        return shares
+    weights = {
+        name: value.detach().clone().requires_grad_()
+        for name, value in (run.weights or _weights(run)).items()
+    }
+    loss = losses(weights, model_of(run), batch)
+    found = torch.autograd.grad(loss, list(weights.values()))
+    norm = float(torch.cat([one.flatten() for one in found]).norm())
+    return shares * min(1.0, clip / norm) if norm > 0 else shares
+
+
+def allowed(run: Run) -> int:
+    """Features of the rarest task that the width holds at `rare_weight`, by Theorem 3: what
+    capacity alone leaves, however long ago the task was shown.
+    """
+    task, weight = task_of(run), rare_weight(run)
+    priors = task.priors.numpy().copy()
+    priors[:-1] *= (1 - weight) / priors[:-1].sum()
+    priors[-1] = weight
+    scores = priors[:, None] * task.spectra.numpy()
+    return int(kept(task, model_of(run).width, scores)[-1])
 
 
 def rare_features(runs: Runs, **labels: Any) -> list[float]:

@@ -6,6 +6,7 @@ in advance (claims a to f), and small language models with an injected compariso
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,18 +31,20 @@ MIXTURE = {"alpha": 1.0, "beta": 0.7}
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "Adam, clipped": {},
+    "Adam, batch size fixed": {"clip": None},
     "SGD, clipped": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant"},
+    "SGD, not clipped": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
     "SGD, batch size fixed": {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "clip": None},
 }
-"""What the effect of gaps may depend on; the last averages an enlarged batch over the usual size,
-so that nothing shrinks its step.
+"""What the effect of gaps may depend on; "batch size fixed" averages an enlarged batch over the
+usual size and does not clip, so that nothing shrinks its step.
 """
 
 
 @dataclass(frozen=True)
 class Budget:
     """What a size trains on the regressions. steps: of the population gradient; data_steps: of
-    stochastic runs, and ten times as many.
+    stochastic runs, and ten times as many; complexity_alpha: of the priors where spectra differ.
     """
 
     widths: tuple[int, ...]
@@ -55,6 +58,7 @@ class Budget:
     data_steps: int
     task: Mapping[str, Any]
     batch_size: int = 128
+    complexity_alpha: float = 0.3
 
 
 LAPTOP = Budget(
@@ -72,6 +76,7 @@ FULL = Budget(
     8000,
     SMALL,
     256,
+    1.0,
 )
 SMOKE = Budget(
     (1, 4), 1, 20, 3, (1, 2), (2, 4), 10, (2, 4), 2, {"n": 8, "n_tasks": 3, "rank": 2}, 16
@@ -116,7 +121,12 @@ def population(budget: Budget) -> Iterator[PlannedRun]:
         "staircase": (tuple(range(1, most + 1)), {**single, "alpha": 1.0}),
         "complexity": (
             budget.widths,
-            {**budget.task, "alpha": 0.3, "beta": 1.5, "beta_rarest": 0.4},
+            {
+                **budget.task,
+                "alpha": budget.complexity_alpha,
+                "beta": 1.5,
+                "beta_rarest": 0.4,
+            },
         ),
     }
     every = max(1, budget.steps // 50)
@@ -141,6 +151,24 @@ def retention(budget: Budget) -> Iterator[PlannedRun]:
                 task, most = {**budget.task, **MIXTURE, "gap": gap}, max(budget.gap_widths)
                 name = f"gap{gap}-width{width}"
                 yield regression(name, task, width, most, train, seed, arm="retention", gap=gap)
+
+
+def weighted(budget: Budget) -> Iterator[PlannedRun]:
+    """The same bursts averaged over the usual batch size, so that the rare task has its prior's
+    weight in the loss at every gap: what `retention` shows beside is the weight that an enlarged
+    batch loses to its own size. At a gap of 1 the two are one.
+    """
+    for planned in retention(budget):
+        task = planned.spec.task
+        if task.gap > 1:
+            yield dataclasses.replace(
+                planned,
+                name=f"fixed-{planned.name}",
+                spec=dataclasses.replace(
+                    planned.spec, task=dataclasses.replace(task, normalization="fixed")
+                ),
+                labels={**planned.labels, "arm": "weighted"},
+            )
 
 
 def data(budget: Budget) -> Iterator[PlannedRun]:
@@ -200,7 +228,7 @@ class Capacity(Study):
     def runs(self, size: str) -> list[PlannedRun]:
         """The regressions, with their gaps, data and optimizers, then the language models."""
         budget = BUDGETS[size]
-        arms = (population, retention, data, optimizers)
+        arms = (population, retention, weighted, data, optimizers)
         return [*(one for arm in arms for one in arm(budget)), *language_runs(size)]
 
     def analyze(self, runs: Runs, size: str) -> Analysis:
