@@ -26,6 +26,11 @@ from probes.fourier.spectra import (
 )
 
 RESIDUES = {"parity": 2, "mod_4": 4}
+SEPARATED = {
+    "parity": "component {}",
+    "mod_4": "what component {} varies within even and within odd",
+}
+"""What a separation is a share of."""
 
 
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
@@ -110,6 +115,18 @@ def separation(
     return between / np.maximum(((scores - scores.mean(0)) ** 2).sum(0), 1e-24)
 
 
+def within(
+    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n component"]:
+    """(n, components) what the scores vary within the classes: less the mean of their class.
+
+    >>> within(np.array([[1.0], [3.0], [7.0]]), np.array([0, 0, 1])).ravel().tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    members = np.eye(classes.max() + 1)[classes]
+    return scores - members @ ((members.T @ scores) / members.sum(0)[:, None])
+
+
 def layout(
     similar: Float[np.ndarray, "n n"],
     *,
@@ -117,8 +134,8 @@ def layout(
     permutations: int = 999,
     seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Null]]:
-    """Metrics and nulls of a similarity matrix (n, n): separation by parity and residue mod 4, and
-    the cyclic comparison.
+    """Metrics and nulls of a similarity matrix (n, n): separation by parity, by residue mod 4
+    within parity, and the cyclic comparison.
     """
     n = len(similar)
     scores = components_of(similar)[:, :components]
@@ -127,19 +144,24 @@ def layout(
     metrics: dict[str, Any] = {}
     nulls: dict[str, Null] = {}
     for name, modulus in RESIDUES.items():
-        classes = np.arange(n) % min(modulus, n)
-        shares = separation(scores, classes)
+        # finer classes hold all that coarser ones separate: what they add is asked within those
+        classes, coarser = np.arange(n) % min(modulus, n), np.arange(n) % (modulus // 2)
+        varied = within(scores, coarser)
+        shares = separation(varied, classes)
         metrics |= {
             f"{name}.separation": float(shares.max()),
             f"{name}.component": int(shares.argmax()) + 1,
         }
-        null = [float(separation(scores, classes[order]).max()) for order in orders]
+        parts = [np.flatnonzero(coarser == one) for one in np.unique(coarser)]
+        shuffled = orders if len(parts) == 1 else [_dealt(parts, generator) for _ in orders]
+        null = [float(separation(varied, classes[order]).max()) for order in shuffled]
         nulls[f"{name}.separation"] = Null.sampled(
             f"{name}.separation",
             float(shares.max()),
             null,
-            "the largest separation with tokens in random order",
-            groupings(np.bincount(classes).tolist()),
+            "the largest separation with tokens in random order"
+            + (", even and odd ones each among themselves" if len(parts) > 1 else ""),
+            math.prod(groupings(np.unique(classes[part], return_counts=True)[1]) for part in parts),
         )
     profiles, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
@@ -167,6 +189,15 @@ def layout(
         "cyclic.share", share, [found for _, found in samples], "tokens in random order", circles
     )
     return metrics, nulls
+
+
+def _dealt(parts: Iterable[Int[np.ndarray, " _index"]], generator: np.random.Generator) -> Array:
+    """An order that permutes the members of each part among themselves."""
+    parts = list(parts)
+    order = np.empty(sum(map(len, parts)), np.int64)
+    for part in parts:
+        order[part] = generator.permutation(part)
+    return order
 
 
 def whittaker_shannon(n: int, width: int, order: int = 1) -> Float[np.ndarray, "n n"]:
