@@ -80,14 +80,14 @@ class Measures(Transitions):
         ]
 
     def _layout(self, arm: str) -> ProbeResult | None:
-        """The embedding probe on the averaged similarity of the values, all components searched;
-        None where no run learned.
+        """The embedding probe on the averaged similarity of the values, the first half of the
+        components searched; None where no run learned.
         """
         learned = self.learned(arm)
         if not learned:
             return None
         n = learned[0].spec.task.to_dict()["n"]
-        probe = PROBES["embedding"].from_dict({"components": n - 1})
+        probe = PROBES["embedding"].from_dict({"components": n // 2})
         return probe.average([run.subject() for run in learned])
 
     def drawn_again(self, arm: str, residue: str) -> list[float]:
@@ -101,7 +101,7 @@ class Measures(Transitions):
         learned, generator = self.learned(arm), rng("embeddings drawn again", 0)
         subjects = [run.subject() for run in learned]
         n = learned[0].spec.task.to_dict()["n"]
-        probe = PROBES["embedding"].from_dict({"components": n - 1, "permutations": 99})
+        probe = PROBES["embedding"].from_dict({"components": n // 2, "permutations": 99})
         draws = generator.integers(len(subjects), size=(DRAWS, len(subjects)))
         return [probe.average([subjects[i] for i in drawn]) for drawn in draws]
 
