@@ -17,6 +17,7 @@ from mechint.errors import DataError
 from mechint.registry import PROBES
 from mechint.results import ProbeResult
 from mechint.studies.core.study import Runs
+from mechint.studies.joint_training.arms import THREE_LAYERS
 from mechint.studies.joint_training.transitions import Transitions, judged_accuracy
 from mechint.subject import Subject
 from mechint.task import Batch, FiniteTask, rng
@@ -109,23 +110,15 @@ class Measures(Transitions):
         return [residue_accuracies(run) for run in self.triplets(arm, width)]
 
     def _pairs(self) -> list[dict[str, dict[str, float]]]:
-        """For every pair of a converged mixture and a converged run of ADD alone of one width, what
-        `ratio_difference` says of both sublayers.
+        """For every pair of a converged mixture and a converged run of ADD alone, of three layers
+        each, what `ratio_difference` says of both sublayers.
         """
+        mixed, alone = (self.learned(arm, CONVERGED) for arm in THREE_LAYERS)
         found = []
-        for width in self.runs.values_of("width", arm="ADD"):
-            mixed, alone = (
-                [
-                    run
-                    for run in self.runs.finished(arm=arm, width=width, init="normal")
-                    if judged_accuracy(run, "ADD") >= CONVERGED
-                ]
-                for arm in ("ADD in MAX+MED+ADD", "ADD")
-            )
-            for first, second in zip(mixed, alone, strict=False):
-                sums = second.spec.task.sample(200, seed=0, split="test")
-                a, b = (norm_ratios(run.subject(), sums) for run in (first, second))
-                found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
+        for first, second in zip(mixed, alone, strict=False):
+            sums = second.spec.task.sample(200, seed=0, split="test")
+            a, b = (norm_ratios(run.subject(), sums) for run in (first, second))
+            found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
         return found
 
 
@@ -167,7 +160,7 @@ def residue_accuracies(run: Run, moduli: Sequence[int] = (2, 5)) -> dict[int, fl
 
 
 def norm_ratios(subject: Subject, data: Batch) -> dict[str, Float[np.ndarray, " _position"]]:
-    """Sublayer → (position,) ‖output‖ / ‖input‖ in the last pass, where a step or the answer
+    """Sublayer → (position,) ‖output‖ / ‖input‖ in the last layer, where a step or the answer
     begins: at every ``=`` and ``>``.
     """
     vocabulary = subject.task.vocabulary  # type: ignore[union-attr]
