@@ -42,8 +42,8 @@ ORDER_ARM = "ADD in ADD+PROD"
             "the mixture at most 0.35, and at least 0.9 on true ADD (triplets mod 10)",
             "not reproduced",
             "shuffled ADD 0.95 ± 0.06 (2 runs), true ADD 1.00 ± 0.00 (5 runs)",
-            "At n = 10 a shuffled table has 55 entries and is memorized at once; the paper's "
-            "figure is for n = 26, nested, 40,000 steps.",
+            "The paper's figure is for n = 26, nested, 40,000 steps; at n = 10 the table has "
+            "55 entries. Nine in ten of the triplets that were asked had been trained on.",
         ),
     ),
 )
