@@ -121,6 +121,20 @@ class Measures(Transitions):
             found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
         return found
 
+    def proficiency(self, width: int) -> dict[str, float]:
+        """Mean accuracy on MAX and on MED of the curriculum's runs of a width when ADD comes in."""
+        found = self.runs.finished(arm="curriculum", width=width, init="normal")
+        rows = [row_before(run, run.spec.task.to_dict()["ramp_start"]) for run in found]
+        return {
+            name: float(np.mean([row[f"test.greedy.accuracy.{name}"] for row in rows]))
+            for name in ("MAX", "MED")
+        }
+
+
+def row_before(run: Run, step: int) -> dict[str, float]:
+    """The last evaluation of a run up to `step`."""
+    return [row for row in run.metrics if row["step"] <= step][-1]
+
 
 def last(run: Run) -> float:
     """Accuracy at the last step on what is judged of a run on triplets."""
