@@ -12,7 +12,7 @@ from mechint import figures
 from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Figure, Table
-from probes.embedding.measures import RESIDUES, SEPARATED
+from probes.embedding.residues import RESIDUES, SEPARATED
 from probes.fourier.spectra import Array
 
 

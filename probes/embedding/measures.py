@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Num
 
 from mechint.errors import DataError
-from mechint.null import groupings, orderings
+from mechint.null import orderings
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.clock_pizza.measures import circularity
+from probes.embedding.residues import separations
 from probes.embedding.values import value_tokens
 from probes.fourier.spectra import (
     Array,
@@ -24,13 +25,6 @@ from probes.fourier.spectra import (
     share_spectrum,
     waves,
 )
-
-RESIDUES = {"parity": 2, "mod_4": 4}
-SEPARATED = {
-    "parity": "component {}",
-    "mod_4": "what component {} varies within even and within odd",
-}
-"""What a separation is a share of."""
 
 
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
@@ -99,34 +93,6 @@ def components_of(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n com
     return left * singular
 
 
-def separation(
-    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, " component"]:
-    """(components,) share of each component's variance that lies between the classes (η², 0–1).
-
-    >>> separation(np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]),
-    ...     np.array([0, 1, 0, 1])).tolist()
-    [1.0, 0.0]
-    """
-    members = np.eye(classes.max() + 1)[classes]
-    counts = members.sum(0)
-    means = members.T @ (scores - scores.mean(0)) / counts[:, None]
-    between = (counts[:, None] * means**2).sum(0)
-    return between / np.maximum(((scores - scores.mean(0)) ** 2).sum(0), 1e-24)
-
-
-def within(
-    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, "n component"]:
-    """(n, components) what the scores vary within the classes: less the mean of their class.
-
-    >>> within(np.array([[1.0], [3.0], [7.0]]), np.array([0, 0, 1])).ravel().tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    members = np.eye(classes.max() + 1)[classes]
-    return scores - members @ ((members.T @ scores) / members.sum(0)[:, None])
-
-
 def layout(
     similar: Float[np.ndarray, "n n"],
     *,
@@ -141,28 +107,7 @@ def layout(
     scores = components_of(similar)[:, :components]
     generator = rng("layout null", seed)
     orders = [generator.permutation(n) for _ in range(permutations)]
-    metrics: dict[str, Any] = {}
-    nulls: dict[str, Null] = {}
-    for name, modulus in RESIDUES.items():
-        # finer classes hold all that coarser ones separate: what they add is asked within those
-        classes, coarser = np.arange(n) % min(modulus, n), np.arange(n) % (modulus // 2)
-        varied = within(scores, coarser)
-        shares = separation(varied, classes)
-        metrics |= {
-            f"{name}.separation": float(shares.max()),
-            f"{name}.component": int(shares.argmax()) + 1,
-        }
-        parts = [np.flatnonzero(coarser == one) for one in np.unique(coarser)]
-        shuffled = orders if len(parts) == 1 else [_dealt(parts, generator) for _ in orders]
-        null = [float(separation(varied, classes[order]).max()) for order in shuffled]
-        nulls[f"{name}.separation"] = Null.sampled(
-            f"{name}.separation",
-            float(shares.max()),
-            null,
-            "the largest separation with tokens in random order"
-            + (", even and odd ones each among themselves" if len(parts) > 1 else ""),
-            math.prod(groupings(np.unique(classes[part], return_counts=True)[1]) for part in parts),
-        )
+    metrics, nulls = separations(scores, orders, generator)
     profiles, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
     centered = np.where(off, similar - similar[off].mean(), 0.0)
@@ -189,15 +134,6 @@ def layout(
         "cyclic.share", share, [found for _, found in samples], "tokens in random order", circles
     )
     return metrics, nulls
-
-
-def _dealt(parts: Iterable[Int[np.ndarray, " _index"]], generator: np.random.Generator) -> Array:
-    """An order that permutes the members of each part among themselves."""
-    parts = list(parts)
-    order = np.empty(sum(map(len, parts)), np.int64)
-    for part in parts:
-        order[part] = generator.permutation(part)
-    return order
 
 
 def whittaker_shannon(n: int, width: int, order: int = 1) -> Float[np.ndarray, "n n"]:

@@ -14,7 +14,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes.embedding import drawing, measures, values
-from probes.embedding.measures import RESIDUES
+from probes.embedding.residues import RESIDUES, SEPARATED
 from probes.fourier.spectra import Array
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Embedding(Probe):
         metrics: Mapping[str, Any] = report.metrics
         for name in RESIDUES:
             share, component = metrics[f"{name}.separation"], metrics[f"{name}.component"]
-            words, of = name.replace("_", " "), measures.SEPARATED[name].format(component)
+            words, of = name.replace("_", " "), SEPARATED[name].format(component)
             report.finding(
                 f"The similarities separate {words}: {share:.0%} of {of}.",
                 question=f"whether the similarities separate {words}",

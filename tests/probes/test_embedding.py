@@ -17,7 +17,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.embedding import measures, values
+from probes.embedding import measures, residues, values
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:
@@ -52,7 +52,7 @@ def test_separation_is_the_r_squared_of_class_means() -> None:
             - ((scores[:, i] - fitted) ** 2).sum()
             / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
         )
-        assert measures.separation(scores, classes)[i] == pytest.approx(expected)
+        assert residues.separation(scores, classes)[i] == pytest.approx(expected)
 
 
 def test_whittaker_shannon_is_the_overlap_of_sampled_pulses() -> None:
