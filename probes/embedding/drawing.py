@@ -12,7 +12,7 @@ from mechint import figures
 from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Figure, Table
-from probes.embedding.measures import RESIDUES
+from probes.embedding.residues import RESIDUES, SEPARATED
 from probes.fourier.spectra import Array
 
 
@@ -129,7 +129,7 @@ def _residues(
         text=[str(token) for token in tokens],
         labels=len(tokens) <= 40,
         caption=(
-            f"{metrics[f'{name}.separation']:.0%} of component {component + 1}'s variance "
+            f"{metrics[f'{name}.separation']:.0%} of {SEPARATED[name].format(component + 1)} "
             "lies between the classes."
         ),
     )

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Num
 
 from mechint.errors import DataError
-from mechint.null import groupings, orderings
+from mechint.null import orderings
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import rng
 from probes.clock_pizza.measures import circularity
+from probes.embedding.residues import separations
 from probes.embedding.values import value_tokens
 from probes.fourier.spectra import (
     Array,
@@ -24,8 +25,6 @@ from probes.fourier.spectra import (
     share_spectrum,
     waves,
 )
-
-RESIDUES = {"parity": 2, "mod_4": 4}
 
 
 def rank(singular: Float[np.ndarray, " component"], share: float) -> int:
@@ -94,22 +93,6 @@ def components_of(similar: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n com
     return left * singular
 
 
-def separation(
-    scores: Float[np.ndarray, "n component"], classes: Int[np.ndarray, " n"]
-) -> Float[np.ndarray, " component"]:
-    """(components,) share of each component's variance that lies between the classes (η², 0–1).
-
-    >>> separation(np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]),
-    ...     np.array([0, 1, 0, 1])).tolist()
-    [1.0, 0.0]
-    """
-    members = np.eye(classes.max() + 1)[classes]
-    counts = members.sum(0)
-    means = members.T @ (scores - scores.mean(0)) / counts[:, None]
-    between = (counts[:, None] * means**2).sum(0)
-    return between / np.maximum(((scores - scores.mean(0)) ** 2).sum(0), 1e-24)
-
-
 def layout(
     similar: Float[np.ndarray, "n n"],
     *,
@@ -117,30 +100,14 @@ def layout(
     permutations: int = 999,
     seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, Null]]:
-    """Metrics and nulls of a similarity matrix (n, n): separation by parity and residue mod 4, and
-    the cyclic comparison.
+    """Metrics and nulls of a similarity matrix (n, n): separation by parity, by residue mod 4
+    within parity, and the cyclic comparison.
     """
     n = len(similar)
     scores = components_of(similar)[:, :components]
     generator = rng("layout null", seed)
     orders = [generator.permutation(n) for _ in range(permutations)]
-    metrics: dict[str, Any] = {}
-    nulls: dict[str, Null] = {}
-    for name, modulus in RESIDUES.items():
-        classes = np.arange(n) % min(modulus, n)
-        shares = separation(scores, classes)
-        metrics |= {
-            f"{name}.separation": float(shares.max()),
-            f"{name}.component": int(shares.argmax()) + 1,
-        }
-        null = [float(separation(scores, classes[order]).max()) for order in orders]
-        nulls[f"{name}.separation"] = Null.sampled(
-            f"{name}.separation",
-            float(shares.max()),
-            null,
-            "the largest separation with tokens in random order",
-            groupings(np.bincount(classes).tolist()),
-        )
+    metrics, nulls = separations(scores, orders, generator)
     profiles, names = _sinc_profiles(n)
     off = ~np.eye(n, dtype=bool)
     centered = np.where(off, similar - similar[off].mean(), 0.0)

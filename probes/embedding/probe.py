@@ -14,7 +14,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes.embedding import drawing, measures, values
-from probes.embedding.measures import RESIDUES
+from probes.embedding.residues import RESIDUES, SEPARATED
 from probes.fourier.spectra import Array
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ class Embedding(Probe):
     - similarity: Pearson correlation of every two rows, n×n; comparable between models of any
       width, so `average_similarity` averages it over models (Joint Task Training);
     - `parity.separation`, `mod_4.separation`: of the first `components` principal components of the
-      similarity matrix, the largest share of a component's variance that lies between the residue
-      classes (η², 0–1); null: tokens in random order;
+      similarity matrix, the largest share of a component's variance that lies between even and odd
+      (η², 0–1); null: tokens in random order; and of what a component varies within even and within
+      odd, the largest share between residues mod 4, since parity alone separates those as well;
+      null: even and odd tokens in random order, each among themselves;
     - `cyclic.correlation`: the largest correlation of the off-diagonal similarities with a cyclic
       Whittaker–Shannon matrix S[x, y] = Σ_{|k| ≤ (m−1)/2} cos(2πku(x − y)/n)/m, the overlaps of
       m-sample periodic sinc pulses at positions ux·m/n, over widths m = 3, 5, 7, 9 and digit orders
@@ -57,8 +59,8 @@ class Embedding(Probe):
       (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
       in random order, two-sided.
 
-    Few tokens can be told in few orders: p ≤ 0.002 takes 8 of them on a circle and 13 for parity;
-    with fewer the probe abstains.
+    Few tokens can be told in few orders: p ≤ 0.002 takes 8 of them on a circle, 13 for parity and
+    14 for residues mod 4; with fewer the probe abstains.
 
     Cost: singular values of n × d_model, and n² per permutation; no forward. Memory: n² numbers.
     """
@@ -187,9 +189,9 @@ class Embedding(Probe):
         metrics: Mapping[str, Any] = report.metrics
         for name in RESIDUES:
             share, component = metrics[f"{name}.separation"], metrics[f"{name}.component"]
-            words = name.replace("_", " ")
+            words, of = name.replace("_", " "), SEPARATED[name].format(component)
             report.finding(
-                f"The similarities separate {words}: {share:.0%} of component {component}.",
+                f"The similarities separate {words}: {share:.0%} of {of}.",
                 question=f"whether the similarities separate {words}",
                 otherwise=f"The similarities do not separate {words}.",
                 null=f"{name}.separation",

@@ -32,6 +32,7 @@ RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; the
 SEVERAL_SEARCHES = "the best of three searches in untrained models, not of one"
 NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p-value"
 WRONG_SOURCES = "what is tested is by how much the right source recovers more than a wrong one"
+WITHIN_PARITY = "residues mod 4 are asked within even and odd, which parity alone separates too"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
 
 CHANGED: dict[str, str] = {
@@ -43,6 +44,10 @@ CHANGED: dict[str, str] = {
     "progress on trained addition / null of trigonometric_share": NOTHING_DRAWN,
     "embedding on planted addition / null of svd.rank": RANKS,
     "embedding on untrained model / null of svd.rank": RANKS,
+    "embedding on planted addition / metrics / mod_4": WITHIN_PARITY,
+    "embedding on planted addition / null of mod_4": WITHIN_PARITY,
+    "embedding on untrained model / metrics / mod_4": WITHIN_PARITY,
+    "embedding on untrained model / null of mod_4": WITHIN_PARITY,
     "interference on trained addition / null of cosine.batch": MEANS_OF_BATCHES,
     "lens on planted induction / null of attribution.top / mean": RENAMED_ANSWERS,
     "fourier on lookup table / metrics / logits.threshold": FLAT,

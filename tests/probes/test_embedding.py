@@ -17,7 +17,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.embedding import measures, values
+from probes.embedding import measures, residues, values
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:
@@ -52,7 +52,7 @@ def test_separation_is_the_r_squared_of_class_means() -> None:
             - ((scores[:, i] - fitted) ** 2).sum()
             / ((scores[:, i] - scores[:, i].mean()) ** 2).sum()
         )
-        assert measures.separation(scores, classes)[i] == pytest.approx(expected)
+        assert residues.separation(scores, classes)[i] == pytest.approx(expected)
 
 
 def test_whittaker_shannon_is_the_overlap_of_sampled_pulses() -> None:
@@ -107,10 +107,40 @@ def test_planted_parity_and_residues_are_separated() -> None:
     )
 
 
+@pytest.mark.parametrize("n", [10, 20])
+def test_parity_alone_does_not_separate_residues_mod_4(n: int) -> None:
+    """Even and odd digits differ and nothing else: parity holds all between residues mod 4."""
+    odd, generator = np.arange(n) % 2, np.random.default_rng(0)
+    rows = np.where(odd, 1.0, -1.0)[:, None] * generator.standard_normal(32)
+    _, nulls = measures.layout(measures.similarity(rows), permutations=199)
+    assert nulls["parity.separation"].p_value < 0.05
+    assert nulls["mod_4.separation"].p_value == 1
+    noisy = measures.similarity(rows + 0.3 * generator.standard_normal(rows.shape))
+    _, nulls = measures.layout(noisy, permutations=199)
+    assert nulls["parity.separation"].p_value < 0.05 < nulls["mod_4.separation"].p_value
+
+
+def test_residues_mod_4_are_found_beside_parity_and_behind_it() -> None:
+    generator, values = np.random.default_rng(0), np.arange(20)
+    parity, half = (np.where(values // step % 2, 1.0, -1.0)[:, None] for step in (1, 2))
+    first, second = generator.standard_normal((2, 32))
+    rows = 3 * parity * first + half * second + 0.3 * generator.standard_normal((20, 32))
+    result = probe.run("embedding", subject_with(rows, 20))
+    # by the book: of the residuals of even and of odd, the share between their classes mod 4
+    scores = measures.components_of(measures.similarity(rows))
+    column = scores[:, result.metrics["mod_4.component"] - 1].copy()
+    for odd in (0, 1):
+        column[odd::2] -= column[odd::2].mean()
+    between = sum(5 * column[values % 4 == r].mean() ** 2 for r in range(4))
+    assert result.metrics["mod_4.separation"] == pytest.approx(between / (column**2).sum())
+    assert "similarities separate parity" in result.finding
+    assert "similarities separate mod 4" in result.finding
+
+
 def test_random_rows_and_a_lookup_table_are_silent() -> None:
-    task = TASKS["modular-arithmetic"](p=13)
+    task = TASKS["modular-arithmetic"](p=14)
     for subject in [
-        subject_with(np.random.default_rng(seed).standard_normal((13, 24)), 13) for seed in range(3)
+        subject_with(np.random.default_rng(seed).standard_normal((14, 24)), 14) for seed in range(3)
     ] + [planted.lookup_table(task).subject]:
         finding = probe.run("embedding", subject).finding
         assert "do not separate parity" in finding and "do not separate mod 4" in finding

@@ -20,7 +20,13 @@ from mechint.claim import Claim
 from mechint.models import build
 from mechint.studies import PlannedRun, Runs, find_study, plan, reproduce
 from mechint.studies.joint_training import measures, transitions
-from mechint.studies.joint_training.arms import BLOCKS, FULL_ARMS, TOGETHER, judged_operation
+from mechint.studies.joint_training.arms import (
+    BLOCKS,
+    FULL_ARMS,
+    THREE_LAYERS,
+    TOGETHER,
+    judged_operation,
+)
 from mechint.studies.joint_training.measures import Measures, held, residue_accuracies
 from mechint.studies.joint_training.runs import full
 from mechint.studies.joint_training.transitions import parameters
@@ -151,13 +157,12 @@ def triplet_runs(arm: str, width: int, accuracies: list[float], step: int = 500)
     return made
 
 
-def solving(mixed: list[float], alone: list[float], early: list[float], n: int) -> Claim:
-    made = [
-        *triplet_runs("MAX+MED+ADD", 64, mixed * n),
-        *triplet_runs("ADD", 64, alone * n),
-        *triplet_runs("300 each of MAX+MED+ADD", 64, alone * n),
-        *triplet_runs("ADD, early stop", 64, early * n),
-    ]
+def solving(to_the_end: float, mixed: list[float], alone: list[float]) -> Claim:
+    """`to_the_end`: accuracy of every run without the early stop; the others have it."""
+    arms = ("MAX+MED+ADD", "ADD", "300 each of MAX+MED+ADD")
+    made = [one for arm in arms for one in triplet_runs(arm, 64, [to_the_end] * 12)]
+    made += triplet_runs("MAX+MED+ADD, early stop", 64, mixed)
+    made += triplet_runs("ADD, early stop", 64, alone)
     study = Measures(runs_of(made), "laptop")
     study.residues = lambda arm, width: [{2: 0.5, 5: 1.0}]  # type: ignore[method-assign]
     return judge("joint-training", "e", study)
@@ -174,12 +179,20 @@ def test_what_a_run_had_learned_at_its_end_is_drawn_on() -> None:
 
 
 def test_mixture_against_sums_alone() -> None:
-    claim = solving([1.0], [0.1], [0.5], 12)
+    claim = solving(1.0, [1.0] * 11 + [0.37], [0.5] * 10 + [1.0] * 2)
     assert claim.verdict == "reproduced" and claim.n == 12
     assert "mod 5 in 1.00 and mod 2 in 0.50" in claim.ours
-    assert solving([1.0], [1.0], [1.0], 12).verdict == "not reproduced"
-    assert solving([1.0], [0.1], [0.5], 2).verdict == "underpowered"
-    assert solving([0.1], [0.1], [0.1], 12).verdict == "underpowered"  # the control
+    # Clopper and Pearson of 11 and of 2 of 12
+    assert [part["shown"] for part in claim.parts[1:]] == [
+        "11 of 12 runs, 95% interval [0.62, 1.00]",
+        "2 of 12 runs, 95% interval [0.02, 0.48]",
+    ]
+    # the early stop keeps the mixture on its plateau, or sums alone are learned as well
+    assert solving(1.0, [0.3] * 12, [0.3] * 12).verdict == "not reproduced"
+    assert solving(1.0, [1.0] * 12, [1.0] * 12).verdict == "not reproduced"
+    assert solving(1.0, [1.0] * 9 + [0.3] * 3, [0.5] * 12).verdict == "underpowered"
+    assert solving(1.0, [1.0] * 2, [0.5] * 2).verdict == "underpowered"
+    assert solving(0.1, [0.1] * 12, [0.1] * 12).verdict == "underpowered"  # the control
 
 
 def test_residues_of_a_model_that_knows_the_sum_mod_5_alone() -> None:
@@ -356,6 +369,51 @@ def test_a_point_beyond_the_models_is_told_as_a_bound(at: int | None, said: str)
     assert study.numbers("ADD")["ADD"]["interval_50"] == study.transition("ADD").interval()
 
 
+FALLING = {
+    24: (0.08, 0.082, 0.099, 0.093, 0.119),
+    32: (0.143, 0.096, 0.311, 0.314, 0.102),
+    48: (0.099, 0.479, 0.091, 0.21, 0.555),
+    64: (0.442, 0.699, 0.707, 0.486, 0.342),
+    96: (0.803, 0.077, 0.325, 0.341, 0.426),
+    128: (0.812, 0.844),
+    192: (0.612, 0.136),
+}
+"""Width → accuracies of ADD alone after 10,000 steps: learned by none, and lower at 96 than at 64
+and at 192 than at 128.
+"""
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8])
+def test_an_operation_that_no_size_has_learned_has_no_transition_inside(level: float) -> None:
+    made = []
+    for width, accuracies in FALLING.items():
+        (planned, _), *_ = nested_runs("ADD", 40, seeds=1)
+        model = dataclasses.replace(
+            planned.spec.model, d_model=width, d_head=width, d_mlp=4 * width
+        )
+        spec = dataclasses.replace(planned.spec, model=model)
+        for seed, accuracy in enumerate(accuracies):
+            row = {"step": 10, "test.greedy.accuracy": accuracy}
+            labels = {**planned.labels, "width": width, "seed": seed}
+            one = PlannedRun(f"ADD-{width}-{seed}", spec, labels)
+            made.append((one, Run(spec, [row], "finished", step=10)))
+    study = Measures(runs_of(made), "overnight")
+    assert study.transition("ADD").crosses()  # the fitted curve does: by four runs
+    control = study.crossing("ADD", level=level)
+    assert not control.met
+    assert control.shown == "not inside the range for ADD; fewer than 3 runs at a width of ADD"
+
+
+def test_two_runs_a_width_compare_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transitions, "fit_transition", partial(fit_transition, bootstrap=20))
+    claim = sized("b", "overnight", PLANTED["b"][1], seeds=2)
+    assert claim.verdict == "underpowered"
+    assert claim.control is not None
+    assert claim.control["shown"] == f"fewer than 3 runs at a width of {', '.join(PLANTED['b'][1])}"
+    claim = sized("b", "overnight", PLANTED["b"][1], seeds=3)
+    assert claim.verdict == "reproduced" and "ADD alone is at 0.9 in 3 of 12" in claim.ours
+
+
 def test_models_without_steps_must_be_as_large_as_those_that_learn_with_them() -> None:
     made = [
         one
@@ -394,6 +452,26 @@ def test_shuffled_table(shuffled: list[float], true: float, verdict: str) -> Non
     assert judge("joint-training", "d", study, "full").verdict == verdict
 
 
+def separated(null: Any) -> Any:
+    """A layout whose second component has this separation, by parity and by residue mod 4."""
+    return SimpleNamespace(
+        null={"parity.separation": null, "mod_4.separation": null},
+        metrics={"parity.component": 2, "mod_4.component": 2},
+    )
+
+
+@pytest.mark.parametrize("size", ["overnight", "full"])
+def test_residues_mod_4_are_asked_where_4_divides_n(size: str) -> None:
+    null = SimpleNamespace(observed=0.9, p_value=0.01)
+    study = canned(learned=lambda arm: [None] * 10, layout=lambda arm: separated(null))
+    study.size = size
+    claim = judge("joint-training", "g", study, size)
+    assert claim.verdict == "reproduced" and "of component 2, p = 0.01" in claim.ours
+    assert ("mod_4" in claim.ours) == (size == "full")
+    n = {FULL_ARMS[arm]["n"] if size == "full" else TOGETHER[arm]["n"] for arm in BESIDE}
+    assert n == {20 if size == "full" else 10}
+
+
 @pytest.mark.parametrize(
     ("p_value", "again", "models", "verdict"),
     [
@@ -405,7 +483,7 @@ def test_shuffled_table(shuffled: list[float], true: float, verdict: str) -> Non
 )
 def test_embeddings(p_value: float, again: list[float], models: int, verdict: str) -> None:
     null = SimpleNamespace(observed=0.8, p_value=p_value)
-    result = SimpleNamespace(null={"parity.separation": null, "mod_4.separation": null})
+    result = separated(null)
     study = canned(
         learned=lambda arm: [None] * models,
         layout=lambda arm: result,
@@ -416,8 +494,7 @@ def test_embeddings(p_value: float, again: list[float], models: int, verdict: st
 
 def test_two_models_decide_nothing_of_an_average() -> None:
     null = SimpleNamespace(observed=0.5, p_value=0.25)
-    result = SimpleNamespace(null={"parity.separation": null, "mod_4.separation": null})
-    study = canned(learned=lambda arm: [None] * 2, layout=lambda arm: result)
+    study = canned(learned=lambda arm: [None] * 2, layout=lambda arm: separated(null))
     claim = judge("joint-training", "g", study, "full")
     assert {part["outcome"] for part in claim.parts} == {"undecided"}
 
@@ -466,6 +543,34 @@ def test_norm_ratios(attention: list[float], feed_forward: list[float], verdict:
     assert judge("joint-training", "h", study, "full").verdict == verdict
 
 
+def test_norm_ratios_are_of_models_with_three_layers_of_their_own() -> None:
+    """Pairs that learned, of a plan whose last layer is shared with no other."""
+    planned = [one for one in full(seeds=2) if one.labels["arm"] in THREE_LAYERS]
+    models = [one.spec.model.to_dict() for one in planned]
+    assert {(m["n_layers"], m["n_loops"], m["d_model"]) for m in models} == {(3, 1, 128)}
+    assert {one.spec.task.to_dict()["n"] for one in planned} == {10}
+    made = []
+    for one in planned:
+        accuracy = 0.99 if one.labels["seed"] == 1000 else 0.5
+        (run,) = train_many(
+            [
+                dataclasses.replace(
+                    one.spec,
+                    model=dataclasses.replace(one.spec.model, d_model=8, d_head=8, d_mlp=32),
+                    train=dataclasses.replace(
+                        one.spec.train, steps=1, batch_size=4, eval_examples=4, stop_after=1
+                    ),
+                )
+            ]
+        )
+        run.metrics[-1] |= {
+            name: accuracy for name in ("test.greedy.accuracy", "test.greedy.accuracy.ADD")
+        }
+        made.append((one, run))
+    (pair,) = Measures(runs_of(made), "full").pairs()  # of two seeds one has learned
+    assert set(pair) == {"attention", "MLP"}
+
+
 @pytest.mark.parametrize(
     ("models", "verdict"), [([None], "underpowered"), ([], "not tested at this size")]
 )
@@ -491,8 +596,25 @@ def test_curriculum(after: list[float], alone: list[float], verdict: str) -> Non
     study = canned(
         runs=SimpleNamespace(values_of=lambda label, arm: [24, 48]),
         accuracies=lambda arm, width: after if arm == "curriculum" else alone,
+        proficiency=lambda width: {"MAX": 0.97, "MED": width / 50},
     )
-    assert judge("joint-training", "i", study, "overnight").verdict == verdict
+    claim = judge("joint-training", "i", study, "overnight")
+    assert claim.verdict == verdict
+    assert "24 wide: after MAX+MED (MAX 0.97, MED 0.48 when ADD comes)" in claim.ours
+
+
+def test_the_curriculum_is_shown_as_far_as_it_was_when_the_hard_operation_came() -> None:
+    (planned, *_) = (
+        one
+        for one in find_study("joint-training").runs("overnight")
+        if one.name == "curriculum-24-1000"
+    )
+    rows = [
+        {"step": step, "test.greedy.accuracy.MAX": step / 10_000, "test.greedy.accuracy.MED": 0.5}
+        for step in (4000, 5000, 6000)
+    ]
+    study = Measures(runs_of([(planned, Run(planned.spec, rows, "finished", step=6000))]), "full")
+    assert study.proficiency(24) == {"MAX": 0.5, "MED": 0.5}
 
 
 def test_nested_arms_are_at_n_10() -> None:

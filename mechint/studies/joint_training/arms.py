@@ -1,4 +1,5 @@
-"""The arms of the joint-training study's nested expressions: name → ListOps parameters.
+"""The arms of the joint-training study's nested expressions: name → ListOps parameters; and the
+models that learn them.
 
 The operation that is judged stands first in the name of a mixture, "ADD in ADD+PROD"; where the
 name has no mixture, the whole test is judged.
@@ -19,6 +20,17 @@ TOGETHER: Arms = {
     "ADD in ADD+PROD": {"n": 10, "operations": ("ADD", "PROD")},
 }
 """Sums alone and beside others at n = 10."""
+
+THREE_LAYERS: Arms = {
+    f"{arm}, three layers": TOGETHER[arm] for arm in ("ADD in MAX+MED+ADD", "ADD")
+}
+"""The two whose norm ratios are compared, the mixture first."""
+
+RECURRENT = {"n_layers": 1, "n_loops": 3}
+"""The paper's main text: one block applied repeatedly, its output fed back."""
+
+LAYERED = {"n_layers": 3}
+"""The model of the paper's norm ratios: three layers with weights of their own."""
 
 OVERNIGHT_ARMS: Arms = {
     "MAX": {"n": 10, "operations": ("MAX",)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mechint.studies.joint_training import claims_hardness as hardness
 from mechint.studies.joint_training import claims_nested as nested
 from mechint.studies.joint_training import claims_order as difficulty
 from mechint.studies.joint_training import claims_sizes as sizes
@@ -17,8 +18,8 @@ CLAIMS = (
     nested.embeddings,
     nested.norm_ratios_differ,
     nested.curriculum,
-    sizes.operands_and_depth,
-    sizes.chain_of_thought,
-    sizes.modulus,
-    sizes.random_tables,
+    hardness.operands_and_depth,
+    hardness.chain_of_thought,
+    hardness.modulus,
+    hardness.random_tables,
 )

@@ -8,6 +8,7 @@ import itertools
 
 from mechint.studies.core.claims import Criterion, Finding, Replaced, claim
 from mechint.studies.joint_training.measures import Measures
+from mechint.studies.joint_training.transitions import BY_POINT, INSIDE, STAR
 
 EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prime")
 """Arms on nested expressions, as the paper groups them."""
@@ -24,7 +25,7 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prim
         "Nested expressions with a chain of thought, each operation alone: the 95% bootstrap "
         "intervals of the factors by which the 50% points of MED and PROD lie above those of MAX "
         "and MIN lie above {later:g}, and those by which ADD, NADD and PROD (prime) lie above MED "
-        "and PROD above {far:g}. Control: MED and PROD pass 50% inside the range of widths.",
+        f"and PROD above {{far:g}}. Control: MED and PROD pass 50%, each {INSIDE}.",
         later=1,
         far=3,
     ),
@@ -41,7 +42,8 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prim
             "reproduced",
             "MAX, MIN, MED at step 250 in every run; PROD never, 5000; ADD never, 1750, 1500",
             "PROD contradicted the statement and was left out of the judgment; with an evaluation "
-            "every 250 steps MAX, MIN and MED could not be told apart.",
+            "every 250 steps MAX, MIN and MED could not be told apart. Nine in ten of the triplets "
+            "that accuracies were read on had been trained on.",
         ),
         Replaced(
             "laptop, on triplets at one width, by the first step at 0.9 in each run and the "
@@ -52,8 +54,10 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prim
             "ADD never (5 of 12), NADD never (2 of 5)",
             "The paper orders operations by the model size they need, on nested expressions, at "
             "50%; steps at one width, on triplets, at 90% are another order, and PROD at a prime n "
-            "was in the statement and in no test. The paper's own triplets hold no PROD.",
+            "was in the statement and in no test. The paper's own triplets hold no PROD. Nine in "
+            "ten of the triplets that accuracies were read on had been trained on.",
         ),
+        BY_POINT,
     ),
 )
 def order(study: Measures, criterion: Criterion) -> Finding:
@@ -72,14 +76,15 @@ def order(study: Measures, criterion: Criterion) -> Finding:
 @claim(
     "c",
     statement="mixing two hard operations does not help",
-    paper="ADD and PROD at primes: no easier together (Fig. 6)",
+    paper="ADD and PROD at primes: no easier together, at 80% (Fig. 6)",
     criterion=Criterion(
-        "n = 19: the 95% bootstrap interval of the factor by which the 50% point of ADD alone lies "
-        "above that of ADD beside PROD lies below {factor:g}. Control: both curves pass 50% inside "
-        "the range of widths.",
+        "n = 19: the 95% bootstrap interval of the factor by which the {level:.0%} point of ADD "
+        "alone lies above that of ADD beside PROD lies below {factor:g}. Control: each curve "
+        f"passes {{level:.0%}} {INSIDE}.",
+        level=STAR,
         factor=1.5,
     ),
-    reason="The factor above which (b) calls joint training a help.",
+    reason="The level and the factor above which (b) calls joint training a help.",
     sizes=("full",),
     replaced=(
         Replaced(
@@ -96,11 +101,23 @@ def order(study: Measures, criterion: Criterion) -> Finding:
             "The paper's pair of hard operations is ADD and PROD at a prime n; ADD beside NADD is "
             "nowhere in it.",
         ),
+        Replaced(
+            "n = 19: the 95% bootstrap interval of the factor by which the 50% point of ADD alone "
+            "lies above that of ADD beside PROD lies below 1.5; control: both fitted curves pass "
+            "50% inside the range of widths",
+            "not tested",
+            "not measured",
+            "(b) and the paper's Fig. 6 compare at 80%; a point without its interval may stand "
+            "inside the range by one or two runs.",
+        ),
     ),
 )
 def two_hard_operations(study: Measures, criterion: Criterion) -> Finding:
-    """Bootstrap factor between the 50% points of ADD alone and beside PROD at a prime n."""
-    arms = ("ADD, n = 19", "ADD in ADD+PROD, n = 19")
-    part, ratio = study.factor(*arms, high=criterion["factor"])
+    """Bootstrap factor between the points at which ADD is learned alone and beside PROD at a
+    prime n.
+    """
+    arms, level = ("ADD, n = 19", "ADD in ADD+PROD, n = 19"), criterion["level"]
+    part, ratio = study.factor(*arms, high=criterion["factor"], level=level)
     values = {"factor": ratio, **study.numbers(*arms)}
-    return Finding([part], study.describe(*arms), values, control=study.crossing(*arms))
+    control = study.crossing(*arms, level=level)
+    return Finding([part], study.describe(*arms), values, control=control)

@@ -17,6 +17,7 @@ from mechint.errors import DataError
 from mechint.registry import PROBES
 from mechint.results import ProbeResult
 from mechint.studies.core.study import Runs
+from mechint.studies.joint_training.arms import THREE_LAYERS
 from mechint.studies.joint_training.transitions import Transitions, judged_accuracy
 from mechint.subject import Subject
 from mechint.task import Batch, FiniteTask, rng
@@ -80,14 +81,14 @@ class Measures(Transitions):
         ]
 
     def _layout(self, arm: str) -> ProbeResult | None:
-        """The embedding probe on the averaged similarity of the values, all components searched;
-        None where no run learned.
+        """The embedding probe on the averaged similarity of the values, the first half of the
+        components searched; None where no run learned.
         """
         learned = self.learned(arm)
         if not learned:
             return None
         n = learned[0].spec.task.to_dict()["n"]
-        probe = PROBES["embedding"].from_dict({"components": n - 1})
+        probe = PROBES["embedding"].from_dict({"components": n // 2})
         return probe.average([run.subject() for run in learned])
 
     def drawn_again(self, arm: str, residue: str) -> list[float]:
@@ -101,7 +102,7 @@ class Measures(Transitions):
         learned, generator = self.learned(arm), rng("embeddings drawn again", 0)
         subjects = [run.subject() for run in learned]
         n = learned[0].spec.task.to_dict()["n"]
-        probe = PROBES["embedding"].from_dict({"components": n - 1, "permutations": 99})
+        probe = PROBES["embedding"].from_dict({"components": n // 2, "permutations": 99})
         draws = generator.integers(len(subjects), size=(DRAWS, len(subjects)))
         return [probe.average([subjects[i] for i in drawn]) for drawn in draws]
 
@@ -109,24 +110,30 @@ class Measures(Transitions):
         return [residue_accuracies(run) for run in self.triplets(arm, width)]
 
     def _pairs(self) -> list[dict[str, dict[str, float]]]:
-        """For every pair of a converged mixture and a converged run of ADD alone of one width, what
-        `ratio_difference` says of both sublayers.
+        """For every pair of a converged mixture and a converged run of ADD alone, of three layers
+        each, what `ratio_difference` says of both sublayers.
         """
+        mixed, alone = (self.learned(arm, CONVERGED) for arm in THREE_LAYERS)
         found = []
-        for width in self.runs.values_of("width", arm="ADD"):
-            mixed, alone = (
-                [
-                    run
-                    for run in self.runs.finished(arm=arm, width=width, init="normal")
-                    if judged_accuracy(run, "ADD") >= CONVERGED
-                ]
-                for arm in ("ADD in MAX+MED+ADD", "ADD")
-            )
-            for first, second in zip(mixed, alone, strict=False):
-                sums = second.spec.task.sample(200, seed=0, split="test")
-                a, b = (norm_ratios(run.subject(), sums) for run in (first, second))
-                found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
+        for first, second in zip(mixed, alone, strict=False):
+            sums = second.spec.task.sample(200, seed=0, split="test")
+            a, b = (norm_ratios(run.subject(), sums) for run in (first, second))
+            found.append({kind: ratio_difference(a[kind], b[kind]) for kind in a})
         return found
+
+    def proficiency(self, width: int) -> dict[str, float]:
+        """Mean accuracy on MAX and on MED of the curriculum's runs of a width when ADD comes in."""
+        found = self.runs.finished(arm="curriculum", width=width, init="normal")
+        rows = [row_before(run, run.spec.task.to_dict()["ramp_start"]) for run in found]
+        return {
+            name: float(np.mean([row[f"test.greedy.accuracy.{name}"] for row in rows]))
+            for name in ("MAX", "MED")
+        }
+
+
+def row_before(run: Run, step: int) -> dict[str, float]:
+    """The last evaluation of a run up to `step`."""
+    return [row for row in run.metrics if row["step"] <= step][-1]
 
 
 def last(run: Run) -> float:
@@ -167,7 +174,7 @@ def residue_accuracies(run: Run, moduli: Sequence[int] = (2, 5)) -> dict[int, fl
 
 
 def norm_ratios(subject: Subject, data: Batch) -> dict[str, Float[np.ndarray, " _position"]]:
-    """Sublayer → (position,) ‖output‖ / ‖input‖ in the last pass, where a step or the answer
+    """Sublayer → (position,) ‖output‖ / ‖input‖ in the last layer, where a step or the answer
     begins: at every ``=`` and ``>``.
     """
     vocabulary = subject.task.vocabulary  # type: ignore[union-attr]

@@ -20,8 +20,11 @@ from mechint.studies.joint_training import figures as drawn
 from mechint.studies.joint_training.arms import (
     BLOCKS,
     FULL_ARMS,
+    LAYERED,
     OVERNIGHT_ARMS,
+    RECURRENT,
     SUMS,
+    THREE_LAYERS,
     TOGETHER,
     judged_operation,
 )
@@ -73,8 +76,6 @@ FULL_TRAIN = {
     "n_checkpoints": 12,
     **EARLY_STOP,
 }
-RECURRENT = {"n_layers": 1, "n_loops": 3}
-"""The paper's main text: one block applied repeatedly, its output fed back."""
 
 
 def triplets(
@@ -150,14 +151,15 @@ def nested(
     seeds: Sequence[int],
     train: Mapping[str, Any],
     stage: int = 0,
+    model: Mapping[str, Any] = RECURRENT,
 ) -> Iterator[PlannedRun]:
-    """Runs on nested expressions by the recurrent model."""
+    """Runs on nested expressions, by the recurrent model unless another is named."""
     for seed in seeds:
         yield plan(
             f"{arm}-{width}".replace(" ", "-"),
             "listops",
             {"excluded": None, **parameters},
-            {**RECURRENT, "d_model": width},
+            {**model, "d_model": width},
             train,
             seed=FRESH + seed,
             stage=stage,
@@ -197,6 +199,13 @@ def tables(seeds: Sequence[int], stage: int = 0) -> Iterator[PlannedRun]:
     for arm, widths in TABLE_WIDTHS.items():
         for width in reversed(widths):
             yield from nested(arm, {**BLOCKS[arm], **TABLES}, width, seeds, train, stage)
+
+
+def three_layers(seeds: int, train: Mapping[str, Any]) -> Iterator[PlannedRun]:
+    """Whose norm ratios the paper compares; to the end, for ADD alone has a long plateau."""
+    long = {**train, "stop_after": train["steps"]}
+    for arm, parameters in THREE_LAYERS.items():
+        yield from nested(arm, parameters, 128, range(seeds), long, model=LAYERED)
 
 
 def smoke() -> list[PlannedRun]:
@@ -248,7 +257,7 @@ def full(
     widths: Sequence[int] = FULL_WIDTHS, seeds: int = 5, train: Mapping[str, Any] | None = None
 ) -> list[PlannedRun]:
     """ListOps with chain of thought over the paper's widths, the recurrent model; the curriculum;
-    the triplets.
+    the layered models of the norm ratios; the triplets.
     """
     train = dict(FULL_TRAIN if train is None else train)
     planned = [
@@ -257,6 +266,7 @@ def full(
         for one in nested(arm, FULL_ARMS[arm], width, range(seeds), train)
     ]
     planned += curricula((24, 48), seeds, train)
+    planned += three_layers(seeds, train)
     few = {name: train[name] for name in ("steps", "evaluate_every")}
     return [*planned, *triplet_arms(few, (8, 16, 32, 64) if seeds > 1 else (8, 12), max(2, seeds))]
 

@@ -12,14 +12,30 @@ import numpy as np
 from mechint.config import ModelConfig
 from mechint.errors import DataError
 from mechint.models import build
-from mechint.studies.core.claims import Part
-from mechint.studies.core.evidence import ratio_within
+from mechint.studies.core.claims import Part, Replaced
+from mechint.studies.core.evidence import MIN_RUNS, ratio_within
 from mechint.studies.core.study import Runs
 from mechint.training import Run
 from mechint.transitions import Transition, fit_transition
 
 LEVEL = 0.5
 """Accuracy at the transition point."""
+
+STAR = 0.8
+"""Accuracy at the star of the paper's Fig. 1 and 6, where an operation counts as learned: at n = 10
+half of the sums is what a model has that is right mod 5 and blind to parity.
+"""
+
+INSIDE = "with its 95% interval inside the range of widths, from at least three runs at every width"
+"""What criteria ask of a curve's point for a comparison."""
+
+BY_POINT = Replaced(
+    "the same, with a control by the fitted curve alone",
+    "not tested",
+    "not measured",
+    "A point without its interval may stand inside the range by one or two runs.",
+)
+"""The criterion before, of claims that no runs were judged by."""
 
 
 def parameters(run: Run) -> int:
@@ -68,10 +84,15 @@ class Transitions:
         return fit_transition(*zip(*pairs, strict=True))
 
     def factor(
-        self, arm: str, other: str, low: float = 0.0, high: float = math.inf
+        self,
+        arm: str,
+        other: str,
+        low: float = 0.0,
+        high: float = math.inf,
+        level: float = LEVEL,
     ) -> tuple[Part, float]:
-        """How many times the 50% point of `arm` lies above that of `other`, with its bootstrap
-        interval against `low` and `high`.
+        """How many times the point of `arm` at `level` lies above that of `other`, with its
+        bootstrap interval against `low` and `high`.
 
         A point below the smallest model may lie anywhere below it, and one above the largest
         anywhere above: the interval goes as far, so that two curves that leave the range on one
@@ -79,8 +100,8 @@ class Transitions:
         """
         first, second = self.transition(arm), self.transition(other)
         with np.errstate(divide="ignore"):  # a point that may lie at 0 is no bound above
-            least, most = (first.bounds(LEVEL) / second.bounds(LEVEL)[:, ::-1]).T
-        ratio = first.at_least(LEVEL) / second.at_least(LEVEL)
+            least, most = (first.bounds(level) / second.bounds(level)[:, ::-1]).T
+        ratio = first.at_least(level) / second.at_least(level)
         ends = (
             float(np.quantile(least, 0.025, method="nearest")),
             float(np.quantile(most, 0.975, method="nearest")),
@@ -88,13 +109,23 @@ class Transitions:
         n = min(len(first.accuracies), len(second.accuracies))
         return ratio_within(f"{arm} over {other}", ratio, ends, low, high, n), ratio
 
-    def crossing(self, *arms: str) -> Part:
-        """The control of a comparison: every arm passes 50% inside the range of sizes."""
-        crossed = {arm: self.transition(arm).crosses(LEVEL) for arm in arms}
-        outside = [arm for arm, crosses in crossed.items() if not crosses]
-        shown = f"none inside the range for {', '.join(outside)}" if outside else "all inside"
-        n = min(len(self.transition(arm).accuracies) for arm in arms)
-        return Part("transition inside the range of sizes", not outside, shown, n)
+    def crossing(self, *arms: str, level: float = LEVEL) -> Part:
+        """The control of a comparison: every arm passes `level` inside the range of sizes, by the
+        interval of its point, and has MIN_RUNS runs of every size, whose spread fewer do not tell.
+        """
+        fits = {arm: self.transition(arm) for arm in arms}
+        ends = {arm: fit.interval(level) for arm, fit in fits.items()}
+        fewest = {
+            arm: int(np.unique(fit.parameters, return_counts=True)[1].min())
+            for arm, fit in fits.items()
+        }
+        outside = [arm for arm, (low, high) in ends.items() if not low or math.isinf(high)]
+        few = [arm for arm, n in fewest.items() if n < MIN_RUNS]
+        words = [f"not inside the range for {', '.join(outside)}"] if outside else []
+        words += [f"fewer than {MIN_RUNS} runs at a width of {', '.join(few)}"] if few else []
+        n = min(len(fit.accuracies) for fit in fits.values())
+        name = "transition inside the range of sizes"
+        return Part(name, not words, "; ".join(words) or "all inside", n)
 
     def describe(self, *arms: str) -> str:
         """The 50% and 80% points of arms, with the interval of the first."""
