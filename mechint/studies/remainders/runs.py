@@ -115,10 +115,10 @@ def smoke() -> list[PlannedRun]:
 
 def laptop() -> list[PlannedRun]:
     """Ten seeds of the main arm, so that a run or two which differ leave a share decided, and new
-    ones, since nine had been judged; addition generalizes and shuffled labels are learned by heart
-    in hundreds of steps, and their arms are shorter.
+    ones, since nineteen had been judged by earlier criteria; addition generalizes and shuffled
+    labels are learned by heart in hundreds of steps, and their arms are shorter.
     """
-    planned = arm_runs("main", LAPTOP_DATA, LAPTOP_MODEL, LAPTOP_TRAIN, 10, first=9)
+    planned = arm_runs("main", LAPTOP_DATA, LAPTOP_MODEL, LAPTOP_TRAIN, 10, first=19)
     for arm in ("addition", "shuffled"):
         planned += arm_runs(arm, LAPTOP_DATA, LAPTOP_MODEL, LAPTOP_TRAIN, 3, steps=2000)
     return planned
