@@ -1,8 +1,7 @@
 """What a probe is: a calibrated measurement on a subject.
 
 A probe is one file: a frozen dataclass that derives from `Probe`, whose docstring's first line is
-its question (the estimand in one sentence), and one line in ``mechint/registry.py`` or one entry
-point of another distribution.
+its question, and one line in ``mechint/registry.py`` or an entry point of another distribution.
 """
 
 from __future__ import annotations
