@@ -192,16 +192,11 @@ def _shared_losses(p: Parameters, config: LinearBottleneckConfig, batch: Batch) 
     of_task = F.one_hot(batch.masks["task"], config.n_tasks).to(batch.tokens) * weight
     by_task = torch.einsum("bt,bi->tib", of_task, batch.tokens)
     student = p["W_enc"] @ p["W_dec"].transpose(1, 2).flatten(2)  # (model, n, task * n_out)
-    by_model = student.unflatten(2, (config.n_tasks, config.n_out)).permute(
-        2, 1, 0, 3
-    )  # (task, n, model, n_out)
+    by_model = student.unflatten(2, (config.n_tasks, config.n_out))
+    by_model = by_model.permute(2, 1, 0, 3)  # (task, n, model, n_out)
     flat = by_model.flatten(2)
-    quadratic = (
-        ((by_task @ batch.tokens) @ flat * flat)
-        .sum((0, 1))
-        .unflatten(0, (-1, config.n_out))
-        .sum(-1)
-    )
+    each = ((by_task @ batch.tokens) @ flat * flat).sum((0, 1))  # (model * n_out,)
+    quadratic = each.unflatten(0, (-1, config.n_out)).sum(-1)
     cross = (by_model * (by_task @ batch.targets).unsqueeze(2)).sum((0, 1, 3))
     return quadratic - 2 * cross + (weight * batch.targets.square()).sum()
 
