@@ -86,7 +86,7 @@ def shuffled_table(study: Measures, criterion: Criterion) -> Finding:
     reason=(
         "Ten digits fall into five and five in 126 ways, so that p cannot be much below 0.01; an "
         "average over few models shows the models. The paper names components 1, 2, 4 and 5. "
-        "Parity alone separates residues mod 4 as well, and 10 has none."
+        "Parity alone separates residues mod 4 as well, and 4 does not divide 10."
     ),
     sizes=NESTED,
     replaced=(
