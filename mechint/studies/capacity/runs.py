@@ -159,7 +159,7 @@ def weighted(budget: Budget) -> Iterator[PlannedRun]:
     batch loses to its own size. At a gap of 1 the two are one.
     """
     for planned in retention(budget):
-        task = planned.spec.task
+        task: Any = planned.spec.task
         if task.gap > 1:
             yield dataclasses.replace(
                 planned,
