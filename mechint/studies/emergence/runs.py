@@ -15,7 +15,7 @@ from typing import Any
 from mechint.studies.core.study import FRESH, Analysis, PlannedRun, Runs, Study, plan
 from mechint.studies.emergence import figures as drawn
 from mechint.studies.emergence.claims import CLAIMS
-from mechint.studies.emergence.measures import SEARCH
+from mechint.studies.emergence.search import SEARCH
 from mechint.studies.emergence.tables import add_tables
 
 
