@@ -71,7 +71,8 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
     bounds = {
         beta: [measured.bounded_time_exponent(run) for run in group] for beta, group in arms.items()
     }
-    rises = [measured.rise(run) for group in arms.values() for run in group]
+    rises = [[measured.rise(run) for run in group] for group in measured.by_seed(arms)]
+    theory = {beta: measured.predicted_exponent(group[0]) for beta, group in arms.items()}
     lost = {beta: [measured.censored(run) for run in group] for beta, group in arms.items()}
     of = {beta: len(measured.fitted(group[0])) for beta, group in arms.items()}
     parts = [
@@ -85,14 +86,23 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
         met = inside or mean_within(name, each, beta - margin, beta + margin).met
         shown = f"{np.mean(each):.3g}, {sum(lost[beta])} directions not learned"
         parts.append(Part(name, met, shown, len(each)))
-    sharp = f"rise over plateau {np.mean(rises):.2f} on average"
-    parts.append(every("sharp", [one < criterion["rise"] for one in rises], sharp))
+    sharp = f"rise over plateau {np.mean(np.concatenate(rises)):.2f} on average"
+    flags = [all(one < criterion["rise"] for one in each) for each in rises]
+    parts.append(every("sharp, at every β of a seed", flags, sharp))
+    own = ", ".join(f"{each:.3f}" for each in theory.values())
     return Finding(
         parts,
-        f"Exponents {_per_beta(fits)}; {sharp}; not learned: "
+        f"Exponents {_per_beta(fits)} (the theory's over the same directions: {own}); {sharp}; not "
+        "learned: "
         + ", ".join(f"{sum(each)} of {of[beta] * len(each)}" for beta, each in lost.items())
         + ".",
-        {"exponents": fits, "counted at the end": bounds, "rise over plateau": rises, "lost": lost},
+        {
+            "exponents": fits,
+            "theory": theory,
+            "counted at the end": bounds,
+            "rise over plateau": rises,
+            "lost": lost,
+        },
         control=measured.left_over(arms, criterion["lost"]),
     )
 
