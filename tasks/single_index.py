@@ -131,9 +131,11 @@ class SingleIndex(RegressionTask):
 
         T_p = (1 / 2ηa_p) (S_k(c₀) + ½ ln(√(a_p/2) / n₀)): a neuron first turns (dc/dt = 2 a k
         c^{k-1} (1 - c²), taken without the last factor: S_k = ∫ dc / (k c^{k-1}) from c₀ on), then
-        grows (dn/dt = 4 a n). c₀ is the median of the best cosine among `width` random neurons. For
-        a link of several degrees a_p counts with the weight of degree k. dimension: in which the
-        neurons are drawn, where d counts reduced coordinates; d when None.
+        grows (dn/dt = 4 a n). c₀ is the median of the best cosine among `width` random neurons: by
+        size for even k, where a neuron at -θ_p serves as well, and signed for odd k, where runs
+        whose neurons all lie on the wrong side never learn and do not count. For a link of several
+        degrees a_p counts with the weight of degree k. dimension: in which the neurons are drawn,
+        where d counts reduced coordinates; d when None.
 
         Raises:
             ParameterError: a learning rate or a norm that is not positive, or no neuron.
@@ -143,11 +145,9 @@ class SingleIndex(RegressionTask):
                 f"{self.name}: lr={lr}, init_norm={init_norm}, width={width}: expected all positive"
             )
         k = self.information_exponent
-        start = (
-            NormalDist().inv_cdf(0.5 ** (1 / width)) / math.sqrt(dimension or self.d)
-            if width > 1
-            else 0.6745 / math.sqrt(dimension or self.d)
-        )
+        stuck = 0.5**width if k > 1 else 0.0  # at k = 1 the gradient does not vanish at c = 0
+        below = ((1 + stuck) / 2) ** (1 / width) if k % 2 else (1 + 0.5 ** (1 / width)) / 2
+        start = NormalDist().inv_cdf(below) / math.sqrt(dimension or self.d)
         search = {1: 1 - start, 2: math.log(1 / start) / 2}.get(
             k, start ** (2 - k) / (k * max(1, k - 2))
         )

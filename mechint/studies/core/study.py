@@ -30,7 +30,6 @@ cores, in parts if need be; full: the paper's own sizes.
 FRESH = 1000
 """Judged runs have seeds from here on; smaller ones are for trying things out while designing."""
 
-
 Say = Callable[[str], None]
 """Takes a line of text: what is measured now."""
 
@@ -252,7 +251,7 @@ def untested(study: str, spec: ClaimSpec, ours: str, note: str = "") -> Claim:
 class Study(abc.ABC):
     """One paper. Class attributes: `name` (of the registry), `title`, `paper` (authors, if known,
     and title), `summary` (what the paper says, in three sentences), `claims` (in the order of
-    their letters).
+    their letters), `setting` (how the runs here differ, where they do in kind).
     """
 
     name: ClassVar[str]
@@ -260,11 +259,13 @@ class Study(abc.ABC):
     paper: ClassVar[str]
     summary: ClassVar[str]
     claims: ClassVar[tuple[ClaimSpec, ...]]
+    setting: ClassVar[str] = ""
 
     @classmethod
     def abstract(cls) -> str:
-        """What stands above the claims: the paper's word, not ours."""
-        return f"The paper ({cls.paper}) says: {cls.summary} What came out here stands below."
+        """What stands above the claims: the paper's word, and how the runs here differ."""
+        here = f"{cls.setting} What came out here stands below.".lstrip()
+        return f"The paper ({cls.paper}) says: {cls.summary} {here}"
 
     @abc.abstractmethod
     def runs(self, size: str) -> list[PlannedRun]:

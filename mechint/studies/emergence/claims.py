@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mechint.studies.core.claims import Criterion, Finding, Part, Replaced, claim
-from mechint.studies.core.evidence import MIN_RUNS, every, mean_within, ratio_within
+from mechint.studies.core.evidence import MIN_RUNS, every, mean_within
 from mechint.studies.core.study import Runs
 from mechint.studies.emergence import measures as measured
-from mechint.studies.emergence.measures import LOST, SEARCH
+from mechint.studies.emergence.claims_search import search_time
+from mechint.studies.emergence.measures import LOST
 
 REGIME = (
-    "The theorem holds for P ≪ d with neurons to spare; at P/d = 96/128 one growing direction "
-    "collected a fifth of the neurons, which were then missing later."
+    "The theorem holds for P ≪ d^0.1 with neurons to spare; at P/d = 96/128 one growing direction "
+    "collected a fifth of the neurons, which were then missing later. P = 96 in d = 16384, where "
+    "d^0.1 is 2.6, lies outside of it too, by less."
 )
 
 
@@ -30,8 +32,11 @@ def _per_beta(values: Mapping[float, Sequence[float]]) -> str:
 
 @claim(
     "a",
-    statement="Direction p emerges sharply at a time T_p ∝ p^β, at a fixed learning rate.",
-    paper="ηT_p ~ d^(k/2-1) p^β",
+    statement=(
+        "On the population gradient, direction p emerges sharply at a time T_p ∝ p^β, at a fixed "
+        "learning rate."
+    ),
+    paper="ηT_p ~ d^(k/2-1) p^β, by online SGD",
     criterion=Criterion(
         "For every β the 95% interval over seeds of the exponent of T_p over p lies within "
         "{margin:g} of β, and so does the mean with every direction that was not learned counted "
@@ -43,8 +48,10 @@ def _per_beta(values: Mapping[float, Sequence[float]]) -> str:
         lost=LOST,
     ),
     reason=(
-        "T_p carries a factor ln(√(a_p/2)/n₀), which lowers the exponent by up to 0.07 over the "
-        "fitted directions; sharp means that most of the time nothing is seen."
+        "T_p carries a factor ln(√(a_p/2)/n₀), which puts the theory's own exponent over the "
+        "fitted directions, shown beside each fit, 0.01 to 0.02 below β at size laptop; the rest "
+        "of the band is for which directions are fitted, a choice that moves the exponent by more "
+        "(see Sensitivity); sharp means that most of the time nothing is seen."
     ),
     replaced=(
         Replaced(
@@ -64,7 +71,8 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
     bounds = {
         beta: [measured.bounded_time_exponent(run) for run in group] for beta, group in arms.items()
     }
-    rises = [measured.rise(run) for group in arms.values() for run in group]
+    rises = [[measured.rise(run) for run in group] for group in measured.by_seed(arms)]
+    theory = {beta: measured.predicted_exponent(group[0]) for beta, group in arms.items()}
     lost = {beta: [measured.censored(run) for run in group] for beta, group in arms.items()}
     of = {beta: len(measured.fitted(group[0])) for beta, group in arms.items()}
     parts = [
@@ -78,22 +86,31 @@ def emergence_times(runs: Runs, criterion: Criterion) -> Finding:
         met = inside or mean_within(name, each, beta - margin, beta + margin).met
         shown = f"{np.mean(each):.3g}, {sum(lost[beta])} directions not learned"
         parts.append(Part(name, met, shown, len(each)))
-    sharp = f"rise over plateau {np.mean(rises):.2f} on average"
-    parts.append(every("sharp", [one < criterion["rise"] for one in rises], sharp))
+    sharp = f"rise over plateau {np.mean(np.concatenate(rises)):.2f} on average"
+    flags = [all(one < criterion["rise"] for one in each) for each in rises]
+    parts.append(every("sharp, at every β of a seed", flags, sharp))
+    own = ", ".join(f"{each:.3f}" for each in theory.values())
     return Finding(
         parts,
-        f"Exponents {_per_beta(fits)}; {sharp}; not learned: "
+        f"Exponents {_per_beta(fits)} (the theory's over the same directions: {own}); {sharp}; not "
+        "learned: "
         + ", ".join(f"{sum(each)} of {of[beta] * len(each)}" for beta, each in lost.items())
         + ".",
-        {"exponents": fits, "counted at the end": bounds, "rise over plateau": rises, "lost": lost},
+        {
+            "exponents": fits,
+            "theory": theory,
+            "counted at the end": bounds,
+            "rise over plateau": rises,
+            "lost": lost,
+        },
         control=measured.left_over(arms, criterion["lost"]),
     )
 
 
 @claim(
     "b",
-    statement="The loss falls as a power of time, t^((1-2β)/β).",
-    paper="exponents -0.667, -1, -1.333 for β = 0.75, 1, 1.5",
+    statement="On the population gradient, the loss falls as a power of time, t^((1-2β)/β).",
+    paper="exponents -0.667, -1, -1.333 for β = 0.75, 1, 1.5, by online SGD",
     criterion=Criterion(
         "For every β the 95% interval over seeds of the exponent of the loss over time, the power "
         "law's missing tail Σ_{{p>P}} a_p² added, lies within {margin:.0%} of (1-2β)/β. Control: "
@@ -134,8 +151,10 @@ def loss_slope(runs: Runs, criterion: Criterion) -> Finding:
 
 @claim(
     "c",
-    statement="A student of m neurons ends at a floor that falls as m^(1-2β).",
-    paper="exponents -0.5, -1, -2 for β = 0.75, 1, 1.5",
+    statement=(
+        "On the population gradient, a student of m neurons ends at a floor that falls as m^(1-2β)."
+    ),
+    paper="exponents -0.5, -1, -2 for β = 0.75, 1, 1.5, by online SGD",
     criterion=Criterion(
         "For every β the 95% interval over seeds of the exponent of the last loss (tail added) "
         "over m lies within {margin:.0%} of 1-2β. Control: at every width the loss fell by at "
@@ -179,8 +198,10 @@ def width_floor(runs: Runs, criterion: Criterion) -> Finding:
 
 @claim(
     "d",
-    statement="The smooth loss curve is the sum of the sharp transitions.",
-    paper="L(t) ≈ Σ_p a_p² [t < T_p]",
+    statement=(
+        "On the population gradient, the smooth loss curve is the sum of the sharp transitions."
+    ),
+    paper="L(t) ≈ Σ_p a_p² [t < T_p], by online SGD",
     criterion=Criterion(
         "Over the fitted window Σ_{{p: T_p > t}} a_p², tail added, differs from the loss by a "
         "factor of at most {measured:g} at the median step with T_p measured, and of at most "
@@ -219,80 +240,6 @@ def additive(runs: Runs, criterion: Criterion) -> Finding:
     words = "; times ".join(f"{kind}: {_per_beta(each)}" for kind, each in values.items())
     control = measured.left_over(arms, criterion["lost"])
     return Finding(parts, f"Median factor, times {words}.", values, control=control)
-
-
-@claim(
-    "e",
-    statement=(
-        "The information exponent k sets the search time, d^(k/2-1); at k = 2 there is no such "
-        "plateau."
-    ),
-    paper="exponents 0.5 for k = 3 and 1 for k = 4; k = 2 is the edge case",
-    criterion=Criterion(
-        "With a single direction, the 95% bootstrap interval of the exponent over d of the median "
-        "search time (emergence time less that of the growth, ln(√(a/2)/n₀)/4ηa) lies within "
-        "{margin:g} of k/2-1 for k = 3 and 4, and below {edge:g} for k = 2. Control: every median "
-        "search time is at least {looks} times as long as the steps between two evaluations.",
-        margin=0.15,
-        edge=0.25,
-        looks=4,
-    ),
-    reason=(
-        "At k = 2 the search time is ln(1/c₀)/2 ∝ ln d, whose exponent over these d is about 0.2; "
-        "the best of a few random starts spreads by tens of per cent."
-    ),
-    replaced=(
-        Replaced(
-            "With a single direction, the exponent of the search time over d (emergence time less "
-            "that of the growth) lies within 0.15 of k/2-1 for k = 3 and 4, and below 0.25 for "
-            "k = 2 (eight seeds, the same random numbers at every d).",
-            "not reproduced",
-            "0.18, 0.29, 0.82 for k = 2, 3, 4",
-            "The best of 8 neurons over 8 seeds spreads too widely, and seeds shared between "
-            "dimensions share their luck: 64 seeds of their own in every cell.",
-        ),
-        Replaced(
-            "The same bands for 95% bootstrap intervals over 64 seeds of their own in every cell, "
-            "without a control.",
-            "reproduced",
-            "0.00, 0.42, 0.97 for k = 2, 3, 4",
-            "Evaluations every 30 steps were coarser than the whole search at k = 2 and than that "
-            "at k = 3 and small d, so that k = 2 could not fail: finer evaluations, fresh seeds.",
-        ),
-    ),
-)
-def search_time(runs: Runs, criterion: Criterion) -> Finding:
-    """Exponent of the median search time over d for each k, by bootstrap."""
-    parts, fits, never, least = [], {}, {}, np.inf
-    for k in (2, *SEARCH):
-        times = measured.search_times(runs, k)
-        least = min(least, measured.search_resolution(runs, k))
-        n = min(len(each) for each in times.values())
-        never[k] = sum(not np.isfinite(time) for each in times.values() for time in each)
-        medians = measured.search_medians(runs, k)
-        unread = [str(d) for d, median in medians.items() if not 0 < median < np.inf]
-        if unread:
-            shown = f"no median search time at d = {', '.join(unread)}"
-            parts.append(Part(f"exponent, k = {k}", None, shown, n))
-            continue
-        slope, drawn = measured.search_exponents(times)
-        low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
-        wanted, margin = SEARCH.get(k), criterion["margin"]
-        ends = (wanted - margin, wanted + margin) if wanted else (-np.inf, criterion["edge"])
-        parts.append(ratio_within(f"exponent, k = {k}", slope, (low, high), *ends, n))
-        fits[k] = slope
-    words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items()) or "none"
-    return Finding(
-        parts,
-        f"Exponents over d, from medians over seeds: {words}.",
-        {"exponents": fits, "never learned": never},
-        control=Part(
-            "search time over steps between evaluations",
-            least >= criterion["looks"],
-            f"at least {least:.1f}",
-            min(part.n for part in parts),
-        ),
-    )
 
 
 CLAIMS = (emergence_times, loss_slope, width_floor, additive, search_time)

@@ -10,6 +10,7 @@ from mechint import figures
 from mechint.results import Figure
 from mechint.studies.core.study import Runs, task_of
 from mechint.studies.emergence import measures as measured
+from mechint.studies.emergence import search as search_time
 
 
 def loss(runs: Runs) -> Figure:
@@ -115,11 +116,12 @@ def floor(runs: Runs) -> Figure:
 def search(runs: Runs) -> Figure:
     """Search time over dimension."""
     series = {
-        f"k = {k}": list(measured.search_medians(runs, k).values()) for k in (2, *measured.SEARCH)
+        f"k = {k}": list(search_time.search_medians(runs, k).values())
+        for k in (2, *search_time.SEARCH)
     }
     caption = (
         "Median search time of a single direction over the dimension: steeper for a larger "
-        "information exponent k, nearly flat at k = 2."
+        "information exponent k, logarithmic at k = 2."
     )
     style: dict[str, Any] = {
         "x_title": "inputs d",

@@ -14,7 +14,6 @@ from jaxtyping import Bool, Int, Num
 from mechint.errors import TrainingError
 from mechint.studies.core.claims import Part
 from mechint.studies.core.study import Runs, model_of, task_of
-from mechint.task import rng
 from mechint.training import Run
 
 THRESHOLD = 0.5
@@ -24,9 +23,6 @@ steepest.
 
 SAFETY = 1.5
 """A direction is fitted when its predicted time, this many times over, lies inside the run."""
-
-SEARCH = {3: 0.5, 4: 1.0}
-"""Information exponent k → exponent k/2 - 1 of the search time in d."""
 
 LOST = 0.1
 """Share of its fitted directions that a run may leave unlearned where times or losses are read."""
@@ -118,6 +114,12 @@ def time_exponent(run: Run, threshold: float = THRESHOLD, share: float = 1.0) ->
     return exponent((inside + 1)[np.isfinite(times)], times[np.isfinite(times)])
 
 
+def predicted_exponent(run: Run, share: float = 1.0) -> float:
+    """Slope of log T_p over log p of the same directions, with T_p as the theory predicts it."""
+    inside = fitted(run, share)
+    return exponent(inside + 1, predicted(run)[inside])
+
+
 def bounded_time_exponent(run: Run) -> float:
     """The same with every censored direction counted as learned at the last step, which is sooner
     than it can be.
@@ -132,13 +134,26 @@ def censored(run: Run) -> int:
     return int(np.isnan(emergence(run)[fitted(run)]).sum())
 
 
+def by_seed(arms: Mapping[float, Sequence[Run]]) -> list[list[Run]]:
+    """The mixtures of every seed. Those of one seed draw their starts from the same random numbers,
+    whatever β is, so that they count as one independent run.
+    """
+    seeds: dict[int, list[Run]] = {
+        run.spec.train.seed: [] for group in arms.values() for run in group
+    }
+    for group in arms.values():
+        for run in group:
+            seeds[run.spec.train.seed].append(run)
+    return list(seeds.values())
+
+
 def left_over(arms: Mapping[float, Sequence[Run]], most: float) -> Part:
     """The control of what is read from times or losses: no run leaves more than the share `most` of
     its fitted directions unlearned.
     """
     shares = [censored(run) / len(fitted(run)) for group in arms.values() for run in group]
-    worst = max(shares)
-    return Part("directions not learned", worst <= most, f"at most {worst:.1%}", len(shares))
+    worst, n = max(shares), len(by_seed(arms))
+    return Part("directions not learned", worst <= most, f"at most {worst:.1%}", n)
 
 
 def rise(run: Run) -> float:
@@ -175,12 +190,12 @@ def loss_exponent(run: Run, share: float = 1.0, tail: bool = True) -> float:
 def mixtures(runs: Runs) -> dict[float, list[Run]]:
     """β → the seeds of its mixture."""
     return {
-        beta: _finished(runs, arm="mixture", beta=beta)
+        beta: finished(runs, arm="mixture", beta=beta)
         for beta in runs.values_of("beta", arm="mixture")
     }
 
 
-def _finished(runs: Runs, **labels: object) -> list[Run]:
+def finished(runs: Runs, **labels: object) -> list[Run]:
     """The finished runs with these labels; TrainingError where there is none yet."""
     found = runs.finished(**labels)
     if not found:
@@ -191,7 +206,7 @@ def _finished(runs: Runs, **labels: object) -> list[Run]:
 def floor_runs(runs: Runs, beta: float) -> dict[int, list[Run]]:
     """Width → the seeds of its narrow students."""
     widths = runs.values_of("width", arm="floor", beta=beta)
-    return {width: _finished(runs, arm="floor", beta=beta, width=width) for width in widths}
+    return {width: finished(runs, arm="floor", beta=beta, width=width) for width in widths}
 
 
 def floor_losses(runs: Runs, beta: float) -> dict[int, list[float]]:
@@ -225,52 +240,3 @@ def additive_factor(run: Run, times: Num[np.ndarray, " direction"]) -> float:
     stairs = task.predicted_loss(torch.from_numpy(steps), ahead).numpy() + task.tail
     inside = window(run)
     return float(np.exp(np.median(np.abs(np.log(full_loss(run)[inside] / stairs[inside])))))
-
-
-def search_times(runs: Runs, k: int) -> dict[int, list[float]]:
-    """d → search time of each seed: the emergence time less that of the growth,
-    ln(√½ / n₀) / 4η; infinite where the direction was not learned.
-    """
-    times = {}
-    for d in runs.values_of("d", arm="search"):
-        group = _finished(runs, arm="search", k=k, d=d)
-        growth = [
-            math.log(math.sqrt(0.5) / model_of(run).init_norm) / (4 * run.spec.train.lr)
-            for run in group
-        ]
-        found = [float(np.nan_to_num(emergence(run)[0], nan=math.inf)) for run in group]
-        times[d] = [time - less for time, less in zip(found, growth, strict=True)]
-    return times
-
-
-def search_resolution(runs: Runs, k: int) -> float:
-    """The shortest median search time over d, in steps between evaluations."""
-    every = runs.finished(arm="search", k=k)[0].spec.train.evaluate_every
-    return min(search_medians(runs, k).values()) / every
-
-
-def search_medians(runs: Runs, k: int) -> dict[int, float]:
-    """d → median search time over the seeds, those not learned counted as infinite."""
-    return {d: float(np.median(each)) for d, each in search_times(runs, k).items()}
-
-
-def search_exponents(
-    times: dict[int, list[float]], draws: int = 1000
-) -> tuple[float, Num[np.ndarray, " draw"]]:
-    """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d.
-
-    Raises:
-        TrainingError: at some d half of the seeds or more did not learn the direction.
-
-    >>> slope, drawn = search_exponents({d: [d**0.5] * 4 for d in (16, 64, 256)}, 5)
-    >>> round(slope, 6), drawn.round(6).tolist()
-    (0.5, [0.5, 0.5, 0.5, 0.5, 0.5])
-    """
-    generator, at = rng("emergence search", 0), np.array(list(times))
-    slope = exponent(at, np.array([np.median(each) for each in times.values()]))
-    again = [
-        np.median(generator.choice(each, (draws, len(each))), axis=1) for each in times.values()
-    ]
-    medians = np.stack(again, axis=1)
-    medians = medians[np.isfinite(medians).all(1) & (medians > 0).all(1)]
-    return slope, np.array([exponent(at, row) for row in medians])
