@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from mechint.results import ProbeResult
     from mechint.subject import Subject
 
-LAST = -1
-"""The answer that probes ask about unless told otherwise."""
-
 
 @click.command(
     short_help="Run probes on checkpoints and runs of any known format.",
@@ -153,15 +150,7 @@ def analyze(
         raise ParameterError(f"--out {out}: is the file of --csv too; expected two files")
     plugins = click.get_current_context().meta.get(PLUGINS, ())
     opening = Opening(
-        paths[0],
-        task=task,
-        settings=settings,
-        device=device,
-        data=data,
-        seed=seed,
-        answer=which,
-        plugins=plugins,
-        probes=names,
+        paths[0], task, settings, device, data, seed, answer=which, plugins=plugins, probes=names
     )
     if wants_table(paths, over_steps, csv):
         refuse_foreign_table(csv, force=force)
@@ -276,6 +265,7 @@ def keep(
     """
     from mechint.files import write_text
     from mechint.report import PAGE
+    from mechint.report.page import LAST
 
     run = opening.path
     ending = "" if subject.answer == LAST else f".answer-{subject.answer}"

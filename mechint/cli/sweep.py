@@ -29,6 +29,7 @@ from mechint.cli.search import (
 )
 from mechint.cli.sweep_options import (
     OF_SEARCH,
+    refuse_absent_logs,
     refuse_idle,
     refuse_missing,
     refuse_new_plan,
@@ -147,9 +148,8 @@ def sweep(
     place = Path(what) if Path(what).is_dir() else None
     if place is not None:
         of_plan = {"over": over, "set": settings, "preset": preset, "out": out}
-        of_search = {"search": search_given["spaces"]}
-        of_search |= {name: search_given[name] for name in OF_SEARCH}
-        refuse_new_plan(what, of_plan | {"group-size": group_size} | of_search)
+        of_plan |= {"group-size": group_size, "search": search_given["spaces"]}
+        refuse_new_plan(what, of_plan | {name: search_given[name] for name in OF_SEARCH})
     elif what not in TASKS and (resume or not (over or search_given["spaces"])):
         refuse_missing(what)
     of_sweep = {"slurm": slurm, "only": only, "dry-run": dry_run, "group-size": group_size}
@@ -164,11 +164,7 @@ def sweep(
         texts = [*preset_settings(what, preset), *settings]
         search = described_search(what, texts, over, search_given)
         return run_search_command(search, out or Path("runs") / f"search-{what}", trials, request)
-    if loggers and executor == "slurm":
-        raise ParameterError(
-            "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
-            "the runs in DIR have written"
-        )
+    refuse_absent_logs(executor, loggers)
     if place is not None:
         groups, out = groups_in(place), place
         if not resume and only is None and not dry_run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +68,12 @@ def refuse_idle(
         raise ParameterError(f"--only: runs its groups here; leave --{elsewhere} out")
     if elsewhere and Path(what).is_dir() and not (resume or of_sweep["dry-run"]):
         raise ParameterError(f"--{elsewhere}: {what} stands there; --resume goes on with it")
+
+
+def refuse_absent_logs(executor: str, loggers: Sequence[str]) -> None:
+    """ParameterError where metrics should be sent of runs that end after the command."""
+    if loggers and executor == "slurm":
+        raise ParameterError(
+            "--log: this command does not wait for Slurm; mechint sweep DIR --log NAME sends what "
+            "the runs in DIR have written"
+        )
