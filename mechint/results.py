@@ -38,7 +38,7 @@ Status = Literal["found", "not found", "abstains"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-def rank(status: str) -> int:
+def rank(status: str | None) -> int:
     """Where what has that status stands in a list of findings: what was found first.
 
     >>> sorted(["abstains", "not found", "found"], key=rank)
