@@ -181,8 +181,8 @@ def _paired(
     # ⟨χ, ψ*⟩, 1 where ψ is the conjugate of χ: a conjugate is irreducible, so orthogonal to others
     conjugate = np.abs(characters @ characters.T) / group.order > 0.5
     kept, kinds = [], []
-    for character, has_earlier in zip(characters, np.tril(conjugate, -1).any(1), strict=True):
-        if has_earlier:
+    for index, character in enumerate(characters):
+        if conjugate[index, :index].any():
             continue
         indicator = round(character[squares].mean().real)
         kept.append(character)
