@@ -64,10 +64,10 @@ def scores(opened: Checkpoint) -> dict[str, str]:
     if performance is None:
         return {}
     several = len(performance.accuracy) > 1
-    examples = performance.examples
-    whole = f"all {examples}" if isinstance(opened.task, FiniteTask) else examples
     texts: dict[str, str] = {}
     for name, accuracy in performance.accuracy.items():
+        examples = performance.examples(name)
+        whole = f"all {examples}" if isinstance(opened.task, FiniteTask) else examples
         held_out = performance.held_out.get(name, math.nan)
         parts = [f"test {percent(held_out)}"] if math.isfinite(held_out) else []
         parts += [f"{whole} {percent(accuracy)}" if parts else f"{percent(accuracy)} on {whole}"]
