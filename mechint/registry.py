@@ -106,17 +106,22 @@ class Registry(Generic[T]):
         except Exception as error:  # whatever a stranger's file raises
             said = f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
-        if self.base is not None and name not in self.builtins:
-            base = _target(self.base)
-            if not isinstance(found, type) or not issubclass(found, base):
-                raise MechintError(f"{where} is not a subclass of {base.__name__}")
-            reason = unfinished(found)
-            if reason is None and getattr(found, "name", None) != name:
-                own = getattr(found, "name", None)
-                reason = f"its class attribute `name` is {own!r}; register it under that name"
-            if reason is not None:
-                raise MechintError(f"{where}: {reason}")
+        reason = None if name in self.builtins else self._unfit(name, found)
+        if reason is not None:
+            raise MechintError(f"{where}: {reason}")
         return found
+
+    def _unfit(self, name: str, found: Any) -> str | None:
+        """Why a plug-in is not what the registry holds; None where it is."""
+        if self.base is None:
+            return None
+        base = _target(self.base)
+        if not isinstance(found, type) or not issubclass(found, base):
+            return f"it is not a subclass of {base.__name__}"
+        own = getattr(found, "name", None)
+        if own != name and unfinished(found) is None:
+            return f"its class attribute `name` is {own!r}; register it under that name"
+        return unfinished(found)
 
     def add(self, name: str, target: str) -> None:
         """Register `target` (``"module:Object"``) for this process, for notebooks and tests."""
@@ -159,15 +164,13 @@ def unfinished(kind: type) -> str | None:
     >>> unfinished(Own)
     'Own declares size and is no dataclass of its own; decorate it with @dataclass(frozen=True)'
     """
+    title = kind.__name__
     declared = [name for name, value in vars(kind).items() if isinstance(value, dataclasses.Field)]
     if declared or not dataclasses.is_dataclass(kind):
         what = f"declares {', '.join(declared)} and " if declared else ""
-        return (
-            f"{kind.__name__} {what}is no dataclass of its own; decorate it with "
-            "@dataclass(frozen=True)"
-        )
+        return f"{title} {what}is no dataclass of its own; decorate it with @dataclass(frozen=True)"
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
-    return f"{kind.__name__} does not define {', '.join(missing)}" if missing else None
+    return f"{title} does not define {', '.join(missing)}" if missing else None
 
 
 def _source(module: str) -> Path:

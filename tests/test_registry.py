@@ -113,7 +113,7 @@ class Their(Probe):
         ("@dataclass(frozen=True)", "", "Their declares size and is no dataclass of its own"),
         ("def measure", "def measures", "Their does not define measure"),
         ('"their"', '"theirs"', "its class attribute `name` is 'theirs'; register it under that"),
-        ("class Their(Probe)", "class Their", "is not a subclass of Probe"),
+        ("class Their(Probe)", "class Their", "it is not a subclass of Probe"),
     ],
 )
 def test_a_broken_plug_in_stops_nobody(
