@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mechint.activations import check_positions
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.interventions.means import ExampleMean
 from mechint.interventions.resume import asked, select_positions
@@ -125,8 +124,7 @@ def fill_means(
         return list(interventions)
     sums: dict[int, Tensor] = {}
     for _, one in lacking:
-        if one.site.pos is not None and one.site.pos != "answer":
-            check_positions(one.site.hook, one.site.pos, data.tokens.shape[1])
+        one.site.check_position(data.tokens.shape[1])
     means = {
         index: ExampleMean(len(data), data.own_positions(one.site.pos)) for index, one in lacking
     }

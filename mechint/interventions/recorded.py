@@ -28,7 +28,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mechint.activations import check_positions
 from mechint.interventions import hooked
 from mechint.interventions.resume import (
     detached_weights,
@@ -189,9 +188,8 @@ class RecordedForward:
         site = intervention.site
         assert site.resid is not None
         resid, pos, n_ctx = site.resid.at_depth(self.depth), site.pos, self.tokens.shape[1]
-        if pos is not None and pos != "answer":
-            check_positions(site.hook, pos, n_ctx)
-            pos %= n_ctx
+        site.check_position(n_ctx)
+        pos = pos if pos is None or pos == "answer" else pos % n_ctx
         change = self._change(intervention, resid)
         delta = site.write(change, self.weights, self.config.n_layers)
         return _Edit(resid, delta, pos, read_first=site.kind == "resid_pre")

@@ -238,13 +238,18 @@ class Site:
         if self.pos == "answer":
             view = select_positions(view, answer_positions)
         elif self.pos is not None:
-            check_positions(self.hook, self.pos, view.shape[1])
+            self.check_position(view.shape[1])
             view = view[:, self.pos]
         if not self.units:
             return view
         axis = (1 if self.pos is not None else 2) if self.per_head else view.dim() - 1
         self._check_units(view.shape[axis])
         return view.index_select(axis, torch.tensor(self.units, device=view.device))
+
+    def check_position(self, n_ctx: int) -> None:
+        """ParameterError where `pos` is a position that `n_ctx` of them lack."""
+        if self.pos is not None and self.pos != "answer":
+            check_positions(self.hook, self.pos, n_ctx)
 
     def _check_units(self, count: int) -> None:
         outside = [unit for unit in self.units if not 0 <= unit < count]
@@ -279,7 +284,7 @@ class Site:
             index[0] = torch.arange(len(view), device=view.device)
             index[1] = answer_positions
         elif self.pos is not None:
-            check_positions(self.hook, self.pos, view.shape[1])
+            self.check_position(view.shape[1])
             index[1] = self.pos
         if self.units:
             axis = 2 if self.per_head else view.dim() - 1

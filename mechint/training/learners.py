@@ -129,12 +129,13 @@ class TokenLearner:
         shared: dict[Any, Batch] = {}
         batches = []
         for task, seed in zip(self.tasks, seeds, strict=True):
-            key = (type(task), str(task.to_dict()), evaluation_seed(task, seed))
+            own = evaluation_seed(task, seed)
+            key = (type(task), str(task.to_dict()), own)
             if key not in shared:
                 shared[key] = (
-                    task.examples()[task.split(seed)[split]]
+                    task.examples()[task.split(own)[split]]
                     if isinstance(task, FiniteTask)
-                    else task.sample(n, evaluation_seed(task, seed), split)
+                    else task.sample(n, own, split)
                 )
             batches.append(shared[key])
         return batches
