@@ -164,6 +164,18 @@ def lookup(task: str, **parameters: Any) -> Controls:
     }
 
 
+def lookup_in_waves(seed: int) -> Subject:
+    """Sums mod 11 memorized, each by a neuron of its own, and an unembedding that writes
+    frequencies 2 and 3 of the answer alone: the logits are a clock's, the answers a table's.
+    """
+    subject = lookup_table(make_task("modular-arithmetic", p=11), rotation_seed=seed).subject
+    angles = 2 * math.pi * torch.arange(11) / 11
+    waves = torch.stack([wave(k * angles) for k in (2, 3) for wave in (torch.cos, torch.sin)])
+    with torch.no_grad():
+        subject.model.unembed.W_U.copy_(subject.model.W_U @ (waves.T @ waves) * 2 / 11)
+    return subject
+
+
 def shuffled(task: str, **parameters: Any) -> Controls:
     """Shuffled answers memorized."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from mechint import figures
 from mechint.config import setting
-from mechint.errors import plural
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
@@ -19,10 +17,10 @@ from probes import answers
 from probes.answers import Cycle
 from probes.clock_pizza import measures
 from probes.clock_pizza.measures import Triples
+from probes.clock_pizza.verdict import Needed, add_finding
 from probes.fourier import spectra
 from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
 from probes.operands import embedding_rows, operand_positions
-from probes.words import LISTED, listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -49,16 +47,20 @@ class ClockPizza(Probe):
     relevant (at most `relevant`, and an effect of at least `effect`); "clock" where they are not
     (at most `asymmetric`) and distance is irrelevant (at least `irrelevant`, or less effect);
     "both" with one sign of each; "neither" else, where a
-    measure lies in between, as in many models with ordinary attention, or where no frequency of the
-    logits is key, so that the question does not arise. The measures are of the whole model; layers
-    deeper than one can be symmetric and irrelevant of distance at once.
+    measure lies in between, as in many models with ordinary attention, where no frequency of the
+    logits is key, so that the question does not arise, or where the loss does not rest on the
+    key frequencies: taken down to these alone, the operands' embeddings have to keep the loss
+    (`loss.key_frequencies_alone`) nearer to the model's own than to that of equal logits, and
+    without them the loss (`loss.without_key_frequencies`) has to be nearer to the latter. A table
+    of all pairs whose unembedding writes few frequencies fails that. The measures are of the whole
+    model; layers deeper than one can be symmetric and irrelevant of distance at once.
 
     `effect` was chosen on plants alone: of 18 planted clocks (p = 17, 31 and 59, noise 0 to 0.1)
     the largest effect is 0.021, of 18 planted pizzas the smallest 0.23. All cut-offs were then held
     against models that had no part in them: 156 plants of other moduli, and the published models
     whose authors name the mechanism (``docs/nulls.md``).
 
-    Cost: one forward over the data, forward and backward on the triples. Memory: a chunk's
+    Cost: four forwards over the data, forward and backward on the triples. Memory: a chunk's
     gradients.
     """
 
@@ -68,6 +70,7 @@ class ClockPizza(Probe):
         "irrelevance) and Appendix (circularity)"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.GRID, Need.ANSWERS, Need.EMBEDDING, Need.SYMMETRY)
+    intervenes: ClassVar[bool] = True
     quick: ClassVar[bool] = True
 
     triples: int = setting(1024, "random triples of two operands and a class", low=2)
@@ -115,7 +118,12 @@ class ClockPizza(Probe):
 
         trials = (
             # not all of `no_waves`: shuffled answers are no sum, and the probe refuses them
-            trial("clock", library.addition, library.lookup("modular-arithmetic", p=11)),
+            trial(
+                "clock",
+                library.addition,
+                library.lookup("modular-arithmetic", p=11)
+                | {"lookup written in waves": library.lookup_in_waves},
+            ),
             trial("pizza", library.pizza, {}),
         )
         return Calibration(trials, {"triples": 64, "permutations": 99})
@@ -140,7 +148,11 @@ class ClockPizza(Probe):
         self._add_symmetricity(report, triples, seed)
         self._add_irrelevance(report, cycle, order)
         self._add_circles(report, order, logits)
-        self._add_finding(report, logits)
+        measures_of = ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
+        symmetricity, irrelevance, effect = (report.metrics[name] for name in measures_of)
+        measured = self.mechanism(symmetricity, irrelevance, effect)
+        needed = Needed.of(subject, cycle, order, logits.keys)
+        add_finding(report, logits, needed, measured, self.triples)
         return report.result()
 
     def _gradients(self, subject: Subject, cycle: Cycle, order: list[int], seed: int) -> Triples:
@@ -245,48 +257,3 @@ class ClockPizza(Probe):
         if all(pizza) or all(clock):
             return "pizza" if all(pizza) else "clock"
         return "both" if any(pizza) and any(clock) else "neither"
-
-    def _add_finding(self, report: Report, logits: Spectrum) -> None:
-        metrics: Mapping[str, Any] = report.metrics
-        symmetricity, irrelevance, effect = (
-            metrics[name]
-            for name in ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
-        )
-        verdict = self.mechanism(symmetricity, irrelevance, effect) if logits.keys else "neither"
-        report.metric("mechanism", verdict)
-        numbers = (
-            f"gradient symmetricity {symmetricity:.3f} (95% interval "
-            f"{metrics['gradient_symmetricity.low']:.3f} to "
-            f"{metrics['gradient_symmetricity.high']:.3f}), distance irrelevance {irrelevance:.3f} "
-            f"({metrics['distance_irrelevance_wrong']:.3f} on the largest wrong logit)"
-        )
-        turning = [k for k in logits.keys if k in metrics["circularity"]]
-        strongest = sorted(turning, key=lambda k: -logits.values[k - 1])[:LISTED]
-        shown = sorted(strongest)
-        circles = [f"{metrics['circularity'][k]:.3f}" for k in shown]
-        named = plural("key frequency", len(turning))
-        if len(turning) > LISTED:
-            named = f"the {LISTED} strongest of {len(turning)} key frequencies,"
-        words = {
-            "pizza": "The model adds as a pizza does",
-            "clock": "The model adds as a clock does",
-            "both": "The model has a sign of a clock and one of a pizza",
-        }
-        keys = f"{named} {listed(shown)}, with circularity {', '.join(circles)}"
-        question = "whether the model adds as a clock or as a pizza does"
-        few = report.nulls["logits.largest_cosine"].too_few_arrangements(KeyFrequencyRule().alpha)
-        if few and not logits.keys:
-            report.abstain(few, question)
-            return
-        reason = "the measures lie between" if logits.keys else "no frequency of the logits is key"
-        report.finding(
-            f"{words.get(verdict, '')}: {numbers}; {keys}.",
-            question=question,
-            otherwise=(
-                f"Neither clock nor pizza, since {reason}: {numbers}"
-                f"{f'; {keys}' if logits.keys else ''}."
-            ),
-            holds=verdict != "neither",
-            null="logits.largest_cosine",
-            n=self.triples,
-        )

@@ -14,10 +14,14 @@ import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
+from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from probes import answers
 from probes.clock_pizza import measures
+from probes.clock_pizza.probe import ClockPizza
+from probes.clock_pizza.verdict import Needed
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -148,6 +152,49 @@ def test_lookup_tables_and_untrained_models_are_neither() -> None:
     for other in (planted.lookup_table(task, rotation_seed=1).subject, subject.untrained(0)):
         result = probe.run("clock-pizza", other, triples=64)
         assert result.metrics["mechanism"] == "neither" and result.status != "found"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_that_writes_waves_has_the_measures_of_a_clock_and_is_none(seed: int) -> None:
+    subject = library.lookup_in_waves(seed)
+    assert bool((subject.logits().argmax(-1) == subject.targets[:, 0]).all())
+    result = probe.run("clock-pizza", subject, triples=256, permutations=99)
+    metrics = result.metrics
+    measures_of = ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
+    assert ClockPizza().mechanism(*(metrics[name] for name in measures_of)) == "clock"
+    assert metrics["key_frequencies"] == [2, 3]
+    assert metrics["mechanism"] == "neither" and result.status == "not found"
+    assert "does not rest on the key frequencies" in result.findings[0].sentence
+
+
+@pytest.mark.parametrize("constant_attention", [False, True])
+def test_removals_are_those_of_edited_weights(constant_attention: bool) -> None:
+    subject = planted.modular_addition(
+        13, (2, 5), constant_attention=constant_attention, noise=0.1, rotation_seed=1
+    ).subject
+    metrics = probe.run("clock-pizza", subject, triples=64, permutations=99).metrics
+    assert metrics["key_frequencies"] == [2, 5]
+    table = subject.model.W_E.detach().clone()
+    spectrum = np.fft.fft(table[:13].double().numpy(), axis=0)
+    keys = [2, 5, 13 - 2, 13 - 5]
+    others = [k for k in range(1, 13) if k not in keys]
+    for name, gone in (("key_frequencies_alone", others), ("without_key_frequencies", keys)):
+        without = spectrum.copy()
+        without[gone] = 0
+        with torch.no_grad():
+            subject.model.W_E[:13] = torch.from_numpy(np.fft.ifft(without, axis=0).real)
+        model = Subject(subject.model, subject.task)
+        loss = torch.nn.functional.cross_entropy(model.logits().double(), model.targets[:, 0])
+        assert metrics[f"loss.{name}"] == pytest.approx(float(loss), rel=1e-4), name
+
+
+def test_where_no_frequency_is_left_to_take_away_nothing_is_shown() -> None:
+    subject = planted.modular_addition(7, (1, 2)).subject
+    (cycle,) = answers.cycles(subject)
+    for keys in ([1, 2, 3], []):
+        needed = Needed.of(subject, cycle, range(7), keys)
+        assert needed.alone is None and not needed.shown
+    assert Needed.of(subject, cycle, range(7), [1, 2]).shown
 
 
 def test_a_difference_has_its_sum_for_a_distance() -> None:
