@@ -154,6 +154,7 @@ def learned(
 
 
 IN_ORDER, STUCK, REVERSED = {1: 10, 2: 20, 4: 40}, {1: 10, 2: 20, 4: 0}, {1: 10, 2: 50, 4: 40}
+UNTRAINED = {1: 0, 2: 0, 4: 0}
 
 
 def study(**arms: list[dict[int, int]]) -> Measures:
@@ -204,6 +205,8 @@ def test_mixture_is_learned_from_easy_to_hard(staged: list, last: list, verdict:
     ("one_hop_each", "verdict"),
     [
         ([STUCK], "reproduced"),  # shown beside, too few to be judged
+        ([UNTRAINED] * 2, "reproduced"),  # and too few for the control
+        ([UNTRAINED] * 3, "underpowered"),
         ([IN_ORDER] * 5, "reproduced"),
         ([STUCK] * 8, "not reproduced"),
         ([REVERSED] + [IN_ORDER] * 5, "not reproduced"),

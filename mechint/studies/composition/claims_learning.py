@@ -147,6 +147,7 @@ def direct_stays_at_chance(study: Measures, criterion: Criterion) -> Finding:
 def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
     """Order in which every run learns its hops, and the share of runs that learn all."""
     parts, words, values = [], [], {}
+    judged: list[list[float]] = []
     arms = {"mixture": "staged", "mixture-last": "last", ONE_HOP_EACH: "one hop each"}
     for arm, readout in arms.items():
         if arm == ONE_HOP_EACH and not study.names(arm):
@@ -161,6 +162,7 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
         if arm == ONE_HOP_EACH and len(steps) < criterion["runs"]:
             words[-1] += ", not judged"
             continue
+        judged += steps
         parts.append(
             share_within(
                 f"{readout}: runs that learned", len(passed), len(steps), low=criterion["share"]
@@ -168,7 +170,7 @@ def mixture_learns_in_order(study: Measures, criterion: Criterion) -> Finding:
         )
         if passed:
             parts.append(every(f"{readout}: easy to hard", [in_order(row) for row in passed]))
-    control = _shortest([row for steps in values.values() for row in steps])
+    control = _shortest(judged)
     ours = f"Learned every hop, all hops asked of every example unless said: {'; '.join(words)}."
     return Finding(parts, ours, values, control=control)
 
