@@ -109,7 +109,7 @@ gallery-pages: $(STAMP)  ## measure the pages of tasks and examples again, kept 
 notebooks: $(STAMP)  ## the examples as notebooks, in notebooks/
 	$(BIN)/python -m mechint.gallery.cells examples/*.py --out notebooks
 
-studies: $(STAMP)  ## the five papers at size laptop (55 to 80 minutes on two cores), kept in results/
+studies: $(STAMP)  ## the five papers at size laptop (60 to 80 minutes on two cores), kept in results/
 	for study in joint-training remainders capacity emergence composition; do $(BIN)/mechint reproduce $$study --size laptop || true; done
 	$(BIN)/python -m mechint.studies.core.record runs/*-laptop
 

@@ -45,24 +45,30 @@ def add_named_removal(report: Report, rises: Rises, kind: str) -> None:
 
 
 def add_removal_finding(
-    report: Report, rises: Rises, kind: str, least: float, label: str = "", **gate: Any
+    report: Report,
+    rises: Rises,
+    kind: str,
+    least: float,
+    label: str = "",
+    against: str = "loss",
+    **gate: Any,
 ) -> None:
     """The sentence on what the loss is without the named parts of the embedding, from the metric
     `embedding.removal_named` where there is a test.
 
     Args:
         kind: of the parts, in the plural; label: what stands before their names in the sentence;
-            gate: what more `Report.finding` is to know.
+            against: what the loss is called; gate: what more `Report.finding` is to know.
     """
     ordered = sorted(rises.embedding, key=lambda name: -rises.embedding[name])
     shown = [f"{name} by {rises.embedding[name]:.2g}" for name in ordered[:LISTED]]
     if rest := ordered[LISTED:]:
         shown.append(f"{counted(len(rest), 'other')} by at most {rises.embedding[rest[0]]:.2g}")
-    one = len(ordered) == 1
+    one, loss = len(ordered) == 1, f"{against} of {rises.loss:.2g} nats"
     some = f"{label}{first_of(ordered)}"
     if rises.named_test is None:
         report.abstain(
-            f"projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"projecting {some} out of the embedding changes the {loss} by "
             f"{rises.named:+.2g}, but {TOO_FEW}"
         )
         return
@@ -71,12 +77,12 @@ def add_removal_finding(
     beside = f" ({sampled:+.2g} on the inputs of the null)" if own else ""
     report.finding(
         f"Projected out of the embedding{'' if one else ' together'}, {some} "
-        f"{'raises' if one else 'raise'} the loss of {rises.loss:.2g} nats by {rises.named:.2g}"
+        f"{'raises' if one else 'raise'} the {loss} by {rises.named:.2g}"
         f"{beside}; one at a time, {', '.join(shown)}; all unnamed ones together by "
         f"{rises.unnamed:.2g}.",
         question=f"whether the model needs {some} in its embedding",
         otherwise=(
-            f"Projecting {some} out of the embedding changes the loss of {rises.loss:.2g} nats by "
+            f"Projecting {some} out of the embedding changes the {loss} by "
             f"{rises.named:+.2g}{beside}; as many random directions of the unnamed {kind} change "
             f"it by {samples.mean():+.2g}."
         ),

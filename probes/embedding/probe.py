@@ -59,6 +59,10 @@ class Embedding(Probe):
       (Irreducible Integer Identifiers, Fig. 8): high where the operands commute; null: coordinates
       in random order, two-sided.
 
+    Similarities and the correlation of positions are over the coordinates of the stream as they
+    stand: another basis of it, or a vector moved from the tokens to the positions, can leave the
+    model the function that it is and change them.
+
     Few tokens can be told in few orders: p ≤ 0.002 takes 8 of them on a circle, 13 for parity and
     14 for residues mod 4; with fewer the probe abstains.
 
@@ -193,14 +197,14 @@ class Embedding(Probe):
             report.finding(
                 f"The similarities separate {words}: {share:.0%} of {of}.",
                 question=f"whether the similarities separate {words}",
-                otherwise=f"The similarities do not separate {words}.",
+                otherwise=f"The similarities over these coordinates do not separate {words}.",
                 null=f"{name}.separation",
                 at_chance=True,
             )
         report.finding(
             _circle_sentence(metrics),
             question="whether the similarities follow a cyclic order",
-            otherwise="The similarities follow no cyclic order.",
+            otherwise="The similarities over these coordinates follow no cyclic order.",
             null="cyclic.correlation",
             at_chance=True,
         )

@@ -102,7 +102,7 @@ class Interference(Probe):
         neurons = self._neurons(subject, reference)
         gradients = Gradients(subject, neurons)
         direction = gradients.of_groups(reference, mean_weights(reference)[None])
-        found, groups, rows = self._batches(gradients, direction, batches)
+        found, together, groups, rows = self._batches(gradients, direction, batches)
         report = Report(self, subject)
         if not bool(torch.isfinite(found[0]).any()):
             report.abstain(
@@ -111,6 +111,7 @@ class Interference(Probe):
             report.metric("found", False)
             return report.result()
         self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
+        report.metric("cosine.mean_gradient", together)
         examples = gradients.of_examples(reference[: min(256, len(reference))])
         coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
         report.metric("coherence", float(coherence.nanmean()))
@@ -186,14 +187,15 @@ class Interference(Probe):
                 f"{metrics['between_groups.least']:+.2f} at the least"
             )
         taught = "teach the task no more than permuted labels do"
-        if metrics["cosine.batch"] <= 0:  # above the null or not
+        least = min(metrics["cosine.batch"], metrics["cosine.mean_gradient"])
+        if not least > 0:  # above the null or not
             taught = "do not teach the task"
         status = report.finding(
             f"Batches teach the task: {numbers}",
             question="whether batches teach the task",
             otherwise=f"Batches {taught}: {numbers}",
             null="cosine.batch",
-            effect=metrics["cosine.batch"],
+            effect=least,
             at_chance=True,
         )
         report.metric("found", status == "found")
@@ -235,16 +237,19 @@ class Interference(Probe):
 
     def _batches(
         self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch]
-    ) -> tuple[Tensor, list[str], list[int]]:
-        """(group, batch) cosines with the reference, the groups' names, and every batch's number of
-        task positions.
+    ) -> tuple[Tensor, float, list[str], list[int]]:
+        """(group, batch) cosines with the reference, that of the batches' mean gradient, the
+        groups' names, and every batch's number of task positions.
         """
         columns, names, counts = [], [], []
+        mean = torch.zeros_like(direction)
         for batch in batches:
             names, weights = with_whole(gradients.task, batch)
-            columns.append(cosines(gradients.of_groups(batch, weights), direction)[:, 0].cpu())
+            rows = gradients.of_groups(batch, weights)
+            columns.append(cosines(rows, direction)[:, 0].cpu())
+            mean += rows[:1] / weights[0].sum().clamp_min(1) / len(batches)
             counts.append(int(batch.masks["task"].sum()) if "task" in batch.masks else len(batch))
-        return torch.stack(columns, 1), names, counts
+        return torch.stack(columns, 1), float(cosines(mean, direction)), names, counts
 
     def _permuted(
         self,

@@ -80,10 +80,12 @@ def add_embedding(
     if right is not None:
         report.metric("embedding.right.share", _shares(spectra.group, right.cpu().numpy()))
     report.metric("embedding.largest_excess", null.observed, null=null)
-    largest_first = sorted(keys, key=lambda name: -shares[name])
-    holding = ", ".join(f"{name} ({shares[name]:.1%})" for name in largest_first)
+    centered = left - left.mean(0)  # what all tokens share may stand in the position as well
+    varying = _shares(spectra.group, centered.cpu().numpy())
+    largest_first = sorted(keys, key=lambda name: -varying[name])
+    holding = ", ".join(f"{name} ({varying[name]:.1%})" for name in largest_first)
     report.finding(
-        f"The embedding holds its energy in {holding}.",
+        f"What varies of the embedding holds its energy in {holding}.",
         question="whether the embedding has key representations",
         otherwise=(
             "No representation of the embedding is key: the largest share is "
@@ -120,16 +122,17 @@ def add_hidden(report: Report, found: Grouped) -> None:
 
 def add_removals(report: Report, rises: IrrepRises, least: float) -> None:
     """What the loss rises by without each named representation, and the sentence on it."""
-    report.metric("loss", rises.loss, unit="nats")
+    own_table = report.metrics["table.source"] == "model"
+    report.metric("loss.own_answers" if own_table else "loss", rises.loss, unit="nats")
     report.metric("embedding.removal", rises.embedding, unit="nats")
     report.metric("embedding.removal_unnamed", rises.unnamed, unit="nats")
     report.metric("unembedding.removal", rises.unembedding, unit="nats")
     if not rises.embedding:
         return
     add_named_removal(report, rises, "representations")
-    own_table = report.metrics["table.source"] == "model"
     gate = {"n": rises.examples, "at_chance": own_table}
-    add_removal_finding(report, rises, "representations", least, **gate)
+    against = "loss against its own answers" if own_table else "loss"
+    add_removal_finding(report, rises, "representations", least, against=against, **gate)
 
 
 def add_table_and_figures(report: Report, group: FiniteGroup) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import probes
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import ParameterError
@@ -265,7 +266,37 @@ def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
     report = Report(interference, planted.modular_addition(5, (1,)).subject)
     null = Null.sampled("cosine.batch", -0.01, np.full(999, -0.03), "labels permuted")
     report.metric("cosine.batch", -0.01, null=null)
-    report.update({"batches": 8})
+    report.update({"batches": 8, "cosine.mean_gradient": 0.2})
     interference._say(report, ["batch"])
     (said,) = report.result().findings
     assert said.status == "not found" and said.sentence.startswith("Batches do not teach the task")
+
+
+def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_down() -> None:
+    """One pair of a lookup table writes its answer −100 times as strongly: its batch has by far the
+    largest gradient, and points up.
+    """
+    task = TASKS["modular-arithmetic"](p=11)
+    subject = planted.lookup_table(task, seed=0).subject
+    reference, batches = Interference()._data(subject, 0)
+    wrong = int((subject.data.tokens == batches[0].tokens[0]).all(1).nonzero()[0])
+    with torch.no_grad():
+        subject.model.unembed.W_U.mul_(0.05)
+        subject.model.weights()["blocks.0.mlp.W_out"][wrong] *= -100
+    result = probes.run("interference", subject)
+    assert result.metrics["cosine.batch"] > 0.5 and result.metrics["cosine.mean_gradient"] < 0
+    assert result.status == "not found" and "do not teach" in result.finding
+
+    def loss(data: Any) -> torch.Tensor:
+        return F.cross_entropy(subject.model(data.tokens)[:, -1], data.targets[:, -1, 0])
+
+    step = torch.stack([backward(subject, loss(batch)) for batch in batches]).mean(0)
+    together = torch.nn.functional.cosine_similarity(step, backward(subject, loss(reference)), 0)
+    assert result.metrics["cosine.mean_gradient"] == pytest.approx(float(together), abs=1e-3)
+    with torch.no_grad():
+        before, start = float(loss(reference)), 0
+        for parameter in subject.model.parameters():
+            part = step[start : start + parameter.numel()].view_as(parameter)
+            parameter.sub_(1e-4 * part)
+            start += parameter.numel()
+        assert float(loss(reference)) > before

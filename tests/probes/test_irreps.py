@@ -253,3 +253,30 @@ def test_a_difference_is_read_by_its_answer() -> None:
         and metrics["table.agreement"] == 1
     )
     assert metrics["embedding.right.share"]["2"] == pytest.approx(metrics["embedding.share"]["2"])
+
+
+def test_what_all_tokens_share_is_not_in_the_shares_of_the_sentence() -> None:
+    """A vector moved from the tokens to the positions leaves the logits as they are."""
+    subject = planted.group_product("S4", ("standard",), seed=0).subject
+    before = subject.logits()
+    with torch.no_grad():
+        subject.model.embed.W_E.add_(20)
+        subject.model.pos_embed.W_pos.sub_(20)
+    moved = Subject(subject.model, subject.task)
+    assert torch.allclose(moved.logits(), before, atol=1e-3)
+    result = probe.run("irreps", moved, permutations=499, examples=16, removal_samples=9)
+    assert result.metrics["embedding.share"]["standard"] < 0.01
+    assert "holds its energy in standard (100.0%)" in result.finding
+
+
+def test_a_loss_against_the_models_own_answers_is_called_so() -> None:
+    """Its heads exchanged, the plant answers y·x: right on a fifth of the task's table."""
+    subject = planted.group_product("S4", ("standard",), seed=0).subject
+    with torch.no_grad():
+        written = subject.model.weights()["blocks.0.attn.W_O"]
+        written.copy_(written.flip(0))
+    exchanged = Subject(subject.model, subject.task)
+    result = probe.run("irreps", exchanged, permutations=499, removal_examples=128, examples=576)
+    assert result.metrics["table.source"] == "model" and exchanged.loss()["answer"] > 1
+    assert "loss" not in result.metrics and result.metrics["loss.own_answers"] < 1e-3
+    assert "the loss against its own answers of" in result.finding
