@@ -12,6 +12,7 @@ from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
+from mechint.task.sides import Sides, sides
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "GeneratedTask",
     "Output",
     "Relation",
+    "Sides",
     "Symmetry",
     "TargetKind",
     "Task",
@@ -36,4 +38,5 @@ __all__ = [
     "epochs",
     "find_variable",
     "rng",
+    "sides",
 ]
