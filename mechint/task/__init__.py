@@ -7,7 +7,15 @@ have stays at the default and the probe says why it does not apply.
 """
 
 from mechint.task.base import Task
-from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocabulary
+from mechint.task.batch import (
+    IGNORE,
+    Answers,
+    Batch,
+    Output,
+    TargetKind,
+    Vocabulary,
+    first_of_each,
+)
 from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
@@ -37,6 +45,7 @@ __all__ = [
     "choose_answer",
     "epochs",
     "find_variable",
+    "first_of_each",
     "rng",
     "sides",
 ]
