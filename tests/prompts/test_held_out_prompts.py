@@ -24,9 +24,11 @@ from mechint.pairs import Pairs
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from mechint.task.sides import divide
+from probes.circuits.choosing import paired, split
 from probes.das import SwapSite, fit, interchange_accuracy
 from probes.das.controls import difference
 from probes.das.drawing import Drawn, minimal_pairs, search_pairs
+from tests.prompts.mixed import mixed
 
 N = 30
 AT = "blocks.0.hook_resid_post"
@@ -174,6 +176,25 @@ def test_what_prompts_share_is_found(tmp_path: Path) -> None:
     assert result.metrics["iia"] == 1.0 and result.metrics["inputs_unseen"] == 1.0
     for name in ("iia_above_arbitrary", "iia_above_untrained"):
         assert "corrected for 10 pairs that share no example" in result.null[name].how
+
+
+# --- circuits -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ablation", ["mean", "counterfactual"])
+def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str) -> None:
+    """It was judged on all prompts of the file, called the possible ones, its own among them."""
+    subject = mixed(tmp_path, (3,), 8)
+    search: dict[str, Any] = {"ablation": ablation, "method": "eap", "null_samples": 99}
+    result = probes.run("circuits", subject, **search, threshold=0.5)
+    assert not result.metrics["all_inputs"] and "possible" not in result.finding
+    assert result.metrics["pairs_judged"] == 8
+
+    name = None if ablation == "mean" else "prompt"
+    variable = None if name is None else choose_variable(subject.task, name)
+    every, _ = paired(subject, ablation, variable, 64, 0, True)
+    searched, judged, unseen = split(subject, every, 64, 64)
+    assert len(every) == 16 and len(searched) == len(judged) == len(unseen) == 8
+    before, after = prompts_in(subject, searched), prompts_in(subject, judged)
+    assert len(before) == len(after) == 8 and not before & after
 
 
 # --- too few prompts, or all of them joined -------------------------------------------------------
