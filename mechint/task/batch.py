@@ -53,7 +53,7 @@ def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
     [0, 1]
     """
     first: dict[tuple[float, ...], int] = {}
-    for index, row in enumerate(rows.tolist()):
+    for index, row in enumerate(rows.cpu().numpy().tolist()):
         first.setdefault(tuple(row), index)
     return torch.tensor(list(first.values()), dtype=torch.int64, device=rows.device)
 

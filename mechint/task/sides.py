@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from mechint.task.batch import Batch
 from mechint.task.drawing import rng
 from mechint.task.finite import FiniteTask
 
@@ -74,10 +75,14 @@ def divide(n: int, links: Iterable[tuple[int, int]], wanted: int, seed: int) -> 
 
 def _stated(task: FiniteTask) -> list[tuple[int, int]]:
     """(base, source) of every pair that the task states, as indices into its examples."""
-    places = {tuple(row): index for index, row in enumerate(task.examples().tokens.tolist())}
+    places = {row: index for index, row in enumerate(_rows(task.examples()))}
     links: list[tuple[int, int]] = []
     for variable in task.variables.values():
         if (stated := task.stated_pairs(variable)) is not None:
-            both = zip(stated.base.tokens.tolist(), stated.source.tokens.tolist(), strict=True)
-            links += [(places[tuple(base)], places[tuple(source)]) for base, source in both]
+            both = zip(_rows(stated.base), _rows(stated.source), strict=True)
+            links += [(places[base], places[source]) for base, source in both]
     return links
+
+
+def _rows(examples: Batch) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in examples.tokens.cpu().numpy().tolist()]

@@ -123,7 +123,7 @@ def split(
     """
     task = subject.task
     finite, whole = isinstance(task, FiniteTask), False
-    if finite and task.is_sample:
+    if isinstance(task, FiniteTask) and task.is_sample:
         found, inputs = sides(task, 1 / 2, seed), task.examples().tokens
         parts = (found.fitted, found.held_out)
         search, unseen = (every[every.made_of(inputs[part])] for part in parts)
