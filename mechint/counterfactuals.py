@@ -57,6 +57,7 @@ def draw(
     only_correct: bool = True,
     relation: Relation | str = Relation.INDEPENDENT,
     answer: int | None = None,
+    among: Batch | None = None,
 ) -> Pairs:
     """`n` different pairs for an interchange of `variable`, in random order.
 
@@ -69,6 +70,7 @@ def draw(
             label, is the base's own while the inputs differ, the control of an interchange.
         answer: index of the answer that pairs are about; the last one the variable reaches when
             None.
+        among: the examples that independent pairs are made of; the task's own when None.
 
     Where the task states its minimal pairs one by one, all of them where they are fewer than `n`.
 
@@ -77,9 +79,10 @@ def draw(
         DataError: fewer than `n` such pairs among ``ROUNDS * n`` drawn, or none of those stated;
             says what was missing.
     """
-    assert subject.task is not None
-    relation, index = Relation(relation), choose_answer(subject.task, variable, answer)
-    stated = subject.task.stated_pairs(variable) if relation is Relation.MINIMAL else None
+    task = subject.task
+    assert task is not None
+    relation, index = Relation(relation), choose_answer(task, variable, answer)
+    stated = task.stated_pairs(variable) if relation is Relation.MINIMAL else None
     if stated is not None:
         return _stated(subject, stated, n, seed, only_correct, index)
     kept: list[Pairs] = []
@@ -88,7 +91,10 @@ def draw(
     seen: set[tuple[int, ...]] = set()
     tally = Counter(drawn=0, fitting=0, correct=0)
     for part in range(ROUNDS):
-        pairs = _pairs(subject, variable, n, ROUNDS * seed + part, relation, index, tally)
+        drawn = candidates(
+            task, variable, n, ROUNDS * seed + part, task.probe_split, relation, among=among
+        )
+        pairs = _fitting(subject, drawn, relation, index, tally)
         keep = answered(subject, pairs) if only_correct else torch.ones_like(pairs.reads).bool()
         tally["correct"] += int(keep.sum())
         kept.append(pairs[_choose(pairs, keep, room, seen)])
@@ -97,11 +103,12 @@ def draw(
             return Pairs.cat(kept)[order.to(subject.device)]
         if tally["drawn"] >= 2 * n and not tally["fitting"]:
             break  # what two rounds do not show at all is not there
-    name, tally["kept"] = subject.task.answer_names[index], sum(map(len, kept))
+    tally["kept"] = sum(map(len, kept))
+    of = "" if among is None else f" of {len(among)} examples"
     raise DataError(
-        f"{subject.describe()}: {tally['kept']} of {n} pairs for the variable "
-        f"{variable.name} at the answer {name}: "
-        f"{_missing(tally, relation, only_correct, subject.task)}"
+        f"{subject.describe()}: {tally['kept']} of {n} pairs{of} for the variable "
+        f"{variable.name} at the answer {task.answer_names[index]}: "
+        f"{_missing(tally, relation, only_correct, task, among)}"
     )
 
 
@@ -190,7 +197,9 @@ def partners(reads: Int[Tensor, " example"], seed: int | None) -> Int[Tensor, " 
     return result.to(reads.device)
 
 
-def _missing(tally: Counter[str], relation: Relation, only_correct: bool, task: Task) -> str:
+def _missing(
+    tally: Counter[str], relation: Relation, only_correct: bool, task: Task, among: Batch | None
+) -> str:
     """What there was too little of, and what to do about it."""
     drawn, fit, correct = tally["drawn"], tally["fitting"], tally["correct"]
     kind = {
@@ -208,10 +217,8 @@ def _missing(tally: Counter[str], relation: Relation, only_correct: bool, task: 
     alike = "too many of them alike"
     if relation == Relation.INDEPENDENT:
         alike += ", or with one answer on both sides"
-    return (
-        f"{counts}, {alike}; ask for at most {tally['kept']} in all (pairs plus held_out, where "
-        "there is one)"
-    )
+    both = " in all (pairs plus held_out, where there is one)" if among is None else ""
+    return f"{counts}, {alike}; ask for at most {tally['kept']}{both}"
 
 
 def _choose(
@@ -233,24 +240,6 @@ def _choose(
     return chosen
 
 
-def _pairs(
-    subject: Subject,
-    variable: Variable,
-    n: int,
-    seed: int,
-    relation: Relation,
-    answer: int,
-    tally: Counter[str],
-) -> Pairs:
-    """Those of `n` pairs drawn that are what `relation` promises and have the answer; `tally`
-    counts both.
-    """
-    task = subject.task
-    assert task is not None
-    drawn = candidates(task, variable, n, seed, task.probe_split, relation)
-    return _fitting(subject, drawn, relation, answer, tally)
-
-
 def _fitting(
     subject: Subject,
     drawn: Counterfactuals,
@@ -258,7 +247,9 @@ def _fitting(
     answer: int,
     tally: Counter[str],
 ) -> Pairs:
-    """Those of the pairs drawn that are what `relation` promises and have the answer."""
+    """Those of the pairs drawn that are what `relation` promises and have the answer; `tally`
+    counts both.
+    """
     n = len(drawn.base)
     reads, answers = drawn.base.answers.at(answer)
     source_reads, source_answers = drawn.source.answers.at(answer)

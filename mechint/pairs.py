@@ -59,6 +59,13 @@ class Pairs:
         """(pair, pos) True at the positions that each base has; None where none is padded."""
         return own_positions(self.lengths, self.base.shape[1])
 
+    def made_of(self, inputs: Int[Tensor, "n pos"]) -> Bool[Tensor, " pair"]:
+        """(pair,) bool: base and source are both among `inputs`."""
+        known = {tuple(row) for row in inputs.tolist()}
+        both = zip(self.base.tolist(), self.source.tolist(), strict=True)
+        found = [tuple(base) in known and tuple(source) in known for base, source in both]
+        return torch.tensor(found, dtype=torch.bool, device=self.base.device)
+
     @property
     def changed(self) -> Bool[Tensor, "pair output"]:
         """(pair, output) bool: the label differs from the base's answer."""

@@ -43,6 +43,7 @@ class Prompts(FiniteTask):
         'no prompt has a pair; give "prompt", "answer" and "counterfactual" in a .jsonl file'
     )
     when_wrong: ClassVar[str] = "give prompts that the model answers correctly"
+    is_sample: ClassVar[bool] = True
 
     path: str = setting("prompts.txt", "file: .txt, a text per line; .jsonl, an object per line")
     tokenizer: str | None = setting(

@@ -7,11 +7,20 @@ have stays at the default and the probe says why it does not apply.
 """
 
 from mechint.task.base import Task
-from mechint.task.batch import IGNORE, Answers, Batch, Output, TargetKind, Vocabulary
+from mechint.task.batch import (
+    IGNORE,
+    Answers,
+    Batch,
+    Output,
+    TargetKind,
+    Vocabulary,
+    first_of_each,
+)
 from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
+from mechint.task.sides import Sides, sides
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [
@@ -27,6 +36,7 @@ __all__ = [
     "GeneratedTask",
     "Output",
     "Relation",
+    "Sides",
     "Symmetry",
     "TargetKind",
     "Task",
@@ -35,5 +45,7 @@ __all__ = [
     "choose_answer",
     "epochs",
     "find_variable",
+    "first_of_each",
     "rng",
+    "sides",
 ]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from mechint.errors import DataError, ParameterError
@@ -44,6 +44,18 @@ def own_positions(
     if lengths is None or bool((lengths >= n_ctx).all()):
         return None
     return torch.arange(n_ctx, device=lengths.device) < lengths[:, None]
+
+
+def first_of_each(rows: Shaped[Tensor, "row n"]) -> Int[Tensor, " different"]:
+    """Where each different row stands first, ascending.
+
+    >>> first_of_each(torch.tensor([[1, 2], [3, 4], [1, 2]])).tolist()
+    [0, 1]
+    """
+    first: dict[tuple[float, ...], int] = {}
+    for index, row in enumerate(rows.cpu().numpy().tolist()):
+        first.setdefault(tuple(row), index)
+    return torch.tensor(list(first.values()), dtype=torch.int64, device=rows.device)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import abc
 import math
 from collections.abc import Iterator
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int, Int8
@@ -22,8 +23,12 @@ class FiniteTask(Task):
     """A task whose inputs can be enumerated.
 
     A family defines `inputs` (every input once, in the order of `grid`), `label_inputs` (targets of
-    inputs) and `fractions` (share of train and of validation; the rest is test).
+    inputs) and `fractions` (share of train and of validation; the rest is test). `is_sample`: the
+    inputs are but some of those that are meant, as prompts in a file are, so that what is fitted on
+    some of them is judged on others (`mechint.task.sides`).
     """
+
+    is_sample: ClassVar[bool] = False
 
     @abc.abstractmethod
     def inputs(self) -> Int[Tensor, "n pos"]:

@@ -81,10 +81,19 @@ def candidates(
     split: str,
     relation: Relation,
     split_seed: int = 0,
+    among: Batch | None = None,
 ) -> Counterfactuals:
-    """`n` pairs as drawn: some may not differ in the variable, or leave the answer as it is."""
-    base = task.sample(n, seed=2 * seed, split=split, split_seed=split_seed)
-    other = task.sample(n, seed=2 * seed + 1, split=split, split_seed=split_seed)
+    """`n` pairs as drawn: some may not differ in the variable, or leave the answer as it is.
+
+    among: the examples that independent pairs are made of; those of `split` when None.
+    """
+
+    def sample(seed: int) -> Batch:
+        if among is None:
+            return task.sample(n, seed=seed, split=split, split_seed=split_seed)
+        return among[torch.as_tensor(rng("among", seed).integers(0, len(among), n))]
+
+    base, other = sample(2 * seed), sample(2 * seed + 1)
     if relation == Relation.INDEPENDENT:
         source = other
     elif relation == Relation.SAME:

@@ -8,9 +8,9 @@ import torch
 
 from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
-from mechint.errors import DataError
+from mechint.errors import DataError, counted
 from mechint.pairs import Pairs
-from mechint.task import FiniteTask, Variable, choose_answer
+from mechint.task import FiniteTask, Variable, choose_answer, first_of_each, sides
 from probes.circuits.graph import Graph
 from probes.circuits.scoring import ABLATIONS, Ablation
 
@@ -111,15 +111,34 @@ def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
 
 
 def split(
-    subject: Subject, every: Pairs, searched: int, held_out: int
+    subject: Subject, every: Pairs, searched: int, held_out: int, seed: int = 0
 ) -> tuple[Pairs, Pairs, Pairs]:
     """Pairs to search a circuit on, half of all at most; pairs to judge it by, all of a finite
     task, else others; and up to `searched` others, on which it is held against random circuits: on
-    the pairs of its search it would have the start of them.
+    the pairs of its search it would have the start of them. Where the inputs of a task are a sample
+    (`FiniteTask.is_sample`), others are pairs of other examples.
+
+    Raises:
+        DataError: none can be searched on, or none held out.
     """
-    search = every[: min(searched, len(every) // 2)]
-    unseen = every[len(search) :]
-    whole = isinstance(subject.task, FiniteTask) and len(every) <= ALL_INPUTS
+    task = subject.task
+    finite, whole = isinstance(task, FiniteTask), False
+    if isinstance(task, FiniteTask) and task.is_sample:
+        found, inputs = sides(task, 1 / 2, seed), task.examples().tokens
+        parts = (found.fitted, found.held_out)
+        search, unseen = (every[every.made_of(inputs[part])] for part in parts)
+        search = search[:searched]
+    else:
+        if not finite:  # an input may have been drawn several times
+            rows = torch.cat((every.base, every.source, every.reads[:, None]), 1)
+            every = every[first_of_each(rows)]
+        search = every[: min(searched, len(every) // 2)]
+        unseen, whole = every[len(search) :], finite and len(every) <= ALL_INPUTS
+    if not (len(search) and len(unseen)):
+        raise DataError(
+            f"{subject.describe()}: of {counted(len(every), 'different pair')} {len(search)} can "
+            f"be searched on and {len(unseen)} held out; expected some of each: give more examples"
+        )
     return search, every if whole else unseen[:held_out], unseen[:searched]
 
 

@@ -55,8 +55,9 @@ class Circuits(Probe):
 
     Each edge is ranked by path patching, 1 - F(all edges but e), exactly, or where there are more
     than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
-    added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, or
-    pairs held out, with `only_correct` those answered right: faithfulness F(C); completeness
+    added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, those
+    of the search among them, or pairs held out (where examples are a sample, as prompts are, pairs
+    of other examples), with `only_correct` those answered right: faithfulness F(C); completeness
     1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
     other circuits of as many edges, no two alike, made of random paths from the embedding to the
@@ -151,7 +152,7 @@ class Circuits(Probe):
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
         wanted = self.pairs + self.held_out
         every, share = paired(subject, ablation, variable, wanted, seed, self.only_correct)
-        search, test, unseen = split(subject, every, self.pairs, self.held_out)
+        search, test, unseen = split(subject, every, self.pairs, self.held_out, seed)
         graph = graph_of(subject, every, self.by_position)
         on_search, on_test, on_unseen = (
             Scorer(subject, graph, one, ablation) for one in (search, test, unseen)

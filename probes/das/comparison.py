@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechint.pairs import Pairs, told_apart
+from mechint.pairs import told_apart
 from mechint.probe import Need, Report, unmet_need
 from mechint.results import Null
 from mechint.task import Variable
 from probes.das import controls
+from probes.das.drawing import Drawn
 from probes.das.fit import fit
 from probes.das.search import Cell, Fitting
 from probes.das.swap import SwapSite, interchange_accuracy, mean
@@ -24,8 +26,7 @@ def compare_with_controls(
     subject: Subject,
     variable: Variable,
     best: Cell,
-    train: Pairs,
-    test: Pairs,
+    drawn: Drawn,
     fitting: Fitting,
     n: int,
     searches: int,
@@ -33,7 +34,7 @@ def compare_with_controls(
     """Records what the best subspace is held against; `n` samples of the random directions,
     `searches` of each control that is searched.
     """
-    assert subject.task is not None
+    train, test = drawn.train, drawn.test
     on_train, site = (SwapSite(subject, part, *best.place) for part in (train, test))
     k, seed = best.dimension, fitting.seed
     values = variable.value_of(test.base)
@@ -57,21 +58,24 @@ def compare_with_controls(
     ):
         directions = make(on_train, variable.value_of(train.base), k)
         report.metric(name, mean(interchange_accuracy(subject, site, directions)))
-    report.metric(
-        "answers_kept",
-        controls.kept_answers(
-            subject, site, best.subspace, values, variable.value_of(test.source), seed
-        ),
-    )
+    kept = math.nan  # no other example shares what is the example itself
+    if not variable.is_example:
+        sources = variable.value_of(test.source)
+        kept = controls.kept_answers(subject, site, best.subspace, values, sources, seed)
+    report.metric("answers_kept", kept)
     split = controls.reader_split(subject, site, best.subspace)
     if split is not None:
         report.update({"null_space_share": split.null_share, "iia_row_space": split.row_accuracy})
-    others = _searched_controls(subject, variable, best, train, test, fitting, searches)
+    others = _searched_controls(subject, variable, best, drawn, fitting, searches)
+    # of a sample, pairs that share an example are not told apart by chance
+    few = drawn.examples is not None
+    pairs = len(test) if drawn.examples is None else drawn.examples // 2
     for name, every, how in others:
         iia = max(every)
         report.metric(f"iia_{name}", iia)
         report.metric(f"iia_{name}_by_seed", every)
-        null = controls.difference(f"iia_above_{name}", best.iia, iia, len(test), how)
+        how += f", corrected for {pairs} pairs that share no example" * few
+        null = controls.difference(f"iia_above_{name}", best.iia, iia, pairs, how, few=few)
         report.metric(null.metric, null.observed, null=null)
 
 
@@ -79,8 +83,7 @@ def _searched_controls(
     subject: Subject,
     variable: Variable,
     best: Cell,
-    train: Pairs,
-    test: Pairs,
+    drawn: Drawn,
     fitting: Fitting,
     searches: int,
 ) -> list[tuple[str, list[float], str]]:
@@ -88,7 +91,8 @@ def _searched_controls(
     each with `searches` seeds.
     """
     assert subject.task is not None
-    sites = [SwapSite(subject, part, *best.place) for part in (train, test)]
+    parts = (drawn.train, drawn.test)
+    sites = [SwapSite(subject, part, *best.place) for part in parts]
     how = f"the best of {searches}, normal approximation of the difference of two shares"
     result = [("arbitrary", list[float](), f"the same search for arbitrary labels, {how}")]
     for seed in range(fitting.seed, fitting.seed + searches):
@@ -101,7 +105,7 @@ def _searched_controls(
         result.append(("untrained", [], f"the same search in the untrained model, {how}"))
         for seed in range(fitting.seed, fitting.seed + searches):
             initial = subject.untrained(seed)
-            sites = [SwapSite(initial, part, *best.place) for part in (train, test)]
+            sites = [SwapSite(initial, part, *best.place) for part in parts]
             options = fitting.options() | {"seed": seed}
             subspace, _ = fit(sites[0], subject.task, best.dimension, **options)
             result[1][1].append(mean(interchange_accuracy(initial, sites[1], subspace)))

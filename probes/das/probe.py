@@ -15,7 +15,7 @@ from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.task import Variable
 from probes.das.comparison import compare_with_controls
-from probes.das.drawing import independent_pairs, minimal_pairs
+from probes.das.drawing import Drawn, minimal_pairs, search_pairs
 from probes.das.fit import fit_jointly
 from probes.das.search import (
     Cell,
@@ -48,6 +48,15 @@ class DAS(Probe):
     positions where the swap of the whole residual stream gives the answers. The smallest subspace
     that reaches `threshold` on the training pairs with two standard errors to spare, or as much as
     any, is held against controls; of all others only what they do is told.
+
+    Held-out pairs are no pairs that were trained on. Of a task their inputs may stand in training
+    pairs, too (`inputs_unseen`: the share of held-out pairs neither of whose inputs does, 0 of a
+    small task), so that IIA is of the task's inputs, not of others. Where examples are a sample of
+    what is meant, as prompts are, a third of them is held out, each with its counterfactuals, and
+    no training pair has any of these; a counterfactual is across the line only where they join too
+    many prompts (`counterfactuals_apart`), which the sentence says. A template that prompts share
+    is not held out. The variable is the prompt then: no two share its value, and neither
+    `most_input` nor `answers_kept` is asked.
 
     A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
     subspaces of the same dimension, random directions whose change has the same norm, the same
@@ -95,7 +104,9 @@ class DAS(Probe):
     batch_size: int = setting(256, "pairs per step", low=1)
     lr: float = setting(0.02, "learning rate at the start", low=0)
     pairs: int = setting(2048, "pairs trained on", low=2)
-    held_out: int = setting(1024, "other pairs, on which IIA is measured", low=2)
+    held_out: int = setting(
+        1024, "other pairs, on which IIA is measured; of prompts, pairs of other prompts", low=2
+    )
     only_correct: bool = setting(
         True, "only pairs whose base and source the model answers correctly"
     )
@@ -153,8 +164,8 @@ class DAS(Probe):
         variable = choose_variable(subject.task, self.variable)
         places = self._places(subject, variable)
         drawn = self._draw(subject, variable, seed)
-        train, test = drawn[: self.pairs], drawn[self.pairs :]
-        minimal = minimal_pairs(subject, variable, self.held_out, seed, self.only_correct)
+        test, options = drawn.test, (self.held_out, seed, self.only_correct)
+        minimal = minimal_pairs(subject, variable, *options, drawn.fitted)
         searching = self.hook is None
         if searching and self.pos is None and not variable.positions and minimal is not None:
             places += moved_places(subject, minimal, self.threshold)
@@ -163,7 +174,7 @@ class DAS(Probe):
             cells(
                 subject,
                 variable,
-                train,
+                drawn.train,
                 test,
                 places,
                 self.dimensions,
@@ -175,13 +186,16 @@ class DAS(Probe):
         best = best_cell(found, self.threshold, self.most_input)
         report = Report(self, subject)
         self._describe(report, subject, variable, best, found, test)
+        report.metric("inputs_unseen", drawn.unseen, unit="share of held-out pairs")
+        if drawn.examples is not None:
+            held = {"examples_held_out": drawn.examples, "counterfactuals_apart": drawn.apart}
+            report.update(held)
         compare_with_controls(
             report,
             subject,
             variable,
             best,
-            train,
-            test,
+            drawn,
             fitting,
             self.null_samples,
             self.control_seeds,
@@ -196,10 +210,8 @@ class DAS(Probe):
         say(report, best, found, self.threshold, self.most_input)
         return report.result()
 
-    def _draw(self, subject: Subject, variable: Variable, seed: int) -> Pairs:
-        return independent_pairs(
-            subject, variable, self.pairs, self.held_out, seed, self.only_correct
-        )
+    def _draw(self, subject: Subject, variable: Variable, seed: int) -> Drawn:
+        return search_pairs(subject, variable, self.pairs, self.held_out, seed, self.only_correct)
 
     def _places(self, subject: Subject, variable: Variable) -> list[Place]:
         if self.hook is None:
@@ -260,8 +272,8 @@ class DAS(Probe):
         assert subject.task is not None
         chosen = [variable, *(choose_variable(subject.task, name) for name in self.jointly)]
         drawn = [self._draw(subject, one, fitting.seed) for one in chosen]
-        train = [SwapSite(subject, pairs[: self.pairs], *best.place) for pairs in drawn]
-        test = [SwapSite(subject, pairs[self.pairs :], *best.place) for pairs in drawn]
+        train = [SwapSite(subject, one.train, *best.place) for one in drawn]
+        test = [SwapSite(subject, one.test, *best.place) for one in drawn]
         sizes = [best.dimension] * len(chosen)
         basis, _ = fit_jointly(train, subject.task, sizes, **fitting.options())
         columns = torch.split(basis, sizes, 1)

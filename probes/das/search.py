@@ -53,9 +53,10 @@ class Cell:
     """One subspace of the search and what its interchange does; accuracies on held-out pairs but
     `trained`.
 
-    correct (pair, output); input_share: of `controls.input_share`. full_swap, full_swap_minimal: of
-    the whole activation, from any source and from one that differs in the variable and in as little
-    else as the task allows; the latter NaN where there are no such pairs.
+    correct (pair, output); input_share: of `controls.input_share`, NaN where the variable is the
+    example itself, so that no two share its value. full_swap, full_swap_minimal: of the whole
+    activation, from any source and from one that differs in the variable and in as little else as
+    the task allows; the latter NaN where there are no such pairs.
     """
 
     place: Place
@@ -197,7 +198,7 @@ def cells(
                 full_swap,
                 full_swap_minimal,
                 sum(random) / len(random),
-                input_share(found, values, subspace),
+                math.nan if variable.is_example else input_share(found, values, subspace),
             )
             if stop_below is not None and mean(trained) < stop_below:
                 break

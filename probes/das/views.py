@@ -11,6 +11,7 @@ import numpy as np
 from mechint import figures
 from mechint.probe import Report
 from mechint.results import Null, Table
+from probes.das.drawing import LEAST_EXAMPLES
 from probes.das.search import Cell
 
 
@@ -29,7 +30,7 @@ def say(
         minimal = f" ({best.full_swap_minimal:.1%} where the source differs in {name} alone)"
     numbers = (
         f"swapping it gives the counterfactual answer on {best.iia:.1%} of "
-        f"{metrics['pairs_held_out']} held-out pairs, random subspaces "
+        f"{metrics['pairs_held_out']} held-out pairs{_of_examples(metrics)}, random subspaces "
         f"{metrics['iia_random']:.1%}, the whole activation {best.full_swap:.1%}"
         f"{minimal}, mean differences "
         f"{metrics['iia_mean_difference']:.1%}, arbitrary labels {metrics['iia_arbitrary']:.1%}"
@@ -39,12 +40,21 @@ def say(
     nulls = ["iia", "iia_norm_matched", "iia_above_arbitrary", "iia_above_untrained"]
     carried = metrics["inputs_carried_at"]
     also = _also([one for one in metrics["held_at"] if one != best.where])
+    question = f"whether a subspace holds {name}"
+    if metrics.get("examples_held_out", LEAST_EXAMPLES) < LEAST_EXAMPLES:
+        report.metric("found", False)
+        report.abstain(
+            f"{metrics['examples_held_out']} examples are held out, and {LEAST_EXAMPLES} of them "
+            f"tell pairs from chance; give more, a third is held out. {where}: {numbers}",
+            question,
+        )
+        return
     text = f"{where} holds {name}{_as_far_as(metrics)}{also}: {numbers}."
     if carried:
         text += f" {', '.join(carried[:4])} merely carries the inputs it is computed from."
     status = report.finding(
         text,
-        question=f"whether a subspace holds {name}",
+        question=question,
         otherwise=_otherwise(name, where, numbers, best, metrics, verdict, unused, threshold),
         holds=verdict == "holds" and not unused,
         null=[one for one in nulls if one in report.nulls],
@@ -54,6 +64,16 @@ def say(
         causal=True,
     )
     report.metric("found", status == "found")
+
+
+def _of_examples(metrics: Mapping[str, Any]) -> str:
+    """Of which examples the held-out pairs are, where these are a sample."""
+    if "examples_held_out" not in metrics:
+        return ""
+    text = f" of {metrics['examples_held_out']} examples that it was not trained on"
+    if metrics["counterfactuals_apart"]:
+        return text
+    return f"{text} (counterfactuals of these among those that it was)"
 
 
 def _as_far_as(metrics: Mapping[str, Any]) -> str:

@@ -118,9 +118,10 @@ def choose_penalty(
 
 def each_once(subject: Subject, variables: Sequence[Variable]) -> str | None:
     """That no class can be learned, in words, where every variable has another value in each of
-    the subject's examples; None elsewhere.
+    the subject's different examples; None elsewhere.
     """
-    values = [one.value_of(subject.data.tokens) for one in variables]
+    tokens = subject.data.tokens.unique(dim=0)
+    values = [one.value_of(tokens) for one in variables]
     if any(len(each.unique()) < len(each) for each in values):
         return None
     names = " or ".join(repr(one.name) for one in variables)

@@ -11,6 +11,10 @@ a random other one. λ is `ridge` times the mean variance of the coordinates; wh
 is named it is chosen on a quarter of the inputs that are fitted, for the variable and for its
 control task apart, and the null has the variable's. All in float64, in closed form.
 
+An input that is drawn several times, as from a task of few inputs, is looked at once, so that none
+that is held out was fitted. Examples that differ elsewhere may look the same at `pos`: what is
+decoded from there by memory is what the control task scores.
+
 Cost: one forward on `examples` inputs; one d × d factorization a hook, examples × d × values
 multiplications a sample of the null. Memory: `examples` activations of every hook at one position.
 """
@@ -31,7 +35,7 @@ from mechint.null import Null, groupings, orderings
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from mechint.task import Variable, rng
+from mechint.task import Variable, first_of_each, rng
 from probes.linear.estimators import Discriminant, Ridge, choose_penalty, each_once
 from probes.linear.reporting import Scored, say
 from probes.linear.views import score_figures
@@ -77,7 +81,7 @@ class Linear(Probe):
         "penalty, relative to the mean variance of the coordinates; by validation when none",
         low=0,
     )
-    examples: int = setting(2048, "inputs looked at, half of them held out", low=8)
+    examples: int = setting(2048, "different inputs looked at, half of them held out", low=8)
     permutations: int = setting(199, "samples of the null", low=1)
 
     def unmet(self, subject: Subject) -> str | None:
@@ -132,8 +136,9 @@ class Linear(Probe):
             else residual_hooks(subject.n_layers, subject.hooks)
         )
         variables = self._variables(subject)
-        order = rng("linear examples", seed).permutation(len(subject.data))[: self.examples]
-        few = subject.with_data(subject.data[torch.from_numpy(order).to(subject.device)])
+        order = rng("linear examples", seed).permutation(len(subject.data))
+        drawn = subject.data[torch.from_numpy(order).to(subject.device)]
+        few = subject.with_data(drawn[first_of_each(drawn.tokens)[: self.examples]])
         activations = self._activations(few, points)
         report, rows = Report(self, subject), []
         found: dict[str, Scored] = {}

@@ -19,7 +19,7 @@ from torch import Tensor
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.counterfactuals import pair_all, unpaired
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import DataError, NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.planted import library
@@ -438,6 +438,20 @@ def test_examples_left_out_are_not_called_possible_ones() -> None:
     )
     assert f" of {answered} possible examples that the model answers right;" in few
     assert " of 121 possible examples;" in whole
+
+
+def test_inputs_that_are_drawn_twice_are_not_held_out_of_the_search() -> None:
+    """A program of 64 inputs: what was held out were inputs that had been searched on."""
+    subject = planted.rasp_program("histogram", noise=0.001).subject
+    every, _ = paired(subject, "mean", None, 1152, 0, True)
+    rows = [tuple(row) for row in every.base.tolist()]
+    assert len(rows) > 2 * len(set(rows))
+    search, judged, unseen = split(subject, every, 128, 1024)
+    first, second = ([tuple(row) for row in part.base.tolist()] for part in (search, judged))
+    assert len(set(first)) == len(first) == len(set(rows)) // 2 and not set(first) & set(second)
+    assert set(first) | set(second) == set(rows) and len(unseen) == len(judged) == len(set(second))
+    with pytest.raises(DataError, match="of 1 different pair 0 can be searched on and 1 held out"):
+        split(subject, every[torch.tensor([0, 0])], 128, 1024)
 
 
 def test_some_of_the_inputs_are_not_called_all_of_them() -> None:

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from mechint import planted
+from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, UnknownNameError
 from mechint.finding import Report
+from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import Batch
 from probes.linear import Discriminant, Linear, Ridge, choose_penalty
 from probes.linear.reporting import Scored, say
 
@@ -236,6 +240,28 @@ def test_an_operand_that_stands_there_is_no_finding() -> None:
     assert result.status == "not found"
     assert "linearly decodable with half the selectivity" in result.finding
     assert "selectivity" in result.finding
+
+
+def test_an_input_that_is_there_twice_is_not_held_out_of_itself() -> None:
+    """Random weights, wide enough to know 49 inputs one by one, each of which is there eight times:
+    half of the examples tell the answers of the other half, half of the inputs do not.
+    """
+    task = TASKS["modular-arithmetic"](p=7)
+    shape = {"d_model": 64, "n_heads": 1, "d_mlp": 128, "n_ctx": task.n_ctx}
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+    subject = Subject(HookedTransformer(ModelConfig(**shape, **sizes), seed=0), task)
+    eight = subject.with_data(Batch.cat([subject.data] * 8))
+    x = eight.activation("blocks.0.hook_resid_post", at="answer").double().numpy()
+    labels = eight.targets[:, 0].numpy()
+    half = np.random.default_rng(0).permutation(len(x)) < len(x) // 2
+    assert Discriminant(x[half], 1e-6).score(labels[half], x[~half], labels[~half]) > 0.9
+
+    result = Linear(variable="answer", hook="blocks.0.hook_resid_post", permutations=9).run(eight)
+    assert result.metrics["linear.answer.accuracy"] < 0.5
+    few = Linear(variable="answer", permutations=9)
+    once = subject.with_data(subject.data[task.examples().tokens[:, 1] == 0])
+    assert few.applicable(once.with_data(Batch.cat([once.data] * 2))) == few.applicable(once)
+    assert few.applicable(once) is not None
 
 
 def test_values_that_are_there_once_cannot_be_learned_from_others() -> None:

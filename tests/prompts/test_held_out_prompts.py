@@ -1,0 +1,250 @@
+"""What is held out of prompts: no prompt of a held-out pair was trained on, and a subspace that
+knows its prompts one by one is not taken for one that holds what they share.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import probes
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.counterfactuals import choose_variable, draw
+from mechint.errors import DataError, ParameterError
+from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
+from mechint.prompts import Prompts
+from mechint.subject import Subject
+from mechint.task.sides import divide
+from probes.circuits.choosing import paired, split
+from probes.das import SwapSite, fit, interchange_accuracy
+from probes.das.controls import difference
+from probes.das.drawing import Drawn, minimal_pairs, search_pairs
+from tests.prompts.mixed import mixed
+
+N = 30
+AT = "blocks.0.hook_resid_post"
+SEARCH: dict[str, Any] = {"hook": AT, "steps": 60, "lr": 0.05, "control_seeds": 1}
+SEARCH |= {"pairs": 300, "held_out": 90, "null_samples": 99}
+
+
+def subject_of(
+    folder: Path, rows: torch.Tensor, readout: torch.Tensor, answers: list[int], links: str
+) -> Subject:
+    """Prompts of one token each, embedded as `rows` (prompt, d_model), whose answers (logits) are
+    read by `readout` (d_model, answer), and nothing between. links: "pairs", prompts 0 and 1, 2 and
+    3, … are each other's counterfactuals; "ring", every prompt and the next one are.
+    """
+    (n, width), d_vocab = rows.shape, rows.shape[0] + readout.shape[1]
+
+    def row(index: int) -> dict[str, Any]:
+        return {"prompt": [index % n], "answer": n + answers[index % n]}
+
+    linked = range(0, n, 2) if links == "pairs" else range(n)
+    file = folder / "prompts.jsonl"
+    lines = [row(index) | {"counterfactual": row(index + 1)} for index in linked]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    shape = {"n_layers": 1, "n_heads": 1, "d_mlp": 4, "n_ctx": 1}
+    model = HookedTransformer(
+        ModelConfig(**shape, d_model=width, d_vocab=d_vocab, d_vocab_out=d_vocab), seed=0
+    )
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.get_parameter("embed.W_E")[:n] = rows
+        model.get_parameter("unembed.W_U")[:, n:] = readout
+    subject = Subject(model, Prompts(path=str(file), vocab_size=d_vocab))
+    assert subject.accuracy() == {"next token": 1.0}
+    return subject
+
+
+def one_by_one(folder: Path, of: str, links: str = "pairs", n: int = N) -> Subject:
+    """A model without any direction that prompts share: every prompt, or every prompt and its
+    counterfactual, has a direction of its own, from which its own answer is read.
+    """
+    rows = torch.zeros(n, 128)
+    if of == "prompt":
+        rows[:, :n] = torch.eye(n)
+    else:
+        rows[torch.arange(n), torch.arange(n) // 2] = 1 - 2.0 * (torch.arange(n) % 2)
+    return subject_of(folder, rows, 10 * rows.T, list(range(n)), links)
+
+
+def shared(folder: Path, n: int = 60) -> Subject:
+    """Which of six answers a prompt has stands in six directions that all prompts share; beside
+    them every prompt has one of its own, which nothing reads.
+    """
+    answers = [index % 6 for index in range(n)]
+    rows = torch.zeros(n, 128)
+    rows[torch.arange(n), torch.tensor(answers)] = 2
+    rows[torch.arange(n), 6 + torch.arange(n)] = 1
+    return subject_of(folder, rows, 10 * torch.eye(128)[:, :6], answers, "pairs")
+
+
+def prompts_in(subject: Subject, pairs: Pairs) -> set[int]:
+    variable = choose_variable(subject.task, "prompt")
+    return set(variable.value_of(torch.cat([pairs.base, pairs.source])).tolist())
+
+
+# --- which prompts -------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(5))
+def test_no_prompt_of_a_held_out_pair_is_in_a_training_pair(tmp_path: Path, seed: int) -> None:
+    subject = one_by_one(tmp_path, "prompt")
+    variable = choose_variable(subject.task, "prompt")
+    drawn = search_pairs(subject, variable, 300, 90, seed, True)
+    trained, held_out = prompts_in(subject, drawn.train), prompts_in(subject, drawn.test)
+    assert (len(drawn.train), len(drawn.test)) == (300, 90)
+    assert (len(trained), len(held_out)) == (20, 10) and not trained & held_out
+    # a prompt and its counterfactual, 2k and 2k + 1, are on one side
+    assert {index ^ 1 for index in held_out} == held_out and drawn.apart
+    assert drawn.unseen == 1.0 and drawn.examples == 10
+    minimal = minimal_pairs(subject, variable, 90, seed, True, drawn.fitted)
+    assert minimal is not None and prompts_in(subject, minimal) == trained
+
+
+def test_the_share_of_unseen_inputs_is_counted() -> None:
+    """Of a task pairs are held out, not inputs."""
+    subject = planted.comparison(n=12).subject
+    drawn = search_pairs(subject, choose_variable(subject.task, "rank of a"), 60, 40, 0, True)
+    trained = torch.cat([drawn.train.base, drawn.train.source])
+    by_hand = [
+        not bool((trained == base).all(1).any() | (trained == source).all(1).any())
+        for base, source in zip(drawn.test.base, drawn.test.source, strict=True)
+    ]
+    assert 0 < sum(by_hand) < 40 and drawn.unseen == sum(by_hand) / 40
+    assert drawn.examples is None and drawn.fitted is None
+    assert Drawn(drawn.train, drawn.train).unseen == 0
+
+
+@given(
+    st.integers(4, 40),
+    st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=30),
+    st.integers(2, 20),
+    st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=50)
+def test_sides_are_a_partition_that_cuts_no_link_where_it_is_apart(
+    n: int, links: list[tuple[int, int]], wanted: int, seed: int
+) -> None:
+    links, wanted = [(a % n, b % n) for a, b in links], min(wanted, n // 2)
+    found = divide(n, links, wanted, seed)
+    held, fitted = set(found.held_out.tolist()), set(found.fitted.tolist())
+    assert held | fitted == set(range(n)) and not held & fitted
+    assert 2 <= len(held) <= wanted
+    if found.apart:
+        assert all((a in held) == (b in held) for a, b in links)
+        assert len(held) >= wanted / 2
+    else:
+        assert links and len(held) == wanted
+    assert divide(n, [], wanted, seed).apart
+
+
+# --- what a subspace that learned prompts one by one is worth ------------------------------------
+@pytest.mark.parametrize("of", ["prompt", "counterfactuals"])
+def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> None:
+    """Twenty dimensions hold all prompts that are trained on and none that is held out; held out by
+    pair alone, as many as there are prompts hold every one.
+    """
+    subject = one_by_one(tmp_path, of)
+    result = probes.run("das", subject, **SEARCH, dimensions=(20,))
+    (trained,) = result.tables["sweep"].columns["iia_train"]
+    assert trained == 1.0 and result.metrics["iia_full_swap"] == 1.0
+    # no two prompts have one answer, so that chance is 0
+    assert result.metrics["iia"] <= 0.1 and result.status == "not found"
+    assert "of 90 held-out pairs of 10 examples that it was not trained on," in result.finding
+    assert result.metrics["inputs_unseen"] == 1.0 and result.metrics["counterfactuals_apart"]
+    assert math.isnan(result.metrics["input_share"]) and math.isnan(result.metrics["answers_kept"])
+
+    pairs = draw(subject, choose_variable(subject.task, "prompt"), 390, 0)
+    train, test = (SwapSite(subject, part, AT, None) for part in (pairs[:300], pairs[300:]))
+    assert prompts_in(subject, pairs[300:]) <= prompts_in(subject, pairs[:300])
+    leaking, _ = fit(train, subject.task, N, steps=60, batch_size=256, lr=0.05, seed=0)
+    assert float(interchange_accuracy(subject, test, leaking).mean()) >= 0.95
+
+
+def test_what_prompts_share_is_found(tmp_path: Path) -> None:
+    result = probes.run("das", shared(tmp_path), **SEARCH, dimensions=(5, 6))
+    assert result.status == "found", result.finding
+    assert result.metrics["iia"] == 1.0 and result.metrics["inputs_unseen"] == 1.0
+    for name in ("iia_above_arbitrary", "iia_above_untrained"):
+        assert "corrected for 10 pairs that share no example" in result.null[name].how
+
+
+# --- circuits -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ablation", ["mean", "counterfactual"])
+def test_a_circuit_of_prompts_is_judged_on_others(tmp_path: Path, ablation: str) -> None:
+    """It was judged on all prompts of the file, called the possible ones, its own among them."""
+    subject = mixed(tmp_path, (3,), 8)
+    search: dict[str, Any] = {"ablation": ablation, "method": "eap", "null_samples": 99}
+    result = probes.run("circuits", subject, **search, threshold=0.5)
+    assert not result.metrics["all_inputs"] and "possible" not in result.finding
+    assert result.metrics["pairs_judged"] == 8
+
+    name = None if ablation == "mean" else "prompt"
+    variable = None if name is None else choose_variable(subject.task, name)
+    every, _ = paired(subject, ablation, variable, 64, 0, True)
+    searched, judged, unseen = split(subject, every, 64, 64)
+    assert len(every) == 16 and len(searched) == len(judged) == len(unseen) == 8
+    before, after = prompts_in(subject, searched), prompts_in(subject, judged)
+    assert len(before) == len(after) == 8 and not before & after
+
+
+# --- too few prompts, or all of them joined -------------------------------------------------------
+def test_few_held_out_prompts_abstain(tmp_path: Path) -> None:
+    subject = one_by_one(tmp_path, "prompt", n=12)
+    few = SEARCH | {"pairs": 40, "held_out": 12, "steps": 2}
+    result = probes.run("das", subject, **few, dimensions=(1,))
+    assert result.status == "abstains" and not result.metrics["found"]
+    assert "4 examples are held out, and 10 of them tell pairs from chance" in result.finding
+
+
+def test_pairs_that_prompts_do_not_make_are_refused_with_those_that_they_make(
+    tmp_path: Path,
+) -> None:
+    subject = one_by_one(tmp_path, "prompt", n=12)
+    with pytest.raises(
+        ParameterError,
+        match=r"pairs=57, held_out=12: expected at most 56 and 12: of .* 8 examples are trained on "
+        r"and 4 held out; for example --set das.pairs=56 --set das.held_out=12",
+    ):
+        probes.run("das", subject, pairs=57, held_out=12)
+    tiny = one_by_one(tmp_path, "prompt", n=2)
+    with pytest.raises(ParameterError, match=r"at most 0 and 2: .*; give it more examples"):
+        probes.run("das", tiny, pairs=2, held_out=2)
+    four = subject.data[:4]
+    with pytest.raises(DataError, match=r"12 of 13 pairs of 4 examples .*; ask for at most 12$"):
+        draw(subject, choose_variable(subject.task, "prompt"), 13, 0, among=four)
+
+
+def test_counterfactuals_that_join_all_prompts_are_said_to_be_cut(tmp_path: Path) -> None:
+    subject = one_by_one(tmp_path, "prompt", "ring")
+    variable = choose_variable(subject.task, "prompt")
+    drawn = search_pairs(subject, variable, 300, 90, 0, True)
+    assert not drawn.apart and drawn.unseen == 1.0 and drawn.examples == 10
+    result = probes.run("das", subject, **SEARCH | {"steps": 2}, dimensions=(1,))
+    assert not result.metrics["counterfactuals_apart"]
+    assert (
+        "10 examples that it was not trained on (counterfactuals of these among those that it was)"
+        in result.finding
+    )
+
+
+def test_the_corrected_difference_is_close_to_fishers_exact_test() -> None:
+    """P(at least a of the n right where a + b of 2n are) is a hypergeometric tail."""
+    for n in (5, 8, 15):
+        for a in range(n + 1):
+            for b in range(a):
+                most = min(n, a + b)
+                ways = [math.comb(n, k) * math.comb(n, a + b - k) for k in range(a, most + 1)]
+                exact = sum(ways) / math.comb(2 * n, a + b)
+                found = difference("iia", a / n, b / n, n, "", few=True).p_value
+                assert found == pytest.approx(exact, abs=0.02)
+                assert difference("iia", a / n, b / n, n, "").p_value < found
