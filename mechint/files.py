@@ -193,11 +193,11 @@ def write_error(path: str | Path, error: OSError) -> RunError:
 def check_space(path: str | Path, size: int) -> None:
     """RunError where the disk that holds `path` has less than `size` bytes free."""
     place = Path(path).absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
     try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
         free = shutil.disk_usage(place).free
-    except OSError:  # a file system that does not say: writing will tell
+    except OSError:  # a file system that does not say, or a wrong path: writing will tell
         return
     if size > free:
         raise RunError(
@@ -229,7 +229,7 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
             return
         place = path.resolve()  # a link stays a link, its target is replaced
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
+        beside = place.with_name(f".{place.name[:50]}.{os.getpid()}.part")  # at most 200 bytes
         yield beside
         if durable:
             _flush(beside)

@@ -5,8 +5,10 @@ probes at size smoke.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
-from mechint.calibration.table import controls_without_row, markdown
+from mechint.calibration.table import controls_without_row, markdown, write
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.intervals import clopper_pearson
 from mechint.planted import Calibration, Trial, library, trained
@@ -191,6 +193,29 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
         calibrate(["subspace"], "smoke", tmp_path)
 
 
+def test_a_disk_that_fills_up_leaves_the_table_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = next(engine.run_trial("subspace", trial(), engine.Size((0.1,), 1, 1)))
+    table = Table({name: [value] * 40 for name, value in row.items()}, "caption", {})
+    write(table, "laptop", {"plants": 1}, tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert set(before) == {"calibration.json", "calibration.md"}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    other = Table({**table.columns, "probe": ["norms"] * 40}, "caption", {})
+    with pytest.raises(RunError, match=r"calibration\.json: cannot be written: the disk is full"):
+        write(other, "laptop", {"plants": 1}, tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    monkeypatch.undo()
+    write(other, "laptop", {"plants": 1}, tmp_path)
+    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
+    assert sorted(columns["probe"]) == ["norms"] * 40 + ["subspace"] * 40
+
+
 def test_what_is_measured_stays_where_the_next_probe_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +313,7 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="size='huge'"):
         calibrate(["fourier"], "huge")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="choose a directory"):
+    with pytest.raises(RunError, match="file: it is a file, expected a directory"):
         calibrate(["subspace"], "smoke", tmp_path / "file")
 
 

@@ -79,6 +79,17 @@ def test_a_full_disk_at_the_flush_leaves_the_old_content(tmp_path, monkeypatch):
     assert place.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("letter", ["a", "ü", "報", "😀"])
+def test_the_longest_name_that_the_system_takes_is_written(tmp_path, letter):
+    """Systems count bytes, of which a letter has up to four."""
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX") // len(letter.encode())
+    write_text(tmp_path / (letter * longest), "text")
+    assert [entry.name for entry in tmp_path.iterdir()] == [letter * longest]
+    assert (tmp_path / (letter * longest)).read_text() == "text"
+    with pytest.raises(RunError, match="cannot be written: the name is too long"):
+        write_text(tmp_path / (letter * (longest + 1)), "text")
+
+
 def test_a_directory_is_made_once_and_never_over_a_file(tmp_path):
     assert make_directory(tmp_path / "a" / "b") == make_directory(tmp_path / "a" / "b")
     write_text(tmp_path / "file", "")

@@ -9,6 +9,7 @@ from typing import Any
 
 from mechint import __version__
 from mechint.errors import RunError
+from mechint.files import make_directory, write_text
 from mechint.registry import PROBES
 from mechint.results import Table, to_jsonable
 
@@ -40,25 +41,20 @@ def write(
         "columns": to_jsonable(table.columns),
         "caption": table.caption,
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "calibration.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        (out / "calibration.md").write_text(
-            markdown(table, command, int(settings.get("plants", 0)), data["settings"]),
-            encoding="utf-8",
-        )
-    except OSError as error:
-        raise RunError(
-            f"calibrate: --out {out}: {error.strerror}; choose a directory that can be written"
-        ) from error
+    text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
+    write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
+    write_text(out / "calibration.md", text)
 
 
 def check_place(out: Path) -> None:
-    """RunError, before hours of work, where `out` holds another's file under our names."""
+    """RunError, before hours of work, where `out` holds another's file under our names, or is no
+    directory that can be made.
+    """
     data, text = out / "calibration.json", out / "calibration.md"
     _kept(data)
     if text.exists() and not data.exists():
         raise RunError(f"calibrate: {text} is not a calibration table; move it away")
+    make_directory(out)
 
 
 def _kept(path: Path) -> tuple[dict[str, list[Any]], dict[str, Any]]:

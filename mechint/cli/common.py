@@ -21,6 +21,10 @@ from mechint.errors import MechintError, ParameterError, UnknownNameError
 from mechint.progress import print_line as print_error
 
 INTERRUPTED = 130
+STOPS_AT_A_SIGN = ("strict", "surrogateescape")
+"""How stdout handles a character that its encoding lacks where Python would raise; the second one
+is that of the locale C.
+"""
 GOES_ON = {
     "train": "; --resume goes on with it",
     "sweep": "; --resume goes on with it",
@@ -75,8 +79,7 @@ class CliGroup(click.Group):
         """Run the command and exit: 0 or the command's own status, 2 for an error of the user."""
         _spin_briefly()
         extra["standalone_mode"] = False
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-            # characters the terminal's encoding cannot represent
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in STOPS_AT_A_SIGN:
             sys.stdout.reconfigure(errors="replace")
         if any("\0" in argument for argument in args or ()):
             fail("an argument holds a null character; expected text")

@@ -82,15 +82,17 @@ class Entry:
         The step is that of the weights. A kept checkpoint at whose step the run was not evaluated
         has no metrics; a run that was cut short between two evaluations has those of the last one
         before its weights, with its step as "metrics.step".
+
+        Raises:
+            CheckpointError: config.json is damaged, or metrics.jsonl is shorter than the run left
+                it.
         """
         row: dict[str, Any] = {"name": self.name, "path": str(self.path)}
         if not self.is_run:
             return row
         config = _json(self.path / CONFIG)
         step = self._weights_step() if self.step is None else self.step
-        evaluations = [
-            one for one in read_json_lines(self.path / METRICS) if is_number(one.get("step"))
-        ]
+        evaluations = self._evaluations()
         upto = [one for one in evaluations if step is None or one["step"] <= step]
         last = dict(upto[-1]) if upto else {}
         measured_at = last.pop("step", None)
@@ -99,6 +101,20 @@ class Entry:
         row["status"] = self._status(config, bool(evaluations))
         row["step"] = measured_at if step is None else step
         return row | _flat(config) | last
+
+    def _evaluations(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl that can be read; CheckpointError where committed ones are cut
+        off.
+        """
+        file, state = self.path / METRICS, self.path / "state.pt"
+        expected = _plain(state).get("metrics_bytes")  # read first: the metrics may grow meanwhile
+        size = file.stat().st_size if file.is_file() else 0
+        if is_number(expected) and size < expected:
+            raise CheckpointError(
+                f"{file}: damaged: got {size} bytes, expected at least {expected}; delete {state} "
+                "and --resume starts this run anew"
+            )
+        return [one for one in read_json_lines(file) if is_number(one.get("step"))]
 
     def _weights_step(self) -> int | None:
         """The step of the last weights, as their file says it; None where it does not."""

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mechint.errors import CheckpointError
-from mechint.run_table.entries import CONFIG, Entry, stated
+from mechint.files import parse_json, read_bytes
+from mechint.run_table.entries import CONFIG, Entry
 
 
 def natural(text: str) -> list[Any]:
@@ -28,7 +29,8 @@ def find_entries(path: Path) -> list[Entry]:
     where there are none, all models of Hugging Face's.
 
     Raises:
-        CheckpointError: nothing there is a model.
+        CheckpointError: nothing there is a model, or a config.json cannot be read: it may be that
+            of a run, which would be missing.
     """
     try:
         if not path.exists():
@@ -38,12 +40,19 @@ def find_entries(path: Path) -> list[Entry]:
         found = sorted(path.rglob(CONFIG), key=lambda file: natural(str(file)))
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}") from error
+    names = {file.parent: _names(file) for file in found}
     for mark in ("task", "model_type"):  # of a run, else of a model of Hugging Face's
-        if models := [file.parent for file in found if mark in stated(file.parent)]:
+        if models := [place for place, there in names.items() if mark in there]:
             return [Entry(model, str(model.relative_to(path))) for model in models]
     if any((path / name).exists() for name in ("model.pt", "ckpt.safetensors")) or found:
         return [Entry(path, path.name)]
     raise CheckpointError(f"{path}: holds neither a run nor a checkpoint; expected config.json")
+
+
+def _names(config: Path) -> Collection[str]:
+    """What a config.json states values of."""
+    said = parse_json(read_bytes(config, error=CheckpointError), config, CheckpointError)
+    return said if isinstance(said, dict) else ()
 
 
 def told_apart(entries: Sequence[Entry]) -> list[Entry]:

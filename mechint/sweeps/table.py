@@ -15,13 +15,16 @@ import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mechint.errors import MechintError, RunError
 from mechint.files import make_directory, parse_json, read_bytes, write_text
 from mechint.locks import BusyError, is_locked, locked
 from mechint.sweeps.measuring import measure_rows
 from mechint.sweeps.plan import Group, Row, from_json, to_json
+
+if TYPE_CHECKING:
+    from mechint.training import Spec
 
 PLAN, ROWS = "sweep.json", "rows.jsonl"
 UNFINISHED = ("failed", "interrupted", "running", "submitted", "waiting")
@@ -54,7 +57,9 @@ def read_plan(out: Path) -> list[Group]:
 
 
 def rows_of(group: Group, out: Path) -> list[Row]:
-    """What is known of a group's runs; a damaged file counts for nothing."""
+    """What is known of a group's runs, with their paths in `out`, where the sweep may have been
+    moved or copied to; a damaged file counts for nothing.
+    """
     file = group.books(out) / ROWS
     if not file.exists():
         return group.rows()
@@ -62,33 +67,47 @@ def rows_of(group: Group, out: Path) -> list[Row]:
         lines = read_bytes(file).decode("utf-8").splitlines()
         rows = [parse_json(line, file) for line in lines]
         known = [row["id"] for row in rows]
+        for row, place in zip(rows, group.paths(out), strict=True):
+            row["path"] = None if row["path"] is None else str(place)
     except (RunError, ValueError, KeyError, TypeError):
         return group.rows()
     return rows if known == group.run_ids else group.rows()
 
 
 def is_finished(group: Group, out: Path) -> bool:
-    """Whether there is nothing left to do for a group: its rows say so, and its runs are there with
-    weights that can be read.
+    """Whether there is nothing left to do for a group: its rows say so, and its runs are there and
+    done, with files that can be read.
     """
     from mechint.training.run_directory import RunDirectory
 
     if any(row["status"] in UNFINISHED for row in rows_of(group, out)):
         return False
-    runs = map(RunDirectory, group.paths(out))
-    return all(run.has_committed and not run.lacks_weights() for run in runs)
+    lack = any(RunDirectory(place).lacks_weights() for place in group.paths(out))
+    return not lack and all(_done(spec) for spec in group.specs(out))
+
+
+def _done(spec: Spec) -> Row:
+    """Status, path and metrics of a run that was trained to its end; empty where it was not, or a
+    file of it is damaged.
+    """
+    from mechint.results import to_jsonable
+    from mechint.training import Run
+
+    try:
+        run = Run(spec).load()
+    except RunError:
+        return {}
+    if run.status not in ("finished", "stopped"):
+        return {}
+    return {"status": run.status, "path": str(run.path), "metrics": to_jsonable(run.final)}
 
 
 def live_rows(group: Group, out: Path) -> list[Row]:
-    """`rows_of`, with where the runs stand now, of a group that has some left to train."""
+    """`rows_of`, with where the runs stand now; one with a damaged file has failed."""
     from mechint.results import to_jsonable
     from mechint.training import Run
-    from mechint.training.run_directory import RunDirectory
 
     rows = rows_of(group, out)
-    there = all(RunDirectory(place).has_committed for place in group.paths(out))
-    if there and not any(row["status"] in UNFINISHED for row in rows):
-        return rows
     busy = is_locked(group.books(out))
     for row, spec in zip(rows, group.specs(out), strict=True):
         try:
@@ -131,7 +150,7 @@ def _train_group(
     from mechint.results import to_jsonable
     from mechint.training import train_many
 
-    rows = group.rows("failed")
+    rows, specs = group.rows("failed"), []
     try:
         specs = group.specs(out)
         runs = train_many(
@@ -145,7 +164,9 @@ def _train_group(
     except BusyError:
         raise
     except MechintError as error:
-        rows = [row | {"error": str(error)} for row in rows]
+        done = [_done(spec) for spec in specs] or [{}] * len(rows)
+        failed = {"error": str(error)}
+        rows = [row | (own or failed) for row, own in zip(rows, done, strict=True)]
     else:
         for row, run in zip(rows, runs, strict=True):
             row |= {

@@ -54,6 +54,7 @@ class Worker:
             start_new_session=True,
         )
         self.part: int | None = None
+        self.resume = False
         self._inbox = inbox
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -61,15 +62,18 @@ class Worker:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith(b"\n"):  # it was killed as it wrote
+                break
             self._inbox.put((self, json.loads(line)))
         self._inbox.put((self, None))
 
     def submit(self, part: int, specs: Sequence[Spec], ensemble: str, resume: bool) -> None:
         """Let it train these runs, part number `part` of the plan."""
         assert self.process.stdin is not None
-        self.part = part
-        pickle.dump((list(specs), ensemble, resume), self.process.stdin)
-        self.process.stdin.flush()
+        self.part, self.resume = part, resume
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as the inbox says
+            pickle.dump((list(specs), ensemble, resume), self.process.stdin)
+            self.process.stdin.flush()
 
     def stop(self) -> None:
         """Ask it to save its states and stop training; safe to call repeatedly."""
@@ -145,12 +149,13 @@ def handle_message(
         return
     if message is None and interrupted:  # before it listened
         worker.part = None
-    elif message is None or "error" in message:
+    elif message is None:
         raise MechintError(
-            message["error"]
-            if message
-            else f"train: a worker ended with status {worker.process.wait()}; --resume goes on"
+            f"train: a worker ended with status {worker.process.wait()}; "
+            f"{'the same command' if worker.resume else '--resume'} goes on from its last commit"
         )
+    elif "error" in message:
+        raise MechintError(message["error"])
     elif "done" not in message:
         if progress:
             progress(Progress(**message, part=worker.part))

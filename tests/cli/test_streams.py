@@ -27,10 +27,19 @@ def test_a_reader_that_has_seen_enough_is_no_failure(command: tuple[str, ...]) -
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_encoding_that_lacks_a_sign(encoding: str) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=str,
+)
+def test_an_encoding_that_lacks_a_sign(settings: dict[str, str]) -> None:
     words = [sys.executable, "-m", "mechint", *RICH]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"}
+    environment = inherited | settings
     done = subprocess.run(words, capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"fourier") and b"?" in done.stdout

@@ -191,3 +191,16 @@ def test_what_a_kill_left_unmeasured_is_measured_at_the_end(
     assert len(list(out.glob("*/probes/table/embedding-*.json"))) == 2
     (out / "probes.json").write_text("[3]")
     assert "probes.json: damaged" in one_line(mechint("sweep", out, "--resume"))
+
+
+def test_a_damaged_run_is_named_and_leaves_the_table(mechint: Command, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    swept = ["sweep", TASK, *SETTINGS, "--over", "seed=0:2", "--probe", "norms", "--out", out]
+    assert mechint(*swept).exit_code == 0
+    config, table = out / "seed=0" / "config.json", (out / "sweep.csv").read_bytes()
+    config.write_bytes(config.read_bytes()[:200])
+    for words in (("sweep", out), ("sweep", out, "--resume")):
+        result = mechint(*words)
+        assert result.exit_code == 2 and f"{config}: cannot be read as JSON" in result.stderr
+        assert [line.split()[1] for line in result.stdout.splitlines()] == ["failed", "finished"]
+        assert (out / "sweep.csv").read_bytes() == table

@@ -113,6 +113,27 @@ def test_statuses_are_those_of_training(cut: Path, tmp_path: Path) -> None:
         assert row_of(out)["status"] == "interrupted"
 
 
+def test_a_damaged_run_in_a_folder_is_named_and_not_passed_over(cut: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(cut, tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "config.json").write_text('["another program\'s"]')
+    config, metrics = (tmp_path / "b" / name for name in ("config.json", "metrics.jsonl"))
+    whole = config.read_bytes()
+    for damage in (b"", whole[:300], b"\xff" + whole):
+        config.write_bytes(damage)
+        with pytest.raises(CheckpointError, match=r"b/config\.json: cannot be read as JSON"):
+            mechint.runs(tmp_path)
+    config.write_bytes(whole)
+    table = mechint.runs(tmp_path)
+    assert [row["step"] for row in table.rows()] == [20, 20]
+    size = metrics.stat().st_size
+    os.truncate(metrics, size - 1)
+    said = rf"b/metrics\.jsonl: damaged: got {size - 1} bytes, expected at least {size}"
+    with pytest.raises(CheckpointError, match=said):
+        table.rows()
+
+
 def test_what_a_file_says_of_itself(cut: Path, tmp_path: Path) -> None:
     said, whole = read_plain(cut / "ckpt.pt"), torch.load(cut / "ckpt.pt", weights_only=True)
     for name in ("step", "metrics", "seed", "versions", "kind"):

@@ -104,6 +104,36 @@ def test_what_is_gone_from_a_finished_sweep_is_made_again(tmp_path: Path) -> Non
     assert trained_files(out) == before
 
 
+def test_a_damaged_file_of_a_finished_run_is_named_and_the_other_run_stands(
+    tmp_path: Path,
+) -> None:
+    (group,), out = plan(TASK, SMALL, {"seed": [0, 1]}), tmp_path / "sweep"
+    (before,) = run_sweep([group], out)
+    for name, kept in (("config.json", 200), ("state.pt", 5000), ("metrics.jsonl", 0)):
+        file = out / "seed=0" / name
+        whole = file.read_bytes()
+        assert len(whole) > kept
+        file.write_bytes(whole[:kept])
+        for look in (status([group], out), run_group(group, out), status([group], out)):
+            assert look[0]["status"] == "failed" and str(file) in look[0]["error"]
+            assert look[1] == before[1]
+        file.write_bytes(whole)
+        assert run_group(group, out) == before
+
+
+@pytest.mark.parametrize("keeps_the_first", [True, False], ids=["copied", "moved"])
+def test_a_sweep_elsewhere_gives_the_paths_of_its_own_runs(
+    tmp_path: Path, keeps_the_first: bool
+) -> None:
+    (group,), first, out = plan(TASK, SMALL, {"seed": [0]}), tmp_path / "a", tmp_path / "b"
+    ((before,),) = run_sweep([group], first)
+    assert before["path"] == str(first / "seed=0")
+    shutil.copytree(first, out) if keeps_the_first else first.rename(out)
+    own = before | {"path": str(out / "seed=0")}
+    (again,) = run_sweep([group], out)
+    assert again == status([group], out) == run_group(group, out) == [own]
+
+
 def test_looking_at_a_sweep_writes_nothing(tmp_path: Path) -> None:
     groups, out = plan(TASK, SMALL, {"seed": [0, 1]}, group_size=1), tmp_path / "sweep"
     keep_plan(groups, out)

@@ -303,3 +303,16 @@ def test_what_a_directory_searches_for_stands(tmp_path: Path) -> None:
             refused = CliRunner().invoke(main, ["sweep", str(tmp_path), *options, *more])
             assert refused.exit_code == 2
             assert f"{options[0]}: what a directory holds is planned already" in refused.stderr
+
+
+def test_a_search_lies_in_its_own_directory_whatever_its_name_holds(tmp_path: Path) -> None:
+    names = ["lr?a", "lr?b", "lr?mode=memory", "lr#1", "50%", "lr%3Fa", "{SCHEMA_VERSION}", "größe"]
+    for name in names:
+        search_in(tmp_path / name)
+        assert trials(tmp_path / name) == []
+    ((trial,),) = run_search(tmp_path / "lr?a", 1)
+    assert [rows_of(tmp_path / name) for name in names[1:]] == [[]] * (len(names) - 1)
+    assert all((tmp_path / name / "search.db").is_file() for name in names)
+    assert {path.name for path in tmp_path.iterdir()} == set(names)
+    (tmp_path / "lr?a").rename(tmp_path / "moved")
+    assert trials(tmp_path / "moved") == [trial]

@@ -4,17 +4,20 @@ interruption keeps everything.
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tasks
-from mechint.errors import ParameterError
+from mechint.errors import MechintError, ParameterError
 from mechint.training import Progress, Spec, spec, train, train_many, workers_on
 from mechint.training.workers import Worker
 
@@ -99,6 +102,54 @@ def test_a_worker_that_is_stopped_while_it_starts_says_nothing(
     worker.close()
     assert worker.process.returncode == -signal.SIGTERM
     assert capfd.readouterr().err == ""
+
+
+def stand_in(place: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every worker a shell script."""
+    place.write_text(f"#!/bin/sh\n{lines}\n")
+    place.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(place))
+
+
+@pytest.mark.parametrize(
+    "said", ["", '{"step": 3, "st', '{"step": 1, "steps": 2, "metrics": {}, "models": 1}\n{']
+)
+def test_half_a_line_of_a_killed_worker_is_its_end(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = f"cat <<'END' | head -c {len(said)}\n{said}\nEND\nkill -9 $$"
+    stand_in(tmp_path / "worker", lines, monkeypatch)
+    inbox: queue.Queue[Any] = queue.Queue()
+    worker = Worker(inbox)
+    worker.close()  # waits until all that it said is in the inbox
+    whole = [json.loads(line) for line in said.split("\n")[:-1]]
+    assert [inbox.get_nowait() for _ in range(inbox.qsize())] == [
+        (worker, message) for message in (*whole, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resume", "advice"), [(False, "--resume goes on"), (True, "the same command goes on")]
+)
+def test_the_end_of_a_worker_is_said_with_what_goes_on(
+    resume: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended before it read what to train, and that is no broken pipe of the command's."""
+    stand_in(tmp_path / "worker", "exec <&-\nprintf '{'\nkill -9 $$", monkeypatch)
+    with pytest.raises(MechintError, match=f"a worker ended with status -9; {advice} from its"):
+        train_many(specs(tmp_path / "runs"), workers=2, resume=resume)
+
+
+def test_a_worker_that_has_ended_is_given_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "worker", "exit 3", monkeypatch)
+    inbox: queue.Queue[Any] = queue.Queue()
+    worker = Worker(inbox)
+    worker.process.wait()
+    worker.submit(0, specs(tmp_path / "runs"), "", True)  # BrokenPipeError would end mechint with 0
+    worker.close()
+    assert inbox.get_nowait() == (worker, None) and worker.process.returncode == 3
 
 
 def test_as_many_workers_as_this_process_may_use_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import sqlite3
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,8 +216,11 @@ class _study:
         except ImportError as error:
             raise RunError(MISSING) from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        place = f"sqlite:///{(out / STUDY).resolve()}"
-        self.storage = optuna.storages.RDBStorage(place)
+        # not by its URL, in which "?", "%" and "{" of a directory's name would mean something else
+        opened = partial(sqlite3.connect, (out / STUDY).resolve(), check_same_thread=False)
+        self.storage = optuna.storages.RDBStorage(
+            f"sqlite:///{STUDY}", engine_kwargs={"creator": opened}
+        )
         self.study = optuna.create_study(
             study_name="search",
             storage=self.storage,
