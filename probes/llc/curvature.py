@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -44,12 +45,21 @@ def largest(
     return found if math.isfinite(found) else 1e12
 
 
-def share_curved(
+@dataclass(frozen=True)
+class Curving:
+    """How the loss curves at weights: along which share of directions upward, by more than `FLAT`
+    of its `largest` curvature.
+    """
+
+    share: float
+    largest: float
+
+
+def curving(
     gradient: Gradient, center: Weights, delta: float, generator: torch.Generator
-) -> float:
-    """Share of directions at the weights `center`, without a chain axis, along which the loss
-    curves upward, by more than `FLAT` of its largest curvature: the positive eigenvalues of the
-    Hessian over all.
+) -> Curving:
+    """Of the weights `center`, without a chain axis; the share is that of the positive eigenvalues
+    of the Hessian over all.
 
     Half their number is a lower bound of the learning coefficient at a minimum. Stochastic Lanczos
     quadrature (Ubaru, Chen & Saad 2017): its nodes lie between the eigenvalues, so a loss that
@@ -73,9 +83,10 @@ def share_curved(
     for i, between in enumerate(beta[:-1]):
         tridiagonal[:, i, i + 1] = tridiagonal[:, i + 1, i] = between.double()
     nodes, vectors = torch.linalg.eigh(tridiagonal)  # (start, node), (start, step, node)
-    curved = nodes > FLAT * nodes.abs().max()
-    shares = vectors[:, 0].square()
-    return float(((shares * curved).sum(1) / shares.sum(1)).mean())  # 1 without rounding
+    most = nodes.abs().max()
+    curved, shares = nodes > FLAT * most, vectors[:, 0].square()
+    share = ((shares * curved).sum(1) / shares.sum(1)).mean()  # 1 without rounding
+    return Curving(float(share), float(most))
 
 
 def _times_hessian(

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mechint import figures
 from mechint.config import setting
 from mechint.errors import MechintError
 from mechint.models.untouched import untouched
 from mechint.probe import Probe, Report
-from mechint.results import Figure, Null, ProbeResult, Table
+from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
-from probes.llc.curvature import FLAT
+from probes.llc import drawing
+from probes.llc.curvature import FLAT, Curving
 from probes.llc.diagnostics import LOOSE, Chains
 from probes.llc.likelihood import has_targets, training_data, without_gradient
 from probes.llc.sampler import Chain, Sampler
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 LEAST = 0.1
 """Share of d/2 by which a degenerate model lies below it, at least."""
 WHETHER = "whether the local learning coefficient lies below that of a regular model"
-POINTS = 200
-"""Points of a chain that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,11 @@ class LLC(Probe):
     The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
     fall below the model's own loss, or change with the size of the step or the localization, nor
     where plain descent finds a lower loss: the model is then not at a minimum. Nor where chains
-    stay below d/2 though the loss curves upward along nine tenths of all directions or more: the
-    pull, or too few steps, hold down what a badly conditioned model would add. Found means that
-    directions are flat to within 1e-4 of the largest curvature, no more.
+    stay below d/2 though the loss curves upward along nine tenths of all directions or more, or
+    clearly below half the number of directions along which it does: the pull, or too few steps,
+    hold down what a badly conditioned model would add. Nor where the largest curvature is so large
+    that 1e-4 of it, up to which a direction counts as flat, could add to the coefficient: weights
+    W_1·f and W_2/f have the coefficient of W_1 and W_2, and curvatures f⁴ times as far apart.
     """
 
     name: ClassVar[str] = "llc"
@@ -141,8 +141,8 @@ class LLC(Probe):
         )
         report.units["loss"] = "nats per example"
         self._judge(report, chains, sampler, seed)
-        report.table("chains", _table(chains, step_size))
-        report.figure("chains", _figure(chains))
+        report.table("chains", drawing.table(chains, step_size))
+        report.figure("chains", drawing.figure(chains))
         return report.result()
 
     def _chains(self, sampler: Sampler, step_size: float, seed: int) -> Chains:
@@ -180,14 +180,32 @@ class LLC(Probe):
                 "r_hat": chains.r_hat,
             }
         )
-        curved = sampler.share_curved(seed) if reason is None else 0.0
+        if reason is not None:
+            report.abstain(reason, WHETHER)
+            return
+        curved = sampler.curving(seed)
+        report.metric("share_curved", curved.share, unit="share of directions, 0–1")
+        reason = _too_low(chains, curved.share, regular, self.tolerance)
+        reason = reason or self._too_coarse(sampler, curved)
         if reason is None:
-            report.metric("share_curved", curved, unit="share of directions, 0–1")
-            reason = _too_low(chains, curved, regular)
-        if reason is None:
-            self._conclude(report, chains, curved, parameters)
+            self._conclude(report, chains, curved.share, parameters)
         else:
             report.abstain(reason, WHETHER)
+
+    def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
+        """Why a direction that counts as flat may still add to the coefficient, or None: of what it
+        would add without the pull, ½, it adds nβh / (nβh + γ).
+        """
+        unseen = sampler.temperature * FLAT * curved.largest
+        added = unseen / (unseen + self.localization) if unseen else 0.0
+        if added <= self.tolerance:
+            return None
+        return (
+            f"the largest curvature is {curved.largest:.3g}, and up to {FLAT:g} of it counts as "
+            f"flat: such a direction may add {added:.0%} of what it would without localization, "
+            "and chains whose step is right for the steepest hardly move along it; weights in "
+            "which the curvature spans less would tell"
+        )
 
     def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
         """The number, and whether it is below d/2."""
@@ -218,11 +236,14 @@ class LLC(Probe):
         )
 
 
-def _too_low(chains: Chains, curved: float, regular: float) -> str | None:
-    """Why an estimate below d/2 is the pull's and not the model's, or None: where the loss curves
-    upward along so many directions, half their number is a bound from below.
+def _too_low(chains: Chains, curved: float, regular: float, tolerance: float) -> str | None:
+    """Why an estimate below d/2 is the pull's and not the model's, or None: half the number of the
+    directions along which the loss curves upward is a bound from below.
     """
-    if chains.without_pull >= (1 - LEAST) * regular or curved < 1 - LEAST:
+    if chains.without_pull >= (1 - LEAST) * regular:
+        return None
+    most = max(chains.interval[1], chains.without_pull)
+    if curved < 1 - LEAST and (1 - tolerance) * curved * regular <= most:
         return None
     return (
         f"the loss curves upward, by more than {FLAT:g} of its largest curvature, along "
@@ -230,55 +251,3 @@ def _too_low(chains: Chains, curved: float, regular: float) -> str | None:
         f"chains rise by {chains.value:.4g} only, {chains.without_pull:.4g} continued to no "
         "localization, is the pull's or too few steps'; set a smaller localization and more draws"
     )
-
-
-def _table(chains: Chains, step_size: float) -> Table:
-    """A row per chain."""
-    rows = [("whole", step_size, trace) for trace in chains.whole]
-    rows += [("half", step_size / 2, trace) for trace in chains.half]
-    rows += [("held less", step_size, trace) for trace in chains.loose]
-    kept = [trace[chains.burn_in :] for _, _, trace in rows]
-    middle = len(kept[0]) // 2
-    return Table(
-        {
-            "chain": list(range(1, len(rows) + 1)),
-            "step": [kind for kind, _, _ in rows],
-            "step_size": [size for _, size, _ in rows],
-            "estimate": [float(draws.mean()) for draws in kept],
-            "first_half": [float(draws[:middle].mean()) for draws in kept],
-            "second_half": [float(draws[middle:].mean()) for draws in kept],
-        },
-        "one row per chain; its estimate alone is no result where the chains disagree",
-    )
-
-
-def _figure(chains: Chains) -> Figure:
-    """Running estimates of every chain, from the first step, burn-in included."""
-    steps = chains.whole.shape[1]
-    at = np.unique(np.linspace(0, steps - 1, min(POINTS, steps)).round().astype(int))
-    width = max(1, steps // 20)
-    kinds = {"chain": chains.whole, "half step": chains.half, "held less": chains.loose}
-    curves = {
-        f"{kind} {i + 1}": _smoothed(trace, width)
-        for kind, traces in kinds.items()
-        for i, trace in enumerate(traces)
-    }
-    return figures.lines(
-        (at + 1).tolist(),
-        {name: curve[at] for name, curve in curves.items()},
-        title="Rise of the loss along each chain",
-        x_title="step of the chain",
-        y_title="nβ (L(w) − L(w*)), running mean (nats)",
-        caption=(
-            f"Means over {width} steps. Where all chains are level and agree after "
-            f"{chains.burn_in} steps of burn-in, their height is the local learning coefficient."
-        ),
-    )
-
-
-def _smoothed(trace: np.ndarray, width: int) -> np.ndarray:
-    """(step,) mean of the last `width` values, of fewer at the beginning."""
-    sums = np.concatenate([[0.0], np.cumsum(trace)])
-    ends = np.arange(1, len(trace) + 1)
-    starts = np.maximum(0, ends - width)
-    return (sums[ends] - sums[starts]) / (ends - starts)

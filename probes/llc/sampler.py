@@ -243,8 +243,8 @@ class Sampler:
             lambda at: self.gradient(at, rows)[1], weights, self._delta(), generator
         )
 
-    def share_curved(self, *key: int | str) -> float:
-        """`curvature.share_curved` of the model's own weights, from directions drawn by `key`.
+    def curving(self, *key: int | str) -> curvature.Curving:
+        """`curvature.curving` of the model's own weights, from directions drawn by `key`.
 
         On some batches of examples, and more than there are weights: fewer cannot make the loss
         curve along all directions.
@@ -252,7 +252,7 @@ class Sampler:
         generator = _generator("share curved", *key)
         n, enough = len(self.data), max(4 * self.batch_size, 2 * self.n_parameters)
         rows = torch.randperm(n, generator=generator)[:enough].to(self.device)
-        return curvature.share_curved(
+        return curvature.curving(
             lambda at: self.gradient(at, rows)[1], self.center, self._delta(), generator
         )
 

@@ -206,7 +206,7 @@ def test_the_share_that_curves_is_that_of_positive_eigenvalues(
 ) -> None:
     """Against the whole Hessian, in float64."""
     subject = planted.linear_network(widths, rank, n=256, noise=0.05, scales=scales).subject
-    found = sampler(subject, batch_size=256).share_curved(0)
+    found = sampler(subject, batch_size=256).curving(0).share
     x, y = subject.data.tokens.double(), subject.data.targets.double().flatten(1)
     own = [weight.detach().double() for weight in subject.model.W]
 
@@ -227,7 +227,7 @@ def test_the_share_that_curves_is_that_of_positive_eigenvalues(
 def test_the_curvature_is_of_enough_examples_to_be_whole() -> None:
     """One batch of 8 cannot make the loss curve along 15 directions; what is drawn can."""
     subject = planted.linear_network((15, 1), 1, n=256).subject
-    assert sampler(subject, batch_size=2).share_curved(0) == 1
+    assert sampler(subject, batch_size=2).curving(0).share == 1
 
 
 # --- no number ------------------------------------------------------------------------------------
@@ -293,6 +293,21 @@ def test_weak_inputs_do_not_make_a_regular_model_degenerate(
     assert result.metrics["share_curved"] == 1
     if result.status == "abstains":
         assert "at least 15; that" in result.finding and "llc" not in result.metrics
+
+
+@pytest.mark.parametrize("scale", [10.0, 30.0])
+def test_a_rescaling_that_leaves_the_coefficient_gets_no_other_number(scale: float) -> None:
+    """λ is 6 for every scale; chains rise by 2.1 to 2.3, and agree with each other."""
+    plant = planted.linear_network((4, 3, 4), 1, n=256)
+    assert plant.truth["learning_coefficient"] == 6
+    model, before = plant.subject.model, plant.subject.model(plant.subject.data.tokens)
+    with torch.no_grad():
+        model.W[0].mul_(scale)
+        model.W[1].div_(scale)
+    assert torch.allclose(model(plant.subject.data.tokens), before, atol=1e-5)
+    result = probe.run("llc", Subject(model, None, data=plant.subject.data))
+    assert result.status == "abstains" and "llc" not in result.metrics
+    assert "at least" in result.finding or "counts as flat" in result.finding
 
 
 def test_flat_directions_are_said_beside_those_that_curve() -> None:
