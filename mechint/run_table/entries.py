@@ -109,7 +109,7 @@ class Entry:
         file, state = self.path / METRICS, self.path / "state.pt"
         expected = _plain(state).get("metrics_bytes")  # read first: the metrics may grow meanwhile
         size = file.stat().st_size if file.is_file() else 0
-        if is_number(expected) and size < expected:
+        if isinstance(expected, int) and size < expected:
             raise CheckpointError(
                 f"{file}: damaged: got {size} bytes, expected at least {expected}; delete {state} "
                 "and --resume starts this run anew"
