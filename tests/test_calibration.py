@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown
+from mechint.cli import main
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.intervals import clopper_pearson
 from mechint.planted import Calibration, Trial, library, trained
@@ -189,6 +191,16 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text("{}")
     with pytest.raises(RunError, match="is not a calibration table"):
         calibrate(["subspace"], "smoke", tmp_path)
+
+
+def test_the_command_prints_its_rows_as_json(tmp_path: Path) -> None:
+    command = ["calibrate", "subspace", "--out", str(tmp_path / "kept"), "--json"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    columns = json.loads((tmp_path / "kept" / "calibration.json").read_text())["columns"]
+    assert {name: [row[name] for row in rows] for name in columns} == columns
+    assert [list(row) for row in rows] == [list(trials.COLUMNS)] * len(rows) != []
 
 
 def test_what_is_measured_stays_where_the_next_probe_is_stopped(
