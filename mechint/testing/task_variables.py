@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
+from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.task import IGNORE, Counterfactuals, FiniteTask, Relation, Task, choose_answer
@@ -89,28 +92,52 @@ def _check_changed(task: Task, pairs: Counterfactuals) -> None:
 
 def _check_positions(task: Task, pairs: Counterfactuals) -> None:
     """The tokens that are said to determine the value do: with another example's there, the value
-    is that example's, whatever stands elsewhere. Only where that is an input of the task.
+    is that example's, whatever stands elsewhere. Only where that is an input of the task; a warning
+    where it never is.
     """
     chosen, base, other = pairs.variable, pairs.base.tokens, pairs.source.tokens
     if not chosen.positions:
         return
     mixed, read = base.clone(), list(chosen.positions)
     mixed[:, read] = other[:, read]
-    if isinstance(task, FiniteTask):
-        inputs = set(map(tuple, task.examples().tokens.tolist()))
-        there = torch.tensor([tuple(row) in inputs for row in mixed.tolist()])
-        mixed, other = mixed[there], other[there]
-    else:
-        try:
-            task.batch_of(mixed)
-        except Exception:  # whatever a task raises on what it never generates
-            return
+    there = _inputs_among(task, mixed)
+    if not there.any():
+        warnings.warn(
+            (
+                f"{task.name}: variable {chosen.name!r}: not checked that the tokens at positions "
+                f"{chosen.positions} determine it: with another example's there, none of "
+                f"{len(mixed)} examples is an input that the task labels"
+            ),
+            stacklevel=2,
+        )
+        return
+    mixed, other = mixed[there], other[there]
     wrong = chosen.value_of(mixed) != chosen.value_of(other)
     assert not wrong.any(), (
         f"{task.name}: variable {chosen.name!r}: the tokens at positions {chosen.positions} do not "
         f"determine it alone: with another example's there, {int(wrong.sum())} of {len(wrong)} "
         "examples have another value than that example"
     )
+
+
+def _inputs_among(task: Task, tokens: Tensor) -> Tensor:
+    """(example,) which rows (example, pos) are inputs of a finite task, or are labeled by another
+    one.
+    """
+    if isinstance(task, FiniteTask):
+        inputs = set(map(tuple, task.examples().tokens.tolist()))
+        return torch.tensor([tuple(row) in inputs for row in tokens.tolist()])
+
+    def labels(rows: Tensor) -> bool:
+        try:
+            task.batch_of(rows)
+        except Exception:  # whatever a task raises on what it never generates
+            return False
+        return True
+
+    if labels(tokens):
+        return torch.ones(len(tokens), dtype=torch.bool)
+    return torch.tensor([labels(row[None]) for row in tokens])
 
 
 def _check_depends(task: Task, pairs: Counterfactuals, seed: int) -> None:
