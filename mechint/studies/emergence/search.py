@@ -80,11 +80,11 @@ def search_exponents(
     again = [
         np.median(generator.choice(each, (draws, len(each))), axis=1) for each in times.values()
     ]
-    medians = np.stack(again, axis=1)
+    medians = np.stack(again, axis=1)  # (draw, d)
     read = np.isfinite(medians).all(1) & (medians > 0).all(1)
-    return slope, np.array(
-        [exponent(at, row) if has else math.nan for row, has in zip(medians, read, strict=True)]
-    )
+    drawn = np.full(draws, math.nan)
+    drawn[read] = [exponent(at, row) for row in medians[read]]
+    return slope, drawn
 
 
 def exponent_interval(drawn: Num[np.ndarray, " draw"]) -> tuple[float, float]:
