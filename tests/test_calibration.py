@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.stats import binomtest
 
 from mechint import planted
 from mechint.calibration import calibrate, engine, trials
 from mechint.calibration.table import controls_without_row, markdown, write
+from mechint.cli import main
 from mechint.errors import NotApplicableError, ParameterError, RunError, UnknownNameError
 from mechint.intervals import clopper_pearson
 from mechint.planted import Calibration, Trial, library, trained
@@ -214,6 +216,16 @@ def test_a_disk_that_fills_up_leaves_the_table_that_was_there(
     write(other, "laptop", {"plants": 1}, tmp_path)
     columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
     assert sorted(columns["probe"]) == ["norms"] * 40 + ["subspace"] * 40
+
+
+def test_the_command_prints_its_rows_as_json(tmp_path: Path) -> None:
+    command = ["calibrate", "subspace", "--out", str(tmp_path / "kept"), "--json"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    columns = json.loads((tmp_path / "kept" / "calibration.json").read_text())["columns"]
+    assert {name: [row[name] for row in rows] for name in columns} == columns
+    assert [list(row) for row in rows] == [list(trials.COLUMNS)] * len(rows) != []
 
 
 def test_what_is_measured_stays_where_the_next_probe_is_stopped(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mechint.cli import complete
-from mechint.cli.common import examples
+from mechint.cli.common import examples, json_option, print_json
 from mechint.cli.plugin import plugin_option
 from mechint.errors import UnknownNameError
 from mechint.progress import console, counting
@@ -31,7 +31,8 @@ SIZES = click.Choice(["smoke", "laptop", "full"])
     help="Write the calibration table there.",
 )
 @plugin_option
-def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
+@json_option
+def calibrate(names: tuple[str, ...], size: str, out: Path | None, as_json: bool) -> int:
     """Measure power, false positives and error of the probes on planted mechanisms and controls."""
     for name in names:
         if name not in PROBES:
@@ -48,6 +49,12 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
             update(done, of, row)
 
         table = run(names or None, size, out, count)
+    rows = list(zip(*table.columns.values(), strict=True))
+    if as_json:
+        from mechint.results import to_jsonable
+
+        print_json(to_jsonable([dict(zip(table.columns, row, strict=True)) for row in rows]))
+        return 0
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="dim")
@@ -55,7 +62,7 @@ def calibrate(names: tuple[str, ...], size: str, out: Path | None) -> int:
         shown.add_column(column)
     from mechint.report.render import show
 
-    for row in zip(*table.columns.values(), strict=True):
+    for row in rows:
         shown.add_row(*(show(cell) for cell in row))
     console().print(shown)
     return 0

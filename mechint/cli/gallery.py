@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from mechint.cli.common import CliGroup, force_option
+from mechint.cli.plugin import plugin_option
 from mechint.progress import counting
 
 
@@ -26,6 +27,7 @@ def gallery() -> None:
     help="Where the gallery goes.",
 )
 @force_option
+@plugin_option
 def build(places: tuple[Path, ...], out: Path, force: bool) -> None:
     """Draw every page.json found under PLACES (runs and results, when none is given) as one gallery
     that opens from the disk.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mechint.cli import complete
-from mechint.cli.common import device_option, examples, print_error
+from mechint.cli.common import device_option, examples, json_option, print_error, print_json
 from mechint.cli.resources import check_and_announce
 from mechint.errors import ParameterError, UnknownNameError, counted
 from mechint.progress import spinner
@@ -67,8 +67,15 @@ def seconds_of(text: str) -> float:
 )
 @click.option("--yes", is_flag=True, help="Do not ask before what takes hours.")
 @device_option
+@json_option
 def reproduce(
-    study: str, size: str, out: Path | None, budget: str | None, yes: bool, device: str
+    study: str,
+    size: str,
+    out: Path | None,
+    budget: str | None,
+    yes: bool,
+    device: str,
+    as_json: bool,
 ) -> int:
     """Re-run the paper STUDY and hold its claims against what came out; status 1 when a claim
     fails.
@@ -87,9 +94,14 @@ def reproduce(
         click.confirm("Train it on this CPU? (--device cuda is for a GPU)", abort=True, err=True)
     with spinner(f"{study} at size {size}") as update:
         done = run(study, size, out, update, device=device, budget=seconds)
-    for claim in done.claims:
-        click.echo(f"{claim.letter}  {claim.verdict:<23}  {claim.statement}")
-        click.echo(f"   {'':<23}  {claim.ours}")
+    if as_json:
+        claims = [claim.to_dict() for claim in done.claims]
+        where = {"report": str(done.report), "waiting": done.waiting}
+        print_json({"study": study, "size": size, **where, "claims": claims})
+    else:
+        for claim in done.claims:
+            click.echo(f"{claim.letter}  {claim.verdict:<23}  {claim.statement}")
+            click.echo(f"   {'':<23}  {claim.ours}")
     if done.waiting:
         waiting, are = counted(done.waiting, "run"), "is" if done.waiting == 1 else "are"
         print_error(f"{waiting} {are} still to be trained; the same command goes on")

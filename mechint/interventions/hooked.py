@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.activations import select_positions
+from mechint.errors import ParameterError
 from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention, hooks_of
-from mechint.models.protocol import check_edits
+from mechint.models.capability import Capability
+from mechint.models.protocol import capabilities, check_edits
+
+_added: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+"""Model → blocks in which what attention writes was found to be added to the stream before."""
 
 
 def record(
@@ -39,12 +45,41 @@ def record(
 def residual(
     model: Any, tokens: Int[Tensor, "example pos"], site: ResidSite, depth: int
 ) -> Float[Tensor, "example pos d_model"]:
-    """The residual stream at `site`; between attention and MLP what attention adds to it."""
+    """The residual stream at `site`; between attention and MLP what attention adds to it.
+
+    Raises:
+        ParameterError: as `check_adds`.
+    """
     names = [site.writer(depth)]
     if site.after_attention:
+        check_adds(model, tokens, site.layer)
         names.append(f"blocks.{site.layer}.hook_resid_pre")
     _, found = record(model, tokens, names)
     return torch.stack(list(found.values())).sum(0)
+
+
+def check_adds(model: Any, tokens: Int[Tensor, "example pos"], layer: int) -> None:
+    """ParameterError where block `layer` adds what its attention writes to something else than the
+    stream before it, as a norm of that: what its MLP reads, where the model shows it, is then not
+    the sum of the two. One forward on one example, once for each block that does.
+    """
+    if Capability.RESUME in capabilities(model) or layer in _added.get(model, ()):
+        return
+    pre, attention, mid = (
+        f"blocks.{layer}.hook_{name}" for name in ("resid_pre", "attn_out", "resid_mid")
+    )
+    if mid in model.hook_dict:
+        _, found = record(model, tokens[:1], [pre, attention, mid])
+        if mid in found:  # not in blocks whose MLP stands beside attention
+            off = found[mid] - found[pre] - found[attention]
+            if not off.abs().max() <= 100 * torch.finfo(off.dtype).eps * found[mid].abs().max():
+                kind = type(getattr(model, "original_model", model)).__name__
+                raise ParameterError(
+                    f"{ResidSite.mid(layer)}: a {kind} of this configuration does not add what "
+                    "attention writes to the residual stream before the block, so that the stream "
+                    "there is not their sum; choose a site before or after the block"
+                )
+    _added.setdefault(model, set()).add(layer)
 
 
 def change(

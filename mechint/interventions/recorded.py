@@ -119,7 +119,9 @@ class RecordedForward:
                 self._residual[ResidSite.pre(block + 1)] = x
 
     def residual(self, site: ResidSite) -> Float[Tensor, "example pos d_model"]:
-        """The residual stream at `site`."""
+        """The residual stream at `site`; ParameterError after attention in a model that adds what
+        attention writes to something else than the stream before.
+        """
         site = site.at_depth(self.depth)
         if site not in self._residual:
             with torch.no_grad():

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mechint.activations import select_positions
 from mechint.config import ModelConfig
+from mechint.interventions.hooked import check_adds
 from mechint.interventions.sites import ResidSite
 from mechint.models.capability import Capability
 from mechint.models.forward import Forward
@@ -79,6 +80,10 @@ def resume(
     Args:
         tokens: the inputs; needed where the model cannot resume.
         weights: of `detached_weights`, to spare making them again.
+
+    Raises:
+        ParameterError: a site after attention, in a model that does not add what attention writes
+            to the residual stream before the block (see `mechint.interventions.hooked.check_adds`).
     """
     if resumes(model):
         weights = detached_weights(model) if weights is None else weights
@@ -103,6 +108,7 @@ def _resume_hooked(
 
     hooks: list[tuple[str, Any]] = [(site.writer(depth), put)]
     if site.after_attention:
+        check_adds(model, tokens, site.layer)
         hooks.insert(0, (f"blocks.{site.layer}.hook_resid_pre", keep))
     return select_positions(model.run_with_hooks(tokens, fwd_hooks=hooks), answer_positions)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
+from torch import Tensor
 
 from mechint.errors import DataError
 from mechint.task import IGNORE, Counterfactuals, FiniteTask, Relation, Task, choose_answer
@@ -88,29 +91,54 @@ def _check_changed(task: Task, pairs: Counterfactuals) -> None:
 
 
 def _check_positions(task: Task, pairs: Counterfactuals) -> None:
-    """The tokens that are said to determine the value do: with another example's there, the value
-    is that example's, whatever stands elsewhere. Only where that is an input of the task.
+    """The tokens that are said to determine the value do: where they are another example's, the
+    value is that example's, whatever stands elsewhere. Held against all inputs of a finite task; of
+    a generated one against what it labels of these pairs mixed, and a warning where that is none.
     """
     chosen, base, other = pairs.variable, pairs.base.tokens, pairs.source.tokens
     if not chosen.positions:
         return
-    mixed, read = base.clone(), list(chosen.positions)
-    mixed[:, read] = other[:, read]
+    read = list(chosen.positions)
     if isinstance(task, FiniteTask):
-        inputs = set(map(tuple, task.examples().tokens.tolist()))
-        there = torch.tensor([tuple(row) in inputs for row in mixed.tolist()])
-        mixed, other = mixed[there], other[there]
+        mixed = task.examples().tokens
+        _, groups = mixed[:, read].unique(dim=0, return_inverse=True)
+        one_of = torch.zeros_like(groups).scatter_(0, groups, torch.arange(len(mixed)))
+        other = mixed[one_of[groups]]  # (input, pos) one with the same tokens there
     else:
-        try:
-            task.batch_of(mixed)
-        except Exception:  # whatever a task raises on what it never generates
-            return
+        mixed = base.clone()
+        mixed[:, read] = other[:, read]
+        labeled = _labeled(task, mixed)
+        mixed, other = mixed[labeled], other[labeled]
+    if not len(mixed):
+        warnings.warn(
+            (
+                f"{task.name}: variable {chosen.name!r}: not checked that the tokens at positions "
+                f"{chosen.positions} determine it: with another example's there, {task.name} "
+                f"labels none of {len(base)} examples"
+            ),
+            stacklevel=2,
+        )
+        return
     wrong = chosen.value_of(mixed) != chosen.value_of(other)
     assert not wrong.any(), (
         f"{task.name}: variable {chosen.name!r}: the tokens at positions {chosen.positions} do not "
-        f"determine it alone: with another example's there, {int(wrong.sum())} of {len(wrong)} "
-        "examples have another value than that example"
+        f"determine it alone: {int(wrong.sum())} of {len(wrong)} examples have another value than "
+        "one with the same tokens there"
     )
+
+
+def _labeled(task: Task, tokens: Tensor) -> Tensor:
+    """(example,) which rows of `tokens` (example, pos) the task labels."""
+
+    def labels(rows: Tensor) -> bool:
+        try:
+            task.batch_of(rows)
+        except Exception:  # whatever a task raises on what it never generates
+            return False
+        return True
+
+    whole = labels(tokens)
+    return torch.tensor([whole or labels(row[None]) for row in tokens], dtype=torch.bool)
 
 
 def _check_depends(task: Task, pairs: Counterfactuals, seed: int) -> None:

@@ -59,7 +59,9 @@ def check_task(task: Task, *, seeds: Sequence[int] = (0, 1), n: int = 32) -> Non
     Checked: description, JSON round trip of the parameters, errors for bad ones, presets, controls,
     determinism, an honest split of inputs that are there once and in the order of the grid, the
     global random states; and for tasks over tokens, labels against `brute_force`, counterfactual
-    labels, the text's round trip and the chance level.
+    labels, the text's round trip and the chance level. A warning names a variable of a
+    generated task whose `positions` could not be put to the test, since the task labels no example
+    with another's tokens there.
 
     Raises:
         AssertionError: with the promise that is broken.

@@ -9,6 +9,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from mechint.checkpoints import convert, load_checkpoint
+from mechint.checkpoints.formats.transformer_lens import UNSEEN
 from mechint.cli import main
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
@@ -40,7 +41,7 @@ def run(*arguments: object) -> Result:
 # --- overriding -----------------------------------------------------------------------------------
 def test_what_is_set_is_no_longer_assumed_and_the_model_is_the_one_that_was_saved(bare):
     assumed = load_checkpoint(bare)
-    unseen = {"normalization_type", "attn_scale", "architecture"}
+    unseen = {"normalization_type", "attn_scale", "architecture", *UNSEEN}
     assert set(assumed.assumed) == {"act_fn", "attention_dir"} | unseen
     assert all(item.why for item in assumed.assumed.values())
     said = {"act_fn": "gelu", "attention_dir": "bidirectional"}
@@ -65,7 +66,7 @@ def test_every_result_names_what_was_assumed(bare):
 def test_a_converted_file_still_says_what_was_assumed(bare, tmp_path, ending):
     convert(bare, tmp_path / f"new.{ending}", model={"attention_dir": "bidirectional"})
     opened = load_checkpoint(tmp_path / f"new.{ending}")
-    unseen = {"normalization_type", "attn_scale", "architecture"}
+    unseen = {"normalization_type", "attn_scale", "architecture", *UNSEEN}
     assert set(opened.assumed) == {"act_fn"} | unseen
     assert opened.config.attention_dir == "bidirectional" and opened.seed is None
 

@@ -58,7 +58,7 @@ def test_every_assumption_has_a_row(name, tmp_path):
 
 def test_defaults_are_those_of_the_reader():
     taken = {row[0].strip("`"): row[1] for row in rows("What is assumed")}
-    for name, item in transformer_lens.ASSUMED.items():
+    for name, item in (transformer_lens.ASSUMED | transformer_lens.UNSEEN).items():
         assert taken[name].startswith("none" if item.value is None else f"`{item.value}`")
     assert float(taken["eps"]) == transformer_lens.EPS.value
     assert transformer_lens.SCALE.value in taken["attn_scale"]

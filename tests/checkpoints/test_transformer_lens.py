@@ -84,6 +84,8 @@ def test_a_bare_state_dict_says_what_was_assumed(tmp_path):
         "attention_dir": "causal",
         "normalization_type": None,
         "attn_scale": "sqrt(d_head)",
+        "positional_embedding_type": "standard",
+        "parallel_attn_mlp": False,
         "architecture": transformer_lens.ARCHITECTURE.value,
     }
     assert (opened.config.act_fn, opened.config.attention_dir, opened.task) == (
@@ -143,9 +145,96 @@ def test_folded_layer_norm_is_seen_in_rounded_weights(tmp_path, kind):
         assert ("eps" in opened.assumed) == (expected is not None)
 
 
-def test_no_position_embedding_is_a_zero_one(tmp_path):
+PLAIN = {"positional_embedding_type": "standard"}
+OPTIONS = {"use_local_attn": False, "scale_attn_by_inverse_layer_idx": False}
+OPTIONS |= {"attn_scores_soft_cap": -1.0, "output_logits_soft_cap": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "unsaid"),
+    [
+        ({}, {"positional_embedding_type", "parallel_attn_mlp", "architecture"}),
+        (PLAIN, {"parallel_attn_mlp", "architecture"}),
+        ({"gated_mlp": False} | OPTIONS, {"positional_embedding_type", "parallel_attn_mlp"}),
+        ({"parallel_attn_mlp": False} | OPTIONS, {"positional_embedding_type"}),
+        (PLAIN | {"parallel_attn_mlp": False} | OPTIONS, set()),
+    ],
+)
+def test_what_no_tensor_shows_is_assumed_one_by_one(tmp_path, given, unsaid):
+    path = written(tmp_path, STATE)
+    (tmp_path / "cfg.json").write_text(json.dumps(CFG | given | {"d_model": 6}))
+    assert set(load_checkpoint(path).assumed) == unsaid | {"attn_scale"}
+
+
+def logits(state, *, shortformer=False, alibi=False, parallel=False):
+    """What TransformerLens's options make of a model without layer norm, computed plainly."""
+    x = state["embed.W_E"][TOKENS]
+    added = state["pos_embed.W_pos"][:3] * (not alibi)
+    x = x if shortformer else x + added
+    distance = torch.arange(3)[None] - torch.arange(3)[:, None]
+    slopes = torch.tensor([2**-4, 2**-8]) * alibi
+    for layer in range(2):
+        p = {name: state[f"blocks.{layer}.{name}"] for name in BLOCK}
+        read, out = x + added * shortformer, p["attn.b_O"]
+        for head in range(2):
+            q, k, v = (
+                inputs @ p[f"attn.W_{one}"][head] + p[f"attn.b_{one}"][head]
+                for one, inputs in (("Q", read), ("K", read), ("V", x))
+            )
+            scores = q @ k.mT / 3**0.5 + slopes[head] * distance
+            scores = scores.masked_fill(distance > 0, -torch.inf)
+            out = out + scores.softmax(-1) @ v @ p["attn.W_O"][head]
+        inner = (x if parallel else x + out) @ p["mlp.W_in"] + p["mlp.b_in"]
+        x = x + out + inner.relu() @ p["mlp.W_out"] + p["mlp.b_out"]
+    return x @ state["unembed.W_U"] + state["unembed.b_U"]
+
+
+BLOCK = [f"attn.{kind}_{one}" for kind in "Wb" for one in "QKVO"]
+BLOCK += [f"mlp.{kind}_{one}" for kind in "Wb" for one in ("in", "out")]
+
+
+@pytest.mark.parametrize("kind", ["shortformer", "alibi", "parallel"])
+def test_another_function_of_the_same_tensors_is_assumed_away_and_said(tmp_path, kind):
+    """The tensors do not tell the two apart, so the assumption must; stated, it is refused."""
+    path = written(tmp_path, STATE)
+    opened = load_checkpoint(path)
+    torch.testing.assert_close(opened.model(TOKENS), logits(STATE), atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(opened.model(TOKENS), logits(STATE, **{kind: True}), atol=1e-3)
+    named = "parallel_attn_mlp" if kind == "parallel" else "positional_embedding_type"
+    words = {"shortformer": "shortformer", "alibi": "ALiBi", "parallel": "beside attention"}
+    assert words[kind] in opened.assumed[named].why
+    value = True if kind == "parallel" else kind
+    (tmp_path / "cfg.json").write_text(json.dumps(CFG | {"d_model": 6, named: value}))
+    with pytest.raises(CheckpointError, match=f"uses {named}={value!r}"):
+        load_checkpoint(path)
+
+
+def test_attention_alone_has_no_mlp_to_be_beside(tmp_path):
+    state = {name: value for name, value in STATE.items() if ".mlp." not in name}
+    assert "parallel_attn_mlp" not in load_checkpoint(written(tmp_path, state)).assumed
+
+
+def test_local_attention_of_a_later_layer_is_seen(tmp_path):
+    """GPT-Neo's first layer is global."""
+    causal = torch.ones(3, 3, dtype=torch.bool).tril()
+    assert load_checkpoint(written(tmp_path, STATE | {"blocks.1.attn.mask": causal}))
+    with pytest.raises(CheckpointError, match="uses local attention"):
+        load_checkpoint(written(tmp_path, STATE | {"blocks.1.attn.mask": causal.triu(-1)}))
+
+
+def test_without_a_position_embedding_positions_are_rotary(tmp_path):
+    """TransformerLens makes one for every other kind; where tables of rotation are not kept, as
+    among parameters alone, nothing else tells.
+    """
     state = {name: value for name, value in STATE.items() if name != "pos_embed.W_pos"}
-    opened = load_checkpoint(written(tmp_path, state))
+    for content in (state, {"model": state, "config": CFG | {"n_ctx": 3}}):
+        with pytest.raises(CheckpointError, match="rotary positions, since it has no position"):
+            load_checkpoint(written(tmp_path, content))
+
+
+def test_no_position_embedding_is_a_zero_one_where_the_configuration_says_standard(tmp_path):
+    state = {name: value for name, value in STATE.items() if name != "pos_embed.W_pos"}
+    opened = load_checkpoint(written(tmp_path, {"model": state, "config": PLAIN}))
     assert (
         opened.config.n_ctx == 3
         and not opened.model.W_pos.any()
@@ -155,7 +244,10 @@ def test_no_position_embedding_is_a_zero_one(tmp_path):
         load_checkpoint(
             written(
                 tmp_path,
-                {name: value for name, value in state.items() if not name.endswith("mask")},
+                {
+                    "model": {n: value for n, value in state.items() if not n.endswith("mask")},
+                    "config": PLAIN,
+                },
             )
         )
 

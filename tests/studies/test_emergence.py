@@ -4,6 +4,7 @@ an exponent is planted, another one is, or too few seeds are.
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
 
 import numpy as np
@@ -14,7 +15,7 @@ from mechint.claim import Claim
 from mechint.models.two_layer import initialize, reduced_draws
 from mechint.studies import PlannedRun, Runs, find_study, plan
 from mechint.studies.emergence import measures as measured
-from mechint.studies.emergence.search import growth_time
+from mechint.studies.emergence.search import exponent_interval, growth_time, search_exponents
 from mechint.training import Run, train_many
 from tests.studies.planted_outcomes import judge, outcomes, runs_of
 
@@ -186,6 +187,31 @@ def test_planted_search_time() -> None:
     assert claim.verdict == "underpowered" and outcomes(claim)["exponent, k = 4"] == "undecided"
     coarse = searches(right, every=30)
     assert verdict("e", coarse).verdict == "underpowered"  # the control: too few evaluations
+
+
+def test_draws_without_a_median_widen_the_interval() -> None:
+    """Of 16 seeds 6 never learn at the largest d: the median of 16 drawn again is infinite where 8
+    or more of them are among these, by the binomial distribution in 22 draws of 100. Without these
+    draws the interval was that of the others.
+    """
+    noise = np.exp(0.1 * np.random.default_rng(0).standard_normal((3, 16)))
+    times = {d: list(d * row) for d, row in zip((256, 1024, 4096), noise, strict=True)}
+    whole, every = search_exponents(times)
+    assert exponent_interval(every) == tuple(np.quantile(every, (0.025, 0.975)))
+    times[4096][:6] = [math.inf] * 6
+    slope, drawn = search_exponents(times)
+    expected = sum(math.comb(16, i) * 6**i * 10 ** (16 - i) for i in range(8, 17)) / 16**16
+    share = float(np.isnan(drawn).mean())
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / len(drawn))
+    assert exponent_interval(drawn) == (-math.inf, math.inf) and abs(slope - whole) < 0.2
+    few = np.concatenate([np.linspace(0, 1, 990), [math.nan] * 10])
+    ordered = sorted(np.nan_to_num(few, nan=-1)), sorted(np.nan_to_num(few, nan=2))
+    assert exponent_interval(few) == (ordered[0][24], ordered[1][975])
+    missed = searches({2: 0.15, 3: 0.5, 4: 1.0})
+    for seed, name in enumerate(missed.names(k=4, d=4096)):
+        missed[name].metrics[-1]["test.alignment.0"] = 0.0 if seed < 6 else 1.0
+    claim = verdict("e", missed)
+    assert claim.verdict == "underpowered" and outcomes(claim)["exponent, k = 4"] == "undecided"
 
 
 def test_growth_is_that_of_an_aligned_neuron() -> None:

@@ -327,6 +327,21 @@ def test_command_exits_1_when_a_claim_fails(
     assert "a loss is negative" in result.stdout
 
 
+def test_as_json_the_command_prints_the_claims_that_it_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mechint.cli.reproduce.STUDIES", {"toy": Toy})
+    out = tmp_path / "toy"
+    command = ["reproduce", "toy", "--size", "laptop", "--out", str(out), "--json"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1, result.output  # claim b fails, as without --json
+    printed = json.loads(result.stdout)
+    assert (printed["study"], printed["size"], printed["waiting"]) == ("toy", "laptop", 0)
+    assert Path(printed["report"]) == out / "report.html" and (out / "report.html").is_file()
+    assert printed["claims"] == json.loads((out / "claims.json").read_text(encoding="utf-8"))
+    assert "report written to" in result.stderr
+
+
 def test_what_is_left_is_announced_and_full_size_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

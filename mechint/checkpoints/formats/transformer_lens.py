@@ -2,8 +2,9 @@
 
 Shapes say most of the architecture. What they do not say comes from a configuration (a mapping in
 the file, or a JSON or YAML file beside it, in TransformerLens's field names) and is otherwise
-assumed and listed: ReLU, causal attention, and without layer norm weights LNPre where the weights
-show that layer norm was folded into them, no normalization otherwise.
+assumed and listed: ReLU, causal attention, positions added to the stream, MLPs after attention, and
+without layer norm weights LNPre where the weights show that layer norm was folded into them, no
+normalization otherwise.
 """
 
 from __future__ import annotations
@@ -58,10 +59,30 @@ EPS = Assumption(1e-5, "the file does not say; 1e-5 is TransformerLens's default
 SCALE = Assumption(
     "sqrt(d_head)", "the file does not say what scores are divided by; TransformerLens's default"
 )
+UNSEEN = {
+    "positional_embedding_type": Assumption(
+        "standard", "no configuration says; shortformer and ALiBi models have the same tensors"
+    ),
+    "parallel_attn_mlp": Assumption(
+        False, "no configuration says; models with MLPs beside attention have the same tensors"
+    ),
+}
+"""Options that change the function and no tensor."""
+
 ARCHITECTURE = Assumption(
-    "sequential blocks, positions added to the stream, no caps, no local attention",
+    "no caps, no local attention, scores scaled alike in all layers",
     "no configuration says otherwise; TransformerLens's defaults",
 )
+STATES_ARCHITECTURE = {"use_local_attn", "attn_scores_soft_cap", "output_logits_soft_cap"}
+STATES_ARCHITECTURE |= {"scale_attn_by_inverse_layer_idx"}
+FOREIGN = {
+    "rotary": "rotary positions",
+    "W_gate": "gated feed-forward layers",
+    "_W_K": "grouped keys and values",
+    "mlp.ln.": "SoLU",
+}
+"""Part of a parameter's name in a block → what has it."""
+
 UNSERVED = {
     "parallel_attn_mlp": (False, None),
     "use_local_attn": (False, None),
@@ -127,6 +148,9 @@ def interpret(
     _refuse(path, state, given)
     attn_only = "blocks.0.mlp.W_in" not in state
     said, assumed = stated_or_assumed(path, given, layer_norm(state), attn_only)
+    assumed |= {name: item for name, item in UNSEEN.items() if given.get(name) is None}
+    if attn_only:
+        assumed.pop("parallel_attn_mlp", None)
     (d_vocab, d_model), (n_heads, _, d_head) = (
         state["embed.W_E"].shape,
         state["blocks.0.attn.W_Q"].shape,
@@ -185,7 +209,7 @@ def stated_or_assumed(
         assumed["eps"] = EPS
     if "attn_scale" not in given and "use_attn_scale" not in given:
         assumed["attn_scale"] = SCALE
-    if UNSERVED.keys().isdisjoint(given):
+    if not given.keys() >= STATES_ARCHITECTURE:
         assumed["architecture"] = ARCHITECTURE
     if attn_only:
         assumed.pop("act_fn", None)
@@ -256,26 +280,19 @@ def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
         )
     if "unembed.W_U" not in state:
         raise CheckpointError(f"{path}: a HookedTransformer without unembed.W_U")
-    for part, what in (
-        ("rotary", "rotary positions"),
-        ("W_gate", "gated feed-forward layers"),
-        ("_W_K", "grouped keys and values"),
-        ("mlp.ln.", "SoLU"),
-    ):
-        if any(
-            part in name.rpartition("blocks.")[2]
-            and (part != "_W_K" or name.rpartition(".")[2] == part)
-            for name in state
-        ):
-            raise CheckpointError(
-                f"{path}: uses {what}, which mechint's HookedTransformer does not have"
-            )
-    mask = state.get("blocks.0.attn.mask")
-    if (
-        mask is not None
-        and mask.numel()
-        and not torch.equal(mask.bool(), torch.ones_like(mask, dtype=torch.bool).tril())
-    ):
+    foreign = [what for part, what in FOREIGN.items() if any(_has(name, part) for name in state)]
+    masks = (mask.bool() for name, mask in state.items() if name.endswith(".attn.mask"))
+    if any(mask.numel() and not torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks):
+        foreign.append("local attention")
+    if "pos_embed.W_pos" not in state and given.get("positional_embedding_type") != "standard":
+        foreign.append("rotary positions, since it has no position embedding")
+    if foreign:
         raise CheckpointError(
-            f"{path}: uses local attention, which mechint's HookedTransformer does not have"
+            f"{path}: uses {foreign[0]}, which mechint's HookedTransformer does not have"
         )
+
+
+def _has(name: str, part: str) -> bool:
+    """Whether the parameter `name` of a block has `part` in it; of "_W_K", as its own name."""
+    inside = name.rpartition("blocks.")[2]
+    return part in inside and (part != "_W_K" or name.rpartition(".")[2] == part)

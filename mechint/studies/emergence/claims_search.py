@@ -77,10 +77,10 @@ def search_time(runs: Runs, criterion: Criterion) -> Finding:
             parts.append(Part(f"exponent, k = {k}", None, shown, n))
             continue
         slope, drawn = search.search_exponents(times)
-        low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
+        interval = search.exponent_interval(drawn)
         wanted, margin = search.SEARCH.get(k), criterion["margin"]
         ends = (wanted - margin, wanted + margin) if wanted else (-np.inf, criterion["edge"])
-        parts.append(ratio_within(f"exponent, k = {k}", slope, (low, high), *ends, n))
+        parts.append(ratio_within(f"exponent, k = {k}", slope, interval, *ends, n))
         fits[k] = slope
     words = "; ".join(f"k = {k}: {fit:.2f}" for k, fit in fits.items()) or "none"
     return Finding(

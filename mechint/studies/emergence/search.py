@@ -65,7 +65,8 @@ def search_medians(runs: Runs, k: int) -> dict[int, float]:
 def search_exponents(
     times: dict[int, list[float]], draws: int = 1000
 ) -> tuple[float, Num[np.ndarray, " draw"]]:
-    """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d.
+    """Slope of log median over log d, and (draw,) the same on seeds drawn again within each d; nan
+    where a median of the draw is infinite or not positive, so that it has no slope.
 
     Raises:
         TrainingError: at some d half of the seeds or more did not learn the direction.
@@ -79,6 +80,29 @@ def search_exponents(
     again = [
         np.median(generator.choice(each, (draws, len(each))), axis=1) for each in times.values()
     ]
-    medians = np.stack(again, axis=1)
-    medians = medians[np.isfinite(medians).all(1) & (medians > 0).all(1)]
-    return slope, np.array([exponent(at, row) for row in medians])
+    medians = np.stack(again, axis=1)  # (draw, d)
+    read = np.isfinite(medians).all(1) & (medians > 0).all(1)
+    drawn = np.full(draws, math.nan)
+    drawn[read] = [exponent(at, row) for row in medians[read]]
+    return slope, drawn
+
+
+def exponent_interval(drawn: Num[np.ndarray, " draw"]) -> tuple[float, float]:
+    """The 95% interval of exponents drawn again: their 2.5% and 97.5% quantiles. A draw without
+    one, nan, counts as smaller than all others at the lower end and as larger at the upper one,
+    since a time that was not reached in the run may be of any length.
+
+    >>> exponent_interval(np.array([0.0, 1.0]))
+    (0.025, 0.975)
+    >>> exponent_interval(np.array([0.5] * 98 + [math.nan] * 2))
+    (0.5, 0.5)
+    >>> exponent_interval(np.array([0.5] * 90 + [math.nan] * 10))
+    (-inf, inf)
+    """
+    least, most = (np.where(np.isnan(drawn), end, drawn) for end in (-math.inf, math.inf))
+    # between a number and infinity there is nothing to interpolate
+    below, above = ("lower", "higher") if np.isnan(drawn).any() else ("linear", "linear")
+    return (
+        float(np.quantile(least, 0.025, method=below)),
+        float(np.quantile(most, 0.975, method=above)),
+    )
