@@ -59,10 +59,10 @@ class Circuits(Probe):
     pairs held out, with `only_correct` those answered right: faithfulness F(C); completeness
     1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
-    other circuits of as many edges, no two alike, made of random paths from the embedding to the
-    logits (sufficiency), and as many random edges outside C taken out of the model (necessity).
-    Found: p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs
-    right.
+    other circuits of as many edges made of random paths from the embedding to the logits
+    (sufficiency), and as many random edges outside C taken out of the model (necessity), no two of
+    either alike, so that a small graph may have too few to decide. Found: p ≤ 0.01 for both, F at
+    least `threshold` - 0.05, and a model that answers most pairs right.
 
     Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
@@ -170,6 +170,8 @@ class Circuits(Probe):
         report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
         outside = min(size, len(kept) - size)
         how = f"{outside} random edges outside the circuit taken out"
+        if len(rivals.random_necessity) < self.null_samples:
+            how = f"all sets of {outside} edges outside the circuit taken out"
         report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
         unit = "share of the model's score"
         for name, value in (

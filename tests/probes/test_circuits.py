@@ -39,7 +39,7 @@ from probes.circuits import (
     sender_outputs,
 )
 from probes.circuits.choosing import graph_of, paired, split
-from probes.circuits.judging import rivals_of
+from probes.circuits.judging import rivals_of, without_others
 from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
 
@@ -398,6 +398,33 @@ def test_a_circuit_is_not_its_own_rival() -> None:
     among = random_circuits(graph, 2, 9, 1)
     apart = random_circuits(graph, 2, 8, 1, apart_from=among[3])
     assert (apart == np.delete(among, 3, 0)).all()
+
+
+@pytest.mark.parametrize(("size", "sets"), [(0, 1), (1, 7), (2, 15), (5, 1), (8, 1)])
+def test_edges_outside_a_circuit_are_taken_out_in_every_way_once(size: int, sets: int) -> None:
+    """Of 8 edges; the sets by enumeration, of which 2 of 6 alone are more than 9."""
+    kept = np.isin(np.arange(8), np.random.default_rng(size).permutation(8)[:size])
+    others = np.flatnonzero(~kept)
+    possible = {tuple(chosen) for chosen in itertools.combinations(others, min(size, len(others)))}
+    assert len(possible) == sets
+    for asked in (9, 40):
+        drawn = [tuple(np.flatnonzero(~one)) for one in without_others(kept, asked, 0)]
+        assert len(drawn) == len(set(drawn)) == min(asked, sets) and set(drawn) <= possible
+
+
+def test_one_set_of_edges_drawn_often_does_not_make_a_small_p_value() -> None:
+    """5 edges of 13: 8 others make 56 sets of as many, of which none does what the circuit does,
+    and no p-value below 1 / 57; it was p ≤ 0.005.
+    """
+    subject = planted.modular_addition(11, (1, 2)).subject
+    settings = {"pairs": 16, "held_out": 64, "null_samples": 199, "by_position": False}
+    result = probe.run("circuits", subject, **settings)
+    assert (result.metrics["edges"], result.metrics["graph_edges"]) == (5, 13)
+    null = result.null["necessity"]
+    assert null.samples == 56 and math.isclose(null.p_value, 1 / 57)
+    assert null.how == "all sets of 5 edges outside the circuit taken out"
+    assert result.status == "abstains"
+    assert "56 null samples of necessity give no p below 0.018" in result.finding
 
 
 def test_random_circuits_are_its_rivals_on_pairs_that_its_search_has_not_seen() -> None:
