@@ -57,7 +57,7 @@ class Circuits(Probe):
     than 512 by EAP-IG, (base - source) · gradient, mean over 5 points between the two. Edges are
     added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, or
     pairs held out, with `only_correct` those answered right: faithfulness F(C); completeness
-    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
+    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On examples that the search has not seen:
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
     other circuits of as many edges made of random paths from the embedding to the logits
     (sufficiency), and as many random edges outside C taken out of the model (necessity), no two of
@@ -193,6 +193,7 @@ class Circuits(Probe):
                 "by_position": graph.groups > 1,
                 "variable": variable.name if variable is not None else "none",
                 "pairs_judged": len(test),
+                "examples_judged": test.n_examples,
                 "all_inputs": test is every and subject.on_grid,
                 "answered": share,
             }
@@ -234,11 +235,13 @@ class Circuits(Probe):
         examples = f"{which}examples"
         if self.only_correct and metrics["answered"] < 1:
             examples += " that the model answers right"
+        answers = f"answers of {metrics['examples_judged']} " * (report.subject.answer == "all")
+        judged = f"{metrics['pairs_judged']} {answers}{examples}"
         random = report.nulls["sufficiency"].mean
         numbers = (
             f"alone they keep {metrics['faithfulness']:.1%} of the score and answer "
-            f"{metrics['accuracy']:.1%} of {metrics['pairs_judged']} {examples}; without "
-            f"them the model loses {metrics['completeness']:.1%}; the edge that counts least, "
+            f"{metrics['accuracy']:.1%} of {judged}; without them the model loses "
+            f"{metrics['completeness']:.1%}; the edge that counts least, "
             f"{metrics['minimality']:.1%}; random circuits of the size keep {random:.1%}"
         )
         told = {
@@ -262,6 +265,6 @@ class Circuits(Probe):
             null=["sufficiency", "necessity"],
             effect=metrics["faithfulness"],
             least=self.threshold - SLACK,
-            n=metrics["pairs_judged"],
+            n=metrics["examples_judged"],
             causal=True,
         )

@@ -19,7 +19,7 @@ from torch import Tensor
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.counterfactuals import pair_all, unpaired
-from mechint.errors import NotApplicableError, ParameterError
+from mechint.errors import DataError, NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.planted import library
@@ -454,6 +454,34 @@ def test_no_more_than_half_of_all_pairs_are_searched(pairs: int) -> None:
     every = paired(subject, "mean", None, 200, 0, False)[0][:pairs]
     search, judged, unseen = split(subject, every, 128, 64)
     assert 1 <= len(search) <= pairs / 2 and len(search) + len(unseen) == pairs == len(judged)
+
+
+@pytest.mark.parametrize("held_out", [64, 4096])
+def test_all_answers_of_an_example_are_on_one_side(held_out: int) -> None:
+    """Of 40 examples all 34 that the search had seen were among those called held-out."""
+    subject = planted.composition(5, 4).subject
+    subject = subject.with_data(subject.data[:40]).with_answer("all")
+    every, _ = paired(subject, "mean", None, 64, 0, False)
+    search, judged, unseen = split(subject, every, 48, held_out)
+    seen, held, fresh = (
+        {tuple(row) for row in one.base.tolist()} for one in (search, judged, unseen)
+    )
+    count = len(subject.answers)
+    assert len(every) == 40 * count and every.n_examples == 40
+    assert 10 < len(seen) <= 20 and not seen & held and not seen & fresh
+    assert (len(search), len(judged), len(unseen)) == (48, min(held_out, 20 * count), 48)
+    assert judged.n_examples == len(held) <= 20
+
+
+def test_answers_of_examples_are_called_so() -> None:
+    subject = planted.composition(5, 4).subject.with_answer("all")
+    few = {"pairs": 16, "held_out": 40, "null_samples": 99, "by_position": False}
+    result = probe.run("circuits", subject.with_data(subject.data[:12]), **few)
+    judged = result.metrics["examples_judged"]
+    assert result.metrics["pairs_judged"] == 40 and judged <= 6
+    assert f" of 40 answers of {judged} held-out examples;" in result.finding
+    with pytest.raises(DataError, match="and it takes two; give it more examples"):
+        probe.run("circuits", subject.with_data(subject.data[:1]), **few)
 
 
 def test_examples_left_out_are_not_called_possible_ones() -> None:
