@@ -67,6 +67,20 @@ class Pairs:
         return torch.tensor(found, dtype=torch.bool, device=self.base.device)
 
     @property
+    def examples(self) -> Int[Tensor, " pair"]:
+        """(pair,) which of the different bases each pair has, numbered as they come: several pairs
+        have one where they are of several of its answers, and then they are not independent.
+        """
+        known: dict[tuple[int, ...], int] = {}
+        numbers = [known.setdefault(tuple(row), len(known)) for row in self.base.tolist()]
+        return torch.tensor(numbers, dtype=torch.int64, device=self.base.device)
+
+    @property
+    def n_examples(self) -> int:
+        """How many different bases the pairs have."""
+        return len(self.base.unique(dim=0))
+
+    @property
     def changed(self) -> Bool[Tensor, "pair output"]:
         """(pair, output) bool: the label differs from the base's answer."""
         return (self.labels != self.answers) & (self.labels != IGNORE)

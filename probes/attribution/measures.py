@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effects:
-    """(component, example) nats of score; score (example,) of the model itself.
+    """(component, example) nats of score; score (example,) of the model itself. Of an example with
+    several pairs, one for each of its answers, the mean over these: they are not independent.
 
     sum_error: largest difference between the score and the sum of all that is written directly.
     """
@@ -65,10 +66,20 @@ def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
                 part = mean.of(mean.sum(value, rows))[None]
                 means[name] = means[name] + part if name in means else part
     parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
+    examples = pairs.examples.cpu().numpy()
     direct, effect, first, exact, own = (
-        np.concatenate(column, -1) for column in zip(*(one for one, _ in parts), strict=True)
+        _by_example(np.concatenate(column, -1), examples)
+        for column in zip(*(one for one, _ in parts), strict=True)
     )
     return Effects(sites, direct, effect, first, exact, own, max(error for _, error in parts))
+
+
+def _by_example(values: np.ndarray, examples: np.ndarray) -> np.ndarray:
+    """(..., example) means of `values` (..., pair) over the pairs of each example."""
+    counts = np.bincount(examples)
+    totals = np.zeros((len(counts), *values.shape[:-1]))
+    np.add.at(totals, examples, values.T)
+    return totals.T / counts
 
 
 def components(subject: Subject) -> list[Site]:

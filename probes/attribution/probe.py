@@ -46,9 +46,9 @@ class Attribution(Probe):
 
     `correlation` of first_order and exact over the components and `worst`, the component where they
     differ most, say what the estimate is worth; exact minus the direct part of the same replacement
-    is what the component does through others. Null: the sign of every example's loss drawn at
-    random, the largest mean over the components. Found: p ≤ 0.01 on a model that answers most
-    examples right.
+    is what the component does through others. Null: the sign of every example's loss, the mean over
+    the answers asked of it, drawn at random, the largest mean over the components. Found: p ≤ 0.01
+    (six examples cannot give it) on a model that answers most of them right.
 
     Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: two forwards, one backward, and one forward per component, stacked.
@@ -71,7 +71,9 @@ class Attribution(Probe):
 
     variable: str | None = variable_setting()
     ablation: str | None = ablation_setting("replaces an activation")
-    examples: int = setting(256, "examples", low=2, high=2**20)
+    examples: int = setting(
+        256, "examples; answers of examples where all are asked", low=2, high=2**20
+    )
     only_correct: bool = setting(True, "only examples that the model answers correctly")
     null_samples: int = setting(999, "draws of the signs", low=1)
 
@@ -117,8 +119,9 @@ class Attribution(Probe):
     def measure(self, subject: Subject, seed: int) -> ProbeResult:
         assert subject.task is not None
         ablation, variable = stand_in(self, subject, self.ablation, self.variable)
-        pairs, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
-        effects = measured(subject, pairs[: self.examples], ablation)
+        every, share = paired(subject, ablation, variable, self.examples, seed, self.only_correct)
+        pairs = every[: self.examples]
+        effects = measured(subject, pairs, ablation)
         report = Report(self, subject)
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
@@ -144,6 +147,7 @@ class Attribution(Probe):
                 "ablation": ablation,
                 "variable": "none" if variable is None else variable.name,
                 "examples": len(effects.score),
+                "answers": len(pairs),
                 "answered": share,
             }
         )
@@ -202,16 +206,19 @@ class Attribution(Probe):
     def _say(self, report: Report) -> None:
         metrics = report.metrics
         told = f"correlate {metrics['correlation']:.2f} with the exact losses; they "
+        asked, counted = "examples", f"{metrics['examples']} examples"
+        if report.subject.answer == "all":
+            asked, counted = "answers", f"{metrics['answers']} answers of {counted}"
         numbers = (
             f"{metrics['largest_loss']:.2f} of {metrics['score']:.2f} nats over "
-            f"{metrics['examples']} examples. {_straight(metrics)}. First-order estimates "
+            f"{counted}. {_straight(metrics)}. First-order estimates "
             f"{'' if math.isnan(metrics['correlation']) else told}are farthest off for "
             f"{metrics['worst']}, {metrics['worst_first_order']:.2f} for "
             f"{metrics['worst_exact']:.2f}"
         )
         if metrics["answered"] <= 0.5:
             report.abstain(
-                f"the model answers {metrics['answered']:.0%} of examples drawn without selection; "
+                f"the model answers {metrics['answered']:.0%} of {asked} drawn without selection; "
                 f"without {metrics['component']} the score loses {numbers}",
                 WHICH,
             )

@@ -70,7 +70,7 @@ def paired(
     that are drawn from the task.
 
     Raises:
-        DataError: fewer than two.
+        DataError: they have fewer than two different bases.
     """
     task = subject.task
     assert task is not None
@@ -89,11 +89,16 @@ def paired(
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
     order = order.to(right.device)
     chosen = pairs[order[right[order]] if only_correct else order]
-    if len(chosen) < 2:
+    if chosen.n_examples < 2:
+        found = pairs.n_examples
         raise DataError(
-            f"{subject.describe()}: of {len(data)} examples {len(pairs)} have a source with "
-            f"another answer, {int(right.sum())} of these pairs are answered correctly; "
-            f"{task.when_wrong}, or set only_correct=false"
+            f"{subject.describe()}: of {len(data)} examples {found} have a source with another "
+            f"answer, {pairs[right].n_examples} of these are answered correctly, and it takes two; "
+            + (
+                f"{task.when_wrong}, or set only_correct=false"
+                if found > 1
+                else "give it more examples"
+            )
         )
     return chosen, share
 
@@ -113,10 +118,11 @@ def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
 def split(
     subject: Subject, every: Pairs, searched: int, held_out: int, seed: int = 0
 ) -> tuple[Pairs, Pairs, Pairs]:
-    """Pairs to search a circuit on, half of all at most; pairs to judge it by, all of a finite
-    task, else others; and up to `searched` others, on which it is held against random circuits: on
-    the pairs of its search it would have the start of them. Where the inputs of a task are a sample
-    (`FiniteTask.is_sample`), others are pairs of other examples.
+    """Pairs to search a circuit on, of half of all examples at most; pairs to judge it by, all of a
+    finite task, else of other examples; and up to `searched` pairs of others, on which it is held
+    against random circuits: on the examples of its search it would have the start of them. All
+    answers of one example are on one side. Where the inputs of a task are a sample
+    (`FiniteTask.is_sample`), the sources of others are other examples, too.
 
     Raises:
         DataError: none can be searched on, or none held out.
@@ -127,13 +133,14 @@ def split(
         found, inputs = sides(task, 1 / 2, seed), task.examples().tokens
         parts = (found.fitted, found.held_out)
         search, unseen = (every[every.made_of(inputs[part])] for part in parts)
-        search = search[:searched]
     else:
         if not finite:  # an input may have been drawn several times
             rows = torch.cat((every.base, every.source, every.reads[:, None]), 1)
             every = every[first_of_each(rows)]
-        search = every[: min(searched, len(every) // 2)]
-        unseen, whole = every[len(search) :], finite and len(every) <= ALL_INPUTS
+        seen = every.examples < min(searched, every.n_examples // 2)
+        search, unseen = every[seen], every[~seen]
+        whole = finite and len(every) <= ALL_INPUTS
+    search = search[:searched]
     if not (len(search) and len(unseen)):
         raise DataError(
             f"{subject.describe()}: of {counted(len(every), 'different pair')} {len(search)} can "

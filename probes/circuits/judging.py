@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,25 +60,22 @@ def incompleteness(scorer: Scorer, kept: Bool[np.ndarray, " edge"], seed: int) -
 class Rivals:
     """The circuit beside random ones of its size, on the same pairs.
 
-    sufficiency: F(C), and of other circuits made of random paths (circuit,), no two alike; fewer
-    than asked for where the graph has no more. necessity: 1 - F(M \\ C), and of as many random
-    edges outside the circuit (n,).
+    sufficiency: F(C), and of other circuits made of random paths (circuit,); necessity:
+    1 - F(M \\ C), and of as many random edges outside the circuit (set,). No two are alike, and
+    there are fewer than asked for where the graph has no more.
     """
 
     sufficiency: float
     random_sufficiency: Float[np.ndarray, " circuit"]
     necessity: float
-    random_necessity: Float[np.ndarray, " n"]
+    random_necessity: Float[np.ndarray, " set"]
 
 
 def rivals_of(scorer: Scorer, kept: Bool[np.ndarray, " edge"], n: int, seed: int) -> Rivals:
     """The tests of sufficiency and partial necessity of Shi et al. (2024), Sec. 3, with `n` random
     circuits each. Cost: 2 n stacked forwards.
     """
-    size, generator = int(kept.sum()), np.random.default_rng(seed + 1)
-    outside, others = np.flatnonzero(~kept), np.ones((n, len(kept)), bool)
-    for row in others:
-        row[generator.permutation(outside)[:size]] = False
+    size = int(kept.sum())
     observed = scorer.faithfulness(np.stack([kept, ~kept]))
     drawn = random_circuits(scorer.graph, size, n, seed, apart_from=kept)
     if not len(drawn):  # no other circuit has the size
@@ -86,5 +84,24 @@ def rivals_of(scorer: Scorer, kept: Bool[np.ndarray, " edge"], n: int, seed: int
         float(observed[0]),
         scorer.faithfulness(drawn),
         float(1 - observed[1]),
-        1 - scorer.faithfulness(others),
+        1 - scorer.faithfulness(without_others(kept, n, seed + 1)),
     )
+
+
+def without_others(
+    kept: Bool[np.ndarray, " edge"], n: int, seed: int
+) -> Bool[np.ndarray, "set edge"]:
+    """The model without as many random edges outside the circuit `kept` as that has, or without all
+    of them where they are fewer: `n` sets, no two alike, or all that there are.
+
+    >>> without_others(np.array([True, False, False]), 9, 0).sum(0).tolist()
+    [2, 1, 1]
+    """
+    outside, generator = np.flatnonzero(~kept), np.random.default_rng(seed)
+    size = min(int(kept.sum()), len(outside))
+    found: dict[bytes, np.ndarray] = {}
+    while len(found) < min(n, math.comb(len(outside), size)):
+        one = np.ones_like(kept)
+        one[generator.permutation(outside)[:size]] = False
+        found[one.tobytes()] = one
+    return np.stack(list(found.values()))

@@ -58,12 +58,12 @@ class Circuits(Probe):
     added by rank until F reaches `threshold`, then pruned. On all examples of a finite task, those
     of the search among them, or pairs held out (where examples are a sample, as prompts are, pairs
     of other examples), with `only_correct` those answered right: faithfulness F(C); completeness
-    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On pairs that the search has not seen:
+    1 - F(M \\ C); minimality, the least F(C) - F(C \\ e). On examples that the search has not seen:
     incompleteness, the mean of |F(C \\ K) - F(M \\ K)| over random parts K of C; and the nulls,
-    other circuits of as many edges, no two alike, made of random paths from the embedding to the
-    logits (sufficiency), and as many random edges outside C taken out of the model (necessity).
-    Found: p ≤ 0.01 for both, F at least `threshold` - 0.05, and a model that answers most pairs
-    right.
+    other circuits of as many edges made of random paths from the embedding to the logits
+    (sufficiency), and as many random edges outside C taken out of the model (necessity), no two of
+    either alike, so that a small graph may have too few to decide. Found: p ≤ 0.01 for both, F at
+    least `threshold` - 0.05, and a model that answers most pairs right.
 
     Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: one forward per edge, stacked, from its reader on; tens more for the search; 2
@@ -171,6 +171,8 @@ class Circuits(Probe):
         report.metric("sufficiency", rivals.sufficiency, null=rivals.random_sufficiency, how=how)
         outside = min(size, len(kept) - size)
         how = f"{outside} random edges outside the circuit taken out"
+        if len(rivals.random_necessity) < self.null_samples:
+            how = f"all sets of {outside} edges outside the circuit taken out"
         report.metric("necessity", rivals.necessity, null=rivals.random_necessity, how=how)
         unit = "share of the model's score"
         for name, value in (
@@ -192,6 +194,7 @@ class Circuits(Probe):
                 "by_position": graph.groups > 1,
                 "variable": variable.name if variable is not None else "none",
                 "pairs_judged": len(test),
+                "examples_judged": test.n_examples,
                 "all_inputs": test is every and subject.on_grid,
                 "answered": share,
             }
@@ -233,11 +236,13 @@ class Circuits(Probe):
         examples = f"{which}examples"
         if self.only_correct and metrics["answered"] < 1:
             examples += " that the model answers right"
+        answers = f"answers of {metrics['examples_judged']} " * (report.subject.answer == "all")
+        judged = f"{metrics['pairs_judged']} {answers}{examples}"
         random = report.nulls["sufficiency"].mean
         numbers = (
             f"alone they keep {metrics['faithfulness']:.1%} of the score and answer "
-            f"{metrics['accuracy']:.1%} of {metrics['pairs_judged']} {examples}; without "
-            f"them the model loses {metrics['completeness']:.1%}; the edge that counts least, "
+            f"{metrics['accuracy']:.1%} of {judged}; without them the model loses "
+            f"{metrics['completeness']:.1%}; the edge that counts least, "
             f"{metrics['minimality']:.1%}; random circuits of the size keep {random:.1%}"
         )
         told = {
@@ -261,6 +266,6 @@ class Circuits(Probe):
             null=["sufficiency", "necessity"],
             effect=metrics["faithfulness"],
             least=self.threshold - SLACK,
-            n=metrics["pairs_judged"],
+            n=metrics["examples_judged"],
             causal=True,
         )

@@ -17,6 +17,10 @@ PENALTIES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Penalties tried, relative to the mean variance of the coordinates. None is 0: what rounding alone
 tells apart, such as the exactly equal activations of a compiled program, is no feature of a model.
 """
+LEAST_PENALTY = 1e-150
+"""What is added where all coordinates are constant: the reciprocal of a denormal is infinite."""
+DEFAULT_RIDGE = 1e-3
+"""The penalty where there are too few inputs to choose it."""
 
 
 class Discriminant:
@@ -52,6 +56,9 @@ class Discriminant:
 class Ridge:
     """Ridge regression of numbers on fixed inputs x (example, features), for any targets.
 
+    The weights are (XᵀX/n + λI)⁻¹Xᵀy/n of the n centered inputs and targets, λ = `penalty` times
+    the mean variance of the coordinates.
+
     >>> fitted = Ridge(np.array([[0.0], [1.0], [2.0]]), penalty=0.0)
     >>> (fitted.weights(np.array([1, 3, 5])).round(12).tolist(),
     ...     fitted.score(np.array([1, 3, 5]), np.array([[7.0]]), np.array([15])))
@@ -84,7 +91,7 @@ class Ridge:
 
 
 def _penalty(gram: np.ndarray, relative: float) -> np.ndarray:
-    return relative * max(np.trace(gram) / len(gram), 1e-300) * np.eye(len(gram))
+    return max(relative * np.trace(gram) / len(gram), LEAST_PENALTY) * np.eye(len(gram))
 
 
 def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -105,15 +112,18 @@ def choose_penalty(
     penalties: Sequence[float] = PENALTIES,
 ) -> float:
     """The penalty with the best score on the inputs that `fit` (example,) bool leaves out; the
-    largest among equals.
+    largest among equals, DEFAULT_RIDGE where none has a score.
 
     x (example, features), labels (example,).
     """
-    scores = [
-        kind(x[fit], penalty).score(labels[fit], x[~fit], labels[~fit]) for penalty in penalties
-    ]
-    best = max(scores)
-    return max(p for p, score in zip(penalties, scores, strict=True) if score >= best - 1e-12)
+    scores = {
+        penalty: kind(x[fit], penalty).score(labels[fit], x[~fit], labels[~fit])
+        for penalty in penalties
+    }
+    # NaN where nothing but the mean of the fitted labels is left out
+    best = max((score for score in scores.values() if not math.isnan(score)), default=math.nan)
+    equal = (penalty for penalty, score in scores.items() if score >= best - 1e-12)
+    return max(equal, default=DEFAULT_RIDGE)
 
 
 def each_once(subject: Subject, variables: Sequence[Variable]) -> str | None:

@@ -5,11 +5,12 @@ discriminant: the class with the largest μᵀS⁻¹x − ½μᵀS⁻¹μ, S = c
 scored on held-out inputs. Its control task (Hewitt & Liang 2019) gives every input type, what
 stands at the variable's positions, a random value: what is scored there is memorized, not computed.
 Selectivity = score − control (0 where the control is below 0). Number probe: ridge regression w =
-(XᵀX + λI)⁻¹Xᵀy onto the value as a number, scored by R² on held-out *values*: only a direction
-along which values are ordered carries over to values never seen. Its control task deals every value
-a random other one. λ is `ridge` times the mean variance of the coordinates; where none
-is named it is chosen on a quarter of the inputs that are fitted, for the variable and for its
-control task apart, and the null has the variable's. All in float64, in closed form.
+(XᵀX/n + λI)⁻¹Xᵀy/n of n centered inputs onto the value as a number, scored by R² on held-out
+*values*: only a direction along which values are ordered carries over to values never seen. Its
+control task deals every value a random other one. λ is `ridge` times the mean variance of the
+coordinates; where none is named it is chosen on a quarter of the inputs that are fitted, for the
+variable and for its control task apart, and the null has the variable's. All in float64, in closed
+form.
 
 An input that is drawn several times, as from a task of few inputs, is looked at once, so that none
 that is held out was fitted. Examples that differ elsewhere may look the same at `pos`: what is
@@ -36,15 +37,18 @@ from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Variable, first_of_each, rng
-from probes.linear.estimators import Discriminant, Ridge, choose_penalty, each_once
+from probes.linear.estimators import (
+    DEFAULT_RIDGE,
+    Discriminant,
+    Ridge,
+    choose_penalty,
+    each_once,
+)
 from probes.linear.reporting import Scored, say
 from probes.linear.views import score_figures
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
-
-DEFAULT_RIDGE = 1e-3
-"""The penalty where there are too few inputs to choose it."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,48 @@ def test_given_examples_of_a_generated_task_are_those_that_are_measured() -> Non
     assert exact["head 1.0"] == pytest.approx(loss, rel=1e-4) and loss > 1
     quick = {"by_position": False, "only_correct": False, "null_samples": 9}
     assert probe.run("circuits", eight, **quick).metrics["pairs_judged"] == 4
+
+
+def test_answers_of_one_example_are_averaged_before_anything_is_drawn() -> None:
+    """Each of the two answers measured alone, and both together in any order."""
+    one = planted.composition(5, 4).subject
+    one = one.with_data(one.data[:3])
+    parts = [unpaired(one, one.data, answer) for answer in (0, 3)]
+    both = Pairs.cat(parts)
+    assert both.examples.tolist() == [0, 1, 2, 0, 1, 2] and both.n_examples == 3
+    together = measured(one, both, "mean")
+    mixed = measured(one, both[torch.tensor([4, 0, 1, 5, 3, 2])], "mean")
+    for name in ("direct", "direct_effect", "first_order", "exact", "score"):
+        first, second = (getattr(measured(one, part, "mean"), name) for part in parts)
+        assert getattr(together, name) == pytest.approx((first + second) / 2, abs=1e-4), name
+        expected = getattr(together, name)[..., [1, 0, 2]]
+        assert getattr(mixed, name) == pytest.approx(expected, abs=1e-4), name
+
+
+def test_the_answers_of_four_examples_are_not_ninety_six_examples() -> None:
+    """Four signs can be drawn in 16 ways; drawn for each of 96 answers they gave p ≤ 0.001."""
+    one = planted.composition(5, 4).subject
+    one = one.with_data(one.data[:4]).with_answer("all")
+    result = probe.run("attribution", one, examples=4096, only_correct=False)
+    count = len(one.answers)
+    assert (result.metrics["examples"], result.metrics["answers"]) == (4, 4 * count)
+    assert result.status == "abstains"
+    assert "4 examples, where at least 7 are needed" in result.finding
+    parts = [unpaired(one, one.data, answer) for answer in range(count)]
+    exact = np.mean([measured(one, part, "mean").exact for part in parts], 0)
+    inner = [i for i, site in enumerate(components(one)) if site.layer is not None]
+    ways = np.array([*itertools.product([-1, 1], repeat=4)]) @ exact[inner].T / 4
+    null, top = result.null["largest_loss"], exact[inner].mean(1).max()
+    assert result.metrics["largest_loss"] == pytest.approx(top, rel=1e-3)
+    reached = (ways.max(1) >= top * (1 - 1e-9)).mean()
+    assert reached >= 1 / 16 and null.p_value == pytest.approx(reached, abs=0.03)
+
+
+def test_answers_are_called_answers() -> None:
+    one = planted.composition(5, 4).subject.with_answer("all")
+    result = probe.run("attribution", one.with_data(one.data[:12]), **SMALL)
+    assert result.metrics["answers"] == 48 and result.metrics["examples"] == 12
+    assert " nats over 48 answers of 12 examples. " in result.finding
 
 
 def test_first_order_is_the_slope_toward_the_replacement() -> None:

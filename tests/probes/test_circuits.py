@@ -39,7 +39,7 @@ from probes.circuits import (
     sender_outputs,
 )
 from probes.circuits.choosing import graph_of, paired, split
-from probes.circuits.judging import rivals_of
+from probes.circuits.judging import rivals_of, without_others
 from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
 
@@ -400,6 +400,33 @@ def test_a_circuit_is_not_its_own_rival() -> None:
     assert (apart == np.delete(among, 3, 0)).all()
 
 
+@pytest.mark.parametrize(("size", "sets"), [(0, 1), (1, 7), (2, 15), (5, 1), (8, 1)])
+def test_edges_outside_a_circuit_are_taken_out_in_every_way_once(size: int, sets: int) -> None:
+    """Of 8 edges; the sets by enumeration, of which 2 of 6 alone are more than 9."""
+    kept = np.isin(np.arange(8), np.random.default_rng(size).permutation(8)[:size])
+    others = np.flatnonzero(~kept)
+    possible = {tuple(chosen) for chosen in itertools.combinations(others, min(size, len(others)))}
+    assert len(possible) == sets
+    for asked in (9, 40):
+        drawn = [tuple(np.flatnonzero(~one)) for one in without_others(kept, asked, 0)]
+        assert len(drawn) == len(set(drawn)) == min(asked, sets) and set(drawn) <= possible
+
+
+def test_one_set_of_edges_drawn_often_does_not_make_a_small_p_value() -> None:
+    """5 edges of 13: 8 others make 56 sets of as many, of which none does what the circuit does,
+    and no p-value below 1 / 57; it was p ≤ 0.005.
+    """
+    subject = planted.modular_addition(11, (1, 2)).subject
+    settings = {"pairs": 16, "held_out": 64, "null_samples": 199, "by_position": False}
+    result = probe.run("circuits", subject, **settings)
+    assert (result.metrics["edges"], result.metrics["graph_edges"]) == (5, 13)
+    null = result.null["necessity"]
+    assert null.samples == 56 and math.isclose(null.p_value, 1 / 57)
+    assert null.how == "all sets of 5 edges outside the circuit taken out"
+    assert result.status == "abstains"
+    assert "56 null samples of necessity give no p below 0.018" in result.finding
+
+
 def test_random_circuits_are_its_rivals_on_pairs_that_its_search_has_not_seen() -> None:
     """On the pairs of its search this circuit of an untrained model had 124% of the score and
     p = 0.01; on others it has nothing.
@@ -427,6 +454,34 @@ def test_no_more_than_half_of_all_pairs_are_searched(pairs: int) -> None:
     every = paired(subject, "mean", None, 200, 0, False)[0][:pairs]
     search, judged, unseen = split(subject, every, 128, 64)
     assert 1 <= len(search) <= pairs / 2 and len(search) + len(unseen) == pairs == len(judged)
+
+
+@pytest.mark.parametrize("held_out", [64, 4096])
+def test_all_answers_of_an_example_are_on_one_side(held_out: int) -> None:
+    """Of 40 examples all 34 that the search had seen were among those called held-out."""
+    subject = planted.composition(5, 4).subject
+    subject = subject.with_data(subject.data[:40]).with_answer("all")
+    every, _ = paired(subject, "mean", None, 64, 0, False)
+    search, judged, unseen = split(subject, every, 48, held_out)
+    seen, held, fresh = (
+        {tuple(row) for row in one.base.tolist()} for one in (search, judged, unseen)
+    )
+    count = len(subject.answers)
+    assert len(every) == 40 * count and every.n_examples == 40
+    assert 10 < len(seen) <= 20 and not seen & held and not seen & fresh
+    assert (len(search), len(judged), len(unseen)) == (48, min(held_out, 20 * count), 48)
+    assert judged.n_examples == len(held) <= 20
+
+
+def test_answers_of_examples_are_called_so() -> None:
+    subject = planted.composition(5, 4).subject.with_answer("all")
+    few = {"pairs": 16, "held_out": 40, "null_samples": 99, "by_position": False}
+    result = probe.run("circuits", subject.with_data(subject.data[:12]), **few)
+    judged = result.metrics["examples_judged"]
+    assert result.metrics["pairs_judged"] == 40 and judged <= 6
+    assert f" of 40 answers of {judged} held-out examples;" in result.finding
+    with pytest.raises(DataError, match="and it takes two; give it more examples"):
+        probe.run("circuits", subject.with_data(subject.data[:1]), **few)
 
 
 def test_examples_left_out_are_not_called_possible_ones() -> None:

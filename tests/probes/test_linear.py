@@ -17,6 +17,7 @@ from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
 from probes.linear import Discriminant, Linear, Ridge, choose_penalty
+from probes.linear.estimators import DEFAULT_RIDGE
 from probes.linear.reporting import Scored, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
@@ -33,6 +34,16 @@ def test_ridge_is_least_squares_of_the_augmented_system() -> None:
         0
     ]
     assert Ridge(x, 0.3).weights(y) == pytest.approx(expected)
+
+
+def test_the_penalty_is_relative_to_the_variance_whatever_the_number_of_inputs() -> None:
+    """(XᵀX/n + λI)⁻¹Xᵀy/n with λ the mean variance times the penalty; n copies change nothing."""
+    draw = np.random.default_rng(5)
+    x, y = draw.normal(size=(50, 4)) * [1, 2, 3, 4], draw.normal(size=50)
+    matrix = np.cov(x.T, bias=True) + 0.3 * x.var(0).mean() * np.eye(4)
+    expected = np.linalg.inv(matrix) @ ((x - x.mean(0)).T @ (y - y.mean()) / 50)
+    assert Ridge(x, 0.3).weights(y) == pytest.approx(expected)
+    assert Ridge(np.tile(x, (10, 1)), 0.3).weights(np.tile(y, 10)) == pytest.approx(expected)
 
 
 def test_r2_is_one_minus_residual_over_variance() -> None:
@@ -184,6 +195,37 @@ def test_nothing_held_out_has_no_score() -> None:
     assert math.isnan(Discriminant(x, 0.0).score(np.arange(4) % 2, nothing, np.array([])))
     # R² about the mean of the training part has no scale at that mean
     assert math.isnan(Ridge(x, 0.0).score(np.arange(4), np.array([[1.5]]), np.array([1.5])))
+
+
+def test_constant_coordinates_say_the_mean() -> None:
+    """At the smallest penalty their reciprocal was infinite, and the weights were not numbers."""
+    labels, fit = np.arange(20), np.arange(20) < 14
+    for constant in (0.0, 0.7):
+        x = np.full((20, 3), constant)
+        assert choose_penalty(Ridge, x, labels, fit) == 1.0  # all penalties do the same
+        for penalty in (1e-12, 1.0):
+            r2 = Ridge(x[fit], penalty).score(labels[fit], x[~fit], labels[~fit])
+            assert r2 == pytest.approx(0)
+            said = Discriminant(x[fit], penalty).score(labels[fit] % 2, x[~fit], labels[~fit] % 2)
+            assert said == 0.5  # one class, whatever the input
+
+
+def test_a_fold_with_no_score_chooses_no_penalty() -> None:
+    """Of 1 … 5 the 3 is held out, the mean of the others, where R² has no scale."""
+    x, labels = np.random.default_rng(0).normal(size=(20, 3)), np.array([1, 2, 3, 4, 5] * 4)
+    assert choose_penalty(Ridge, x, labels, labels != 3) == DEFAULT_RIDGE
+    assert math.isfinite(Ridge(x, DEFAULT_RIDGE).score(labels, x, labels))
+
+
+@pytest.mark.parametrize("p", [7, 11])
+def test_values_along_a_line_where_the_answer_is_read(p: int) -> None:
+    """The "=" has one embedding, which says no more than the mean; it was an error."""
+    subject = planted.modular_addition(p, (1,)).subject
+    for one in (subject, subject.untrained(0)):
+        columns = Linear(kind="number", permutations=1).run(one).tables["scores"].columns
+        places = zip(columns["at"], columns["r2"], columns["control"], strict=True)
+        assert [(r2, control) for at, r2, control in places if at == "embedding"] == [(0, 0)] * 3
+        assert np.isfinite(columns["r2"]).all()
 
 
 def test_it_is_silent_where_nothing_is_ordered_or_computed() -> None:
