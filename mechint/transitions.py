@@ -194,18 +194,19 @@ def _best(x: Array, y: Array, least: float, logit: float) -> tuple[float, float,
     """
     low, high = x.min(), x.max()
     places, slopes = np.linspace(-1, 1, 61), np.geomspace(least, STEEPEST, 49 if logit else 25)
-    edge = False
+    inside, found = True, (0.0, 0.0, 0.0)
     for turn in range(4):
         reach = np.maximum(1.5 * (high - low), logit / slopes)
         middles = (low + high) / 2 + places[:, None] * reach  # (place, slope)
         errors = ((logistic(x, middles[..., None], slopes[:, None]) - y) ** 2).sum(-1)
         i, j = np.unravel_index(errors.argmin(), errors.shape)
-        edge |= turn == 0 and (i in (0, len(places) - 1) or j == 0)
+        if turn == 0:
+            inside = 0 < i < len(places) - 1 and j > 0
         found = float(middles[i, j]), float(slopes[j]), float(errors[i, j])
         step, factor = places[1] - places[0], slopes[1] / slopes[0]
         places = np.linspace(places[i] - step, places[i] + step, 21)
         slopes = np.geomspace(slopes[j] / factor, slopes[j] * factor, 11).clip(least, STEEPEST)
-    return *found, not edge
+    return *found, bool(inside)
 
 
 def _flat(height: float, largest: float) -> float:
