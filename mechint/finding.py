@@ -40,7 +40,8 @@ class Performance:
     """How well a model answers, beside the best constant answer, for one output.
 
     accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value:
-    one-sided binomial of `accuracy` against `chance`.
+    one-sided binomial of `accuracy` against `chance`; outputs: how many of the task's are asked,
+    among which the best is looked for.
     """
 
     output: str
@@ -48,11 +49,14 @@ class Performance:
     chance: float
     n: int
     p_value: float
+    outputs: int = 1
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the model answers better than the best constant answer, at CHANCE_LEVEL."""
-        return self.p_value <= CHANCE_LEVEL
+        """Whether the model answers better than the best constant answer, at CHANCE_LEVEL over all
+        outputs (Bonferroni).
+        """
+        return self.p_value * self.outputs <= CHANCE_LEVEL
 
     def __str__(self) -> str:
         return f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
@@ -77,14 +81,14 @@ def performance(
     right = (subject.correct() if correct is None else correct).cpu()
     answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
     rows: list[Performance] = []
+    outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
         if len(counted):
             chance, hits = levels[output.name].accuracy, int(counted.sum())
             p_value = tail(hits - 1, len(counted), min(chance, 1.0)) if hits else 1.0
-            rows.append(
-                Performance(output.name, hits / len(counted), chance, len(counted), float(p_value))
-            )
+            share, n = hits / len(counted), len(counted)
+            rows.append(Performance(output.name, share, chance, n, float(p_value), outputs))
     return tuple(rows)
 
 

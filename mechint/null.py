@@ -47,9 +47,19 @@ def groupings(sizes: Iterable[int]) -> float:
     >>> round(groupings([6, 5])), round(groupings([6, 6]))
     (462, 462)
     """
+    sizes = [size for size in sizes if size]
+    return multinomial(sizes, Counter(sizes).values())
+
+
+def multinomial(sizes: Iterable[int], alike: Iterable[int] = ()) -> float:
+    """In how many ways things can be dealt to named groups of these sizes; inf where a float does
+    not hold it. alike: how many of the groups are exchangeable with each other, set by set.
+
+    >>> round(multinomial([6, 6])), multinomial([5, 0, 0])
+    (924, 1.0)
+    """
     sizes = list(sizes)
-    alike = [*sizes, *Counter(sizes).values()]
-    log = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(size + 1) for size in alike)
+    log = math.lgamma(sum(sizes) + 1) - sum(math.lgamma(n + 1) for n in [*sizes, *alike])
     return math.exp(log) if log < 700 else math.inf
 
 

@@ -23,10 +23,16 @@ def linear_cka(a: Float[Tensor, "example da"], b: Float[Tensor, "example db"]) -
     >>> round(linear_cka(x, -3 * x.flip(1)), 6)
     1.0
     """
-    a, b = (x.double() - x.double().mean(0) for x in (a, b))
+    a, b = (_centered(x.double()) for x in (a, b))
     cross = (a.T @ b).square().sum()
     own = (a.T @ a).square().sum().sqrt() * (b.T @ b).square().sum().sqrt()
     return float(cross / own) if own > 0 else float("nan")
+
+
+def _centered(x: Float[Tensor, "example d"]) -> Float[Tensor, "example d"]:
+    """Minus the mean; zeros where all that is left is its rounding."""
+    centered = x - x.mean(0)
+    return centered if centered.norm() > 1e-12 * x.norm() else torch.zeros_like(x)
 
 
 Measure = Callable[[Tensor, Tensor], float]

@@ -19,6 +19,9 @@ Array = NDArray[np.float64]
 STEEPEST = 40.0
 """Largest slope per factor e of parameters: between two widths any steeper curve fits as well."""
 
+SHALLOWEST = 1e-3
+"""Smallest slope that is looked for: over a millionfold of sizes it raises accuracy by 0.003."""
+
 FLAT = 1e-9
 """Slope of a curve that is the same over all sizes, as far as numbers tell."""
 
@@ -29,10 +32,11 @@ class Transition:
     passes a level.
 
     parameters, accuracies (n,): the runs; samples (m, 2): middle and slope fitted to runs drawn
-    again with replacement, each size on its own. A level that lies above the largest model, where
-    the runs never pass it, is at infinity. Where no rising curve describes the runs better than
-    their mean does, the curve passes no level: it is flat (slope `FLAT`), at that mean or, where it
-    is lower, at the mean of the largest models.
+    again with replacement, each size on its own. Slopes lie between SHALLOWEST and STEEPEST; the
+    middle of a shallow curve may lie far beyond the sizes. A level that lies above the largest
+    model, where the runs never pass it, is at infinity. Where no rising curve describes the runs
+    better than their mean does, the curve passes no level: it is flat (slope `FLAT`), at that mean
+    or, where it is lower, at the mean of the largest models.
 
     Levels lie between 0 and 1, without them; ParameterError otherwise.
     """
@@ -165,31 +169,44 @@ def _checked(parameters: ArrayLike, accuracies: ArrayLike) -> tuple[Array, Array
 
 
 def _least_squares(x: Array, y: Array) -> tuple[float, float]:
-    """Middle and slope of the best curve: a coarse grid, then refined about its best point; no
-    start value can mislead it. Flat where the mean is better than any that rises.
+    """Middle and slope of the best curve; flat where the mean is better than any that rises.
+
+    Curves with their middle near the sizes are searched first, and where the best of them is at the
+    edge of what was searched, shallow ones too, whose middle may lie anywhere.
     """
-    span = x.max() - x.min()
-    middles, slopes = (
-        np.linspace(x.min() - span, x.max() + span, 61),
-        np.geomspace(0.2, STEEPEST, 25),
-    )
-    for _ in range(4):
-        errors = ((logistic(x, middles[:, None, None], slopes[:, None]) - y) ** 2).sum(-1)
-        i, j = np.unravel_index(errors.argmin(), errors.shape)
-        middle, slope, step, factor = (
-            middles[i],
-            slopes[j],
-            middles[1] - middles[0],
-            slopes[1] / slopes[0],
-        )
-        middles = np.linspace(middle - step, middle + step, 21)
-        slopes = np.clip(np.geomspace(slope / factor, slope * factor, 11), 0.2, STEEPEST)
-    rising = ((logistic(x, middle, slope) - y) ** 2).sum()
-    if ((y - y.mean()) ** 2).sum() < rising - 1e-9:
+    around_mean = ((y - y.mean()) ** 2).sum()
+    middle, slope, error, inside = _best(x, y, 0.2, 0.0)
+    if not inside or around_mean < error:
+        shallow = _best(x, y, SHALLOWEST, 10.0)
+        middle, slope, error = min(shallow[:3], (middle, slope, error), key=lambda one: one[2])
+    if around_mean < error - 1e-9:
         # larger models that do worse have not passed a level that smaller ones had
         height = min(float(y.mean()), float(y[x == x.max()].mean()))
         return _flat(height, float(x.max())), FLAT
-    return float(middle), float(slope)
+    return middle, slope
+
+
+def _best(x: Array, y: Array, least: float, logit: float) -> tuple[float, float, float, bool]:
+    """Middle, slope and squared error of the best curve of slope `least` or more, and whether it
+    lies inside the grid: a coarse one, then refined about its best point, so that no start value
+    can mislead it. Middles lie one range of sizes around them, or as far away as a curve has its
+    `logit` at the middle of the sizes.
+    """
+    low, high = x.min(), x.max()
+    places, slopes = np.linspace(-1, 1, 61), np.geomspace(least, STEEPEST, 49 if logit else 25)
+    inside, found = True, (0.0, 0.0, 0.0)
+    for turn in range(4):
+        reach = np.maximum(1.5 * (high - low), logit / slopes)
+        middles = (low + high) / 2 + places[:, None] * reach  # (place, slope)
+        errors = ((logistic(x, middles[..., None], slopes[:, None]) - y) ** 2).sum(-1)
+        i, j = np.unravel_index(errors.argmin(), errors.shape)
+        if turn == 0:
+            inside = 0 < i < len(places) - 1 and j > 0
+        found = float(middles[i, j]), float(slopes[j]), float(errors[i, j])
+        step, factor = places[1] - places[0], slopes[1] / slopes[0]
+        places = np.linspace(places[i] - step, places[i] + step, 21)
+        slopes = np.geomspace(slopes[j] / factor, slopes[j] * factor, 11).clip(least, STEEPEST)
+    return *found, bool(inside)
 
 
 def _flat(height: float, largest: float) -> float:

@@ -17,6 +17,7 @@ import probes
 from mechint import planted
 from mechint.finding import (
     CHANCE_LEVEL,
+    Performance,
     Report,
     performance,
     with_evidence,
@@ -154,6 +155,30 @@ def test_performance_is_a_binomial_test_against_the_best_constant(right: Subject
         assert row.accuracy == pytest.approx(subject.accuracy()[row.output])
         assert row.p_value == pytest.approx(binom.sf(hits - 1, row.n, chance))
         assert row.beats_chance is beats is (row.p_value <= CHANCE_LEVEL)
+
+
+def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
+    """29 outputs of which none knows anything: one of them beats chance as often as the level says,
+    by the exact binomial.
+    """
+    n = 400
+    for outputs in (1, 29):
+        tails = binom.sf(np.arange(n + 1) - 1, n, 0.5)
+        rows = [
+            Performance("a", hits / n, 0.5, n, float(tails[hits]), outputs) for hits in range(n + 1)
+        ]
+        one = max(row.p_value for row in rows if row.beats_chance)
+        assert CHANCE_LEVEL / 3 < 1 - (1 - one) ** outputs <= CHANCE_LEVEL
+    row = Performance("a", 1.0, 0.5, 13, 0.5**13)
+    assert row.beats_chance and not dataclasses.replace(row, outputs=29).beats_chance
+
+
+def test_only_outputs_that_are_asked_are_counted() -> None:
+    subject = planted.composition().subject
+    subject = subject.with_data(subject.data[:16])
+    rows = performance(subject)
+    assert subject.task is not None and 0 < len(rows) < len(subject.task.outputs)
+    assert {row.outputs for row in rows} == {len(rows)}
 
 
 def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize
 
 from mechint.errors import DataError, ParameterError
-from mechint.transitions import fit_transition, logistic
+from mechint.transitions import SHALLOWEST, fit_transition, logistic
 
 SIZES = np.array([1e3, 3e3, 1e4, 3e4, 1e5, 3e5])
 
@@ -108,7 +108,7 @@ def test_a_point_among_the_models_is_one() -> None:
         # its mean lies above the level
         ([1.0, 1.0, 1.0, 0.9, 0.8, 0.0], math.inf, (3e5, math.inf)),
         ([0.9, 0.91, 0.9, 0.9, 0.89, 0.9], 1e3, (0.0, 1e3)),  # above the level at every size
-        ([0.4, 0.41, 0.39, 0.4, 0.42, 0.4], math.inf, (3e5, math.inf)),
+        ([0.4, 0.42, 0.4, 0.39, 0.41, 0.4], math.inf, (3e5, math.inf)),
         ([0.5] * 6, math.inf, (3e5, math.inf)),
     ],
 )
@@ -127,9 +127,48 @@ def test_what_no_rising_curve_describes_does_not_cross(
     best = optimize.minimize(
         lambda p: ((logistic(np.log(SIZES), p[0], math.exp(p[1])) - accuracies) ** 2).sum(),
         [10.0, 0.0],
-        bounds=[(0, 20), (math.log(0.2), math.log(40))],
+        bounds=[(0, 20), (math.log(SHALLOWEST), math.log(40))],
     )
     assert best.fun > np.var(accuracies) * 6 - 1e-12
+
+
+@pytest.mark.parametrize(("slope", "beyond"), [(0.1, 2.0), (0.1, 1.0), (0.15, 1.0), (0.02, 10.0)])
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_shallow_curve_is_its_own_and_does_not_cross_where_it_does_not(
+    slope: float, beyond: float, side: int
+) -> None:
+    """No model reaches 50%, or all lie above it: the curve passes it outside of the sizes."""
+    edge = SIZES.max() if side > 0 else SIZES.min()
+    middle = math.log(edge) + side * beyond
+    accuracies = logistic(np.log(SIZES), middle, slope)
+    found = fit_transition(SIZES, accuracies, bootstrap=3)
+    assert not found.crosses()
+    assert found.slope == pytest.approx(slope, rel=0.01)
+    assert found.curve(SIZES)[0] == pytest.approx(accuracies, abs=1e-4)
+    expected = (math.inf, (3e5, math.inf)) if side > 0 else (1e3, (0.0, 1e3))
+    assert (found.at(), found.interval()) == (
+        pytest.approx(expected[0]),
+        pytest.approx(expected[1]),
+    )
+
+
+@pytest.mark.parametrize(("slope", "height", "noise"), [(0.05, 0.3, 0.02), (0.35, 0.1, 0.05)])
+def test_no_run_that_reaches_a_level_means_no_crossing(
+    slope: float, height: float, noise: float
+) -> None:
+    """As near to the runs as the curve that scipy fits from the height at the middle size."""
+    x, center = np.log(np.repeat(SIZES, 5)), np.log(SIZES).mean()
+    middle = center - math.log(height / (1 - height)) / slope
+    y = logistic(x, middle, slope) + np.random.default_rng(1).normal(0, noise, len(x))
+    y = y.clip(0, 0.49)
+    found = fit_transition(np.exp(x), y, bootstrap=20)
+    assert not found.crosses() and math.isinf(found.at()) and math.isinf(found.interval()[1])
+    best = optimize.least_squares(
+        lambda p: 1 / (1 + np.exp(-p[0] - p[1] * (x - center))) - y, [-1.0, 0.1]
+    )
+    assert best.x[1] > SHALLOWEST
+    error = ((logistic(x, found.middle, found.slope) - y) ** 2).sum()
+    assert error == pytest.approx(2 * best.cost, rel=1e-3)
 
 
 @pytest.mark.parametrize("turn", [False, True])

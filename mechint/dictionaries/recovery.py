@@ -15,15 +15,19 @@ from mechint.dictionaries.dictionary import Dictionary, Reconstruct
 from mechint.errors import ParameterError
 from mechint.interventions import Site, Zero, asked, loss_under
 from mechint.subject import Subject
+from mechint.task import IGNORE
+
+ROUNDING = 1e-12
+"""Share of the squares of an activation below which its variance is rounding of the sums."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """loss, reconstructed, zeroed: cross-entropy at the answer in nats, mean over outputs, with the
-    activation as it is, rebuilt, and set to zero; recovered: see the module, NaN where zeros cost
-    nothing. l0: latents above zero per row, mean; explained: share of the activation's variance
-    that the reconstruction explains, ≤ 1; both over the positions that the examples have, without
-    padding.
+    """loss, reconstructed, zeroed: cross-entropy at the answer in nats, mean over the outputs that
+    are asked, with the activation as it is, rebuilt, and set to zero; recovered: see the module,
+    NaN where zeros cost nothing. l0: latents above zero per row, mean; explained: share of the
+    activation's variance that the reconstruction explains, ≤ 1, NaN where it does not vary; both
+    over the positions that the examples have, without padding.
     """
 
     loss: float
@@ -46,7 +50,7 @@ def recovery(subject: Subject, dictionary: Dictionary, site: Site | None = None)
         raise ParameterError(f"{subject.describe()}: no answer, so there is no loss to recover")
     site = dictionary.site if site is None else site
     loss, rebuilt, zeroed = (
-        _mean(loss_under(subject, edits))
+        _mean(subject, loss_under(subject, edits))
         for edits in ([], [Reconstruct(site, dictionary)], [Zero(site)])
     )
     l0, explained = _fit(subject, dictionary, site)
@@ -75,8 +79,12 @@ def _fit(subject: Subject, dictionary: Dictionary, site: Site) -> tuple[float, f
         total = total + x.square().sum()
         sums = sums + x.sum(0)
     variance = float(total - sums.square().sum() / count)
-    return active / count, 1 - float(error) / variance if variance > 0 else float("nan")
+    varies = variance > ROUNDING * float(total)
+    return active / count, 1 - float(error) / variance if varies else float("nan")
 
 
-def _mean(losses: dict[str, float]) -> float:
-    return sum(losses.values()) / len(losses)
+def _mean(subject: Subject, losses: dict[str, float]) -> float:
+    """Over the outputs with an answer; the others have no loss."""
+    answered = (subject.targets != IGNORE).any(0).tolist()
+    asked_of = [loss for loss, some in zip(losses.values(), answered, strict=True) if some]
+    return sum(asked_of) / len(asked_of)

@@ -121,8 +121,10 @@ class Interference(Probe):
         matrix = group_matrix(gradients, subject.task, batches)
         if len(matrix) > 1:
             off = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
-            report.metric("between_groups.mean", float(off.nanmean()))
-            report.metric("between_groups.least", float(off.nan_to_num(1).min()))
+            off = off[off.isfinite()]
+            if len(off):
+                report.metric("between_groups.mean", float(off.mean()))
+                report.metric("between_groups.least", float(off.min()))
         steps, curve = (
             self._series(subject, seed, neurons)
             if len(subject.series) > 1

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mechint.null import multinomial
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
@@ -24,6 +25,7 @@ class OtherAnswers(Protocol):
     """Samples of a null: answers that take the place of the right ones."""
 
     how: str
+    arrangements: float
 
     def sums(
         self, part: slice, logits: Float[Tensor, "example d_vocab_out"]
@@ -56,6 +58,7 @@ class Renamed:
     """
 
     how = "the classes of the answers renamed at random"
+    arrangements = math.inf
 
     def __init__(self, subject: Subject, samples: int, seed: int) -> None:
         assert subject.task is not None
@@ -92,6 +95,7 @@ class Permuted:
     """
 
     how = "the values of the operands renamed at random, for all operands alike"
+    arrangements = math.inf
 
     def __init__(self, subject: Subject, orders: Int[np.ndarray, "sample value"]) -> None:
         assert isinstance(subject.task, FiniteTask)
@@ -131,10 +135,9 @@ def permuted_operands(subject: Subject, samples: int, seed: int) -> Permuted | N
 
 
 class Dealt:
-    """Every answer is given to another input, as often as it occurs.
+    """The answers in a random order of their own for each sample, each as often as it occurs.
 
-    Inputs stand in one random order, and each sample moves all answers on by a number of places of
-    its own, so that the rows of a chunk are made without those of the others.
+    Memory: four bytes per input and sample.
     """
 
     how = "the answers dealt out anew among the inputs"
@@ -143,14 +146,15 @@ class Dealt:
         assert subject.task is not None
         generator, n = rng("lens null", seed), len(subject.targets)
         self.targets, self.starts = subject.targets, _starts(subject)
-        self.order = generator.permutation(n)  # place -> input
-        self.place = np.argsort(self.order)  # input -> place
-        self.shifts = generator.integers(1, max(n, 2), samples)
+        self.orders = np.empty((n, samples), np.int32)
+        for sample in range(samples):
+            self.orders[:, sample] = generator.permutation(n)
+        alike = subject.targets.unique(dim=0, return_counts=True)[1].tolist()
+        self.arrangements = multinomial(alike)
 
     def rows(self, part: slice) -> Int[Tensor, "example sample"]:
         """(example, sample) the input whose answer each example of the chunk is given."""
-        places = self.place[part][:, None] + self.shifts[None, :]
-        return torch.from_numpy(self.order[places % len(self.order)])
+        return torch.from_numpy(self.orders[part]).long()
 
     def sums(
         self, part: slice, logits: Float[Tensor, "example d_vocab_out"]

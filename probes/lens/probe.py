@@ -22,11 +22,11 @@ import numpy as np
 from mechint.activations import residual_hooks, writer_hooks
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import ProbeResult
+from mechint.results import Null, ProbeResult
 from mechint.subject import At, Subject
 from mechint.task import IGNORE
 from probes.lens.attribution import FINAL_BIASES, Sums
-from probes.lens.nulls import above_chance, other_answers
+from probes.lens.nulls import OtherAnswers, above_chance, other_answers
 from probes.lens.readout import Readout
 from probes.lens.views import (
     attribution_figures,
@@ -119,13 +119,13 @@ class Lens(Probe):
         for part, found in subject.stream(list(wanted), wanted):
             sums.add(subject, readout, points, part, found, others)
         sums.divide(int((subject.targets != IGNORE).sum()))
-        return self._report(subject, sums, others.how)
+        return self._report(subject, sums, others)
 
-    def _report(self, subject: Subject, sums: Sums, how: str) -> ProbeResult:
+    def _report(self, subject: Subject, sums: Sums, others: OtherAnswers) -> ProbeResult:
         report = Report(self, subject)
         self._depths(report, subject, sums)
         if sums.adds_up:
-            self._writers(report, subject, sums, how)
+            self._writers(report, subject, sums, others)
         else:
             report.metric("attribution.error", sums.error, unit="nats")
             report.abstain(
@@ -160,7 +160,7 @@ class Lens(Probe):
             n=answers,
         )
 
-    def _writers(self, report: Report, subject: Subject, sums: Sums, how: str) -> None:
+    def _writers(self, report: Report, subject: Subject, sums: Sums, others: OtherAnswers) -> None:
         """Which component writes most of the answer."""
         written = {name: value for name, value in sums.attribution.items() if name in sums.null}
         top = max(written, key=lambda name: written[name])
@@ -168,8 +168,13 @@ class Lens(Probe):
         report.metric(
             "attribution.top",
             written[top],
-            null=np.stack(list(sums.null.values())).max(0),
-            how=how,
+            null=Null.sampled(
+                "attribution.top",
+                written[top],
+                np.stack(list(sums.null.values())).max(0),
+                others.how,
+                others.arrangements,
+            ),
             unit="nats",
         )
         share = written[top] / max(1e-12, sum(abs(one) for one in sums.attribution.values()))

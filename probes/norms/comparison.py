@@ -28,7 +28,8 @@ def compare_samples(
     x, y = a[np.isfinite(a)], b[np.isfinite(b)]
     edges = np.histogram_bin_edges(np.concatenate([x, y]), bins=bins)
     p, q = (np.histogram(sample, edges)[0] / len(sample) for sample in (x, y))
-    moments = np.concatenate([_moments(a), _moments(b)])
+    center = np.concatenate([x, y]).mean()  # of large numbers sums of squares keep no variance
+    moments = np.concatenate([_moments(a - center), _moments(b - center)])
     draw = rng("norms", seed)
     first, n = np.arange(len(moments)) < len(a), len(moments)
     resampled = np.array(
@@ -38,7 +39,8 @@ def compare_samples(
         ]
     )
     dealt = [draw.permutation(n) < len(a) for _ in range(draws)]
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    between = "linear" if np.isfinite(resampled).all() else "nearest"  # of infinities there is none
+    low, high = np.quantile(resampled, [0.025, 0.975], method=between)
     return {
         "mean": float(x.mean()),
         "other_mean": float(y.mean()),
@@ -82,11 +84,13 @@ def _bootstrap(moments: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 
 def _cohens_d(a: np.ndarray, b: np.ndarray) -> float:
-    """Cohen's d from summed moments, with the pooled unbiased variance."""
+    """Cohen's d from summed moments, with the pooled unbiased variance; infinite where neither
+    sample varies by more than rounding.
+    """
     (n, total, squares), (m, other_total, other_squares) = a, b
     within = (squares - total**2 / n) + (other_squares - other_total**2 / m)
     spread = np.sqrt(max(within, 0.0) / max(n + m - 2, 1))
     difference = total / n - other_total / m
-    if spread > 1e-12:
+    if spread > 1e-12 and within > 1e-12 * (squares + other_squares):
         return float(difference / spread)
     return float(np.sign(difference) * np.inf) if abs(difference) > 1e-12 else 0.0

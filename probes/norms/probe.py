@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 
 from mechint.checkpoints import load
 from mechint.config import setting
@@ -27,6 +28,7 @@ from mechint.null import groupings
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes.norms.comparison import compare_samples
 from probes.norms.drawing import comparison_table, histograms, layers_table
 from probes.norms.measures import last_layer, mean_ratios, ratios, sublayers, untrained_ratios
@@ -59,7 +61,7 @@ class Norms(Probe):
     null_models: int = setting(
         199, "untrained models of the null, where there is no other model", low=19
     )
-    null_examples: int = setting(128, "examples that they look at", low=2)
+    null_examples: int = setting(128, "examples that they look at, drawn at random", low=2)
 
     def unmet(self, subject: Subject) -> str | None:
         reason = unmet_need(Need.REINITIALIZE, subject)
@@ -101,7 +103,10 @@ class Norms(Probe):
         """The last layer's ratios against those of untrained models of the same architecture."""
         found = ratios(subject)
         last, means = last_layer(found), mean_ratios(found)
-        few = subject.with_data(subject.data[: self.null_examples])
+        order = rng("norms examples", seed).permutation(len(subject.data))
+        some = torch.from_numpy(np.sort(order[: self.null_examples]))
+        few = subject.with_data(subject.data[some.to(subject.device)])
+        where = "" if len(few.data) == len(subject.data) else f" on {len(few.data)} examples"
         observed = mean_ratios(ratios(few))
         untrained = untrained_ratios(few, self.null_models, seed)
         report = Report(self, subject)
@@ -116,7 +121,10 @@ class Norms(Probe):
                 null=np.abs(samples - center) / spread,
                 how="the same architecture with initial weights, in standard deviations",
             )
-            words = f"{name}: output over input norm {means[name]:.3g}, untrained {center:.3g}"
+            words = (
+                f"{name}: output over input norm {observed[name]:.3g}{where}, untrained "
+                f"{center:.3g}"
+            )
             report.finding(
                 f"{words}.",
                 question=f"whether the norms of {name} differ from those of initial weights",

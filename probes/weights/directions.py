@@ -3,8 +3,9 @@
 With W_V W_O = U S Vᵀ, direction i of the OV circuit is the i-th column of V, along which the head
 writes to the residual stream; with W_Q W_Kᵀ = U S Vᵀ, direction i of the QK circuit is the i-th
 column of U, along which its queries read the stream. The coordinate along the direction is set to
-its mean over examples and positions. The control makes the same change, example by example and
-position by position, along a random direction of the residual stream: a change of the same size.
+its mean over examples and the positions that they have, without padding. The control makes the same
+change, example by example and position by position, along a random direction of the residual
+stream: a change of the same size.
 
 Cost: one forward per direction, and one per direction and random direction; those that fit
 `subject.memory` share one.
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mechint.interventions import Add, Intervention, RecordedForward, Site
@@ -105,12 +106,13 @@ def removals(
     names = sorted({name for one in directions for name in _hooks(heads, one)})
     recorded = RecordedForward(subject.model, subject.data.tokens, positions, names, subject.memory)
     base = removal.mean_loss(subject, recorded.logits, targets)
+    own = subject.data.own_positions()
     rises = np.empty((len(directions), 1 + draws))
     for row, one in enumerate(directions):
         random = F.normalize(
             torch.from_numpy(draw.standard_normal((draws, heads.o.shape[-1]))), dim=1
         )
-        logits = _logits(recorded, list(_changes(recorded, heads, one, random)))
+        logits = _logits(recorded, list(_changes(recorded, heads, one, random, own)))
         rises[row] = [removal.mean_loss(subject, each, targets) - base for each in logits]
     return Removals(directions, rises[:, 0], rises[:, 1:], base, len(subject.data))
 
@@ -127,15 +129,21 @@ def _hooks(heads: Heads, one: Direction) -> list[str]:
 
 
 def _changes(
-    recorded: RecordedForward, heads: Heads, one: Direction, random: Tensor
+    recorded: RecordedForward,
+    heads: Heads,
+    one: Direction,
+    random: Tensor,
+    own: Bool[Tensor, "example pos"] | None = None,
 ) -> Iterator[Intervention]:
-    """The change along the direction, then along each of random (draw, d_model)."""
+    """The change along the direction, then along each of random (draw, d_model); `own` as
+    `Batch.own_positions`.
+    """
     layer, head = heads.places[one.head]
     (name,) = _hooks(heads, one)
     activation = recorded.activations[name][:, :, head]  # (example, pos, d_head)
     along, out = _coordinate(heads, one)
     coordinate = activation.double() @ along.to(activation.device)  # (example, pos)
-    away = coordinate.mean() - coordinate
+    away = (coordinate if own is None else coordinate[own]).mean() - coordinate
     for direction in (out, *random):
         if one.circuit == "OV":
             delta = away[..., None] * direction.to(away)

@@ -148,6 +148,49 @@ def test_the_written_dictionary_keeps_the_loss_and_a_random_one_does_not() -> No
     assert recovery(subject, other).recovered < 0.5 and recovery(subject, other).explained < 0.5
 
 
+def test_a_recovery_is_a_mean_over_the_outputs_that_are_asked() -> None:
+    """Some outputs of a composition have no answer at its last position."""
+    subject = planted.composition().subject
+    subject = subject.with_data(subject.data[:32])
+    losses = loss_under(subject, [])
+    asked = [name for name, loss in losses.items() if np.isfinite(loss)]
+    assert 0 < len(asked) < len(losses)
+    width = subject.model_description.d_model
+    zeros = Dictionary(
+        "standard",
+        torch.zeros(width, 4),
+        torch.zeros(4),
+        torch.zeros(4, width),
+        torch.zeros(width),
+        hook="blocks.0.hook_resid_post",
+    )
+    kept = recovery(subject, zeros)
+    assert kept.loss == pytest.approx(np.mean([losses[name] for name in asked]))
+    edited = subject.logits(hooks=[("blocks.0.hook_resid_post", lambda x, hook: 0 * x)])
+    at_zero = subject.loss(edited)
+    assert kept.zeroed == pytest.approx(np.mean([at_zero[name] for name in asked]))
+    assert kept.zeroed > kept.loss + 0.1  # else there is nothing to recover
+    assert kept.reconstructed == pytest.approx(kept.zeroed) and kept.recovered == pytest.approx(0)
+
+
+def test_what_does_not_vary_has_no_share_of_variance() -> None:
+    """The embedding of "=" is the same vector in every example; its sums differ by rounding."""
+    subject = planted.modular_addition(11, (1,)).subject.untrained(3)
+    width = subject.model_description.d_model
+    generator = torch.Generator().manual_seed(0)
+    some = Dictionary(
+        "standard",
+        torch.randn(width, 4, generator=generator),
+        torch.zeros(4),
+        torch.randn(4, width, generator=generator),
+        torch.zeros(width),
+        hook="hook_embed",
+    )
+    assert len(subject.activation("hook_embed")[:, 2].unique(dim=0)) == 1
+    assert np.isnan(recovery(subject, some, Site("hook_embed", pos=2)).explained)
+    assert np.isfinite(recovery(subject, some, Site("hook_embed", pos=0)).explained)
+
+
 def test_numbers_of_a_recovery_are_those_of_hooks_and_sums() -> None:
     subject, found = written()
     kept = recovery(subject, found)

@@ -34,6 +34,7 @@ NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p
 WRONG_SOURCES = "what is tested is by how much the right source recovers more than a wrong one"
 WITHIN_PARITY = "residues mod 4 are asked within even and odd, which parity alone separates too"
 RANKS = "ranks and their null are held against each other in fractions, which do not tie"
+ANY_EXAMPLES = "the examples of the null are drawn at random, not the first ones"
 
 CHANGED: dict[str, str] = {
     "das on planted order / metrics / iia_untrained": SEVERAL_SEARCHES,
@@ -50,6 +51,8 @@ CHANGED: dict[str, str] = {
     "embedding on untrained model / null of mod_4": WITHIN_PARITY,
     "interference on trained addition / null of cosine.batch": MEANS_OF_BATCHES,
     "lens on planted induction / null of attribution.top / mean": RENAMED_ANSWERS,
+    "norms on planted doubling / metrics / norms.L2 attention.deviation": ANY_EXAMPLES,
+    "norms on planted doubling / null of norms.L2 attention.deviation": ANY_EXAMPLES,
     "fourier on lookup table / metrics / logits.threshold": FLAT,
     "fourier on lookup table / null of neurons.largest_share": MIXTURES,
     "fourier on planted addition / null of neurons.largest_share": MIXTURES,

@@ -62,6 +62,12 @@ def test_groupings_by_enumeration(n: int, modulus: int) -> None:
     assert groupings(np.bincount(classes).tolist()) == pytest.approx(len(dealt))
 
 
+def test_empty_groups_have_no_part_in_groupings() -> None:
+    assert groupings([0, 0, 5]) == pytest.approx(1)
+    assert groupings([0, 3, 0, 3]) == pytest.approx(10)
+    assert groupings([1] * 300) == pytest.approx(1)  # 300! does not fit into a float
+
+
 @pytest.mark.parametrize("spec", ["S3", "C5", "C2xC2", "C6"])
 def test_orders_of_a_groups_elements_by_enumeration(spec: str) -> None:
     """Orders that leave every share of random rows, up to names, are those that are counted; for

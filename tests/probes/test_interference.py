@@ -161,6 +161,23 @@ def test_corpus_batches_split_and_injections_show() -> None:
     assert type(result).from_json(result.to_json()).metrics.keys() == result.metrics.keys()
 
 
+def test_parts_without_gradients_have_no_least_cosine(monkeypatch: Any) -> None:
+    """Zero gradients have no cosine: neither 1 nor nan is said of them."""
+    subject, probe = (
+        made(corpus()),
+        Interference(batches=2, batch_size=8, null_samples=99, examples=32),
+    )
+    seen = probe.run(subject, seed=0)
+    matrix = seen.arrays["groups"].copy()
+    off = matrix[~np.eye(len(matrix), dtype=bool)]
+    assert seen.metrics["between_groups.least"] == pytest.approx(np.nanmin(off))
+    matrix[~np.eye(len(matrix), dtype=bool)] = np.nan
+    monkeypatch.setattr(probe_module, "group_matrix", lambda *_: torch.from_numpy(matrix))
+    result = probe.run(subject, seed=0)
+    assert not [name for name in result.metrics if name.startswith("between_groups")]
+    assert "between the parts" in seen.finding and "between the parts" not in result.finding
+
+
 def test_series_follows_the_checkpoints() -> None:
     task = TASKS["comparison"](n=8)
     subject = made(task)

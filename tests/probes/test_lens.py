@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import kstest
+from scipy.stats import binom, kstest
 from transformer_lens import ActivationCache
 
 from mechint import planted
@@ -15,6 +16,7 @@ from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
+from mechint.results import Null
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
 from probes.lens.nulls import Dealt, Permuted, Renamed, other_answers, permuted_operands
@@ -206,7 +208,35 @@ def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:
     assert torch.equal(torch.cat([dealt.rows(slice(0, 4)), dealt.rows(slice(4, n))]), whole)
     for sample in whole.T:
         assert sorted(sample.tolist()) == list(range(n))
-        assert not any(i == j for i, j in enumerate(sample.tolist()))
+    right = int(subject.targets.sum())
+    assert dealt.arrangements == pytest.approx(math.comb(n, right))
+
+
+def test_p_values_of_few_dealt_answers_are_uniform() -> None:
+    """Twelve yes or no answers: a level is reached as often as it says, by the binomial."""
+    subject = planted.comparison(n=6).subject
+    draw, p_values, distinct = np.random.default_rng(0), [], []
+    for seed in range(300):
+        few = subject.with_data(subject.data[torch.from_numpy(draw.permutation(36)[:12])])
+        dealt = other_answers(few, 199, seed)
+        assert isinstance(dealt, Dealt)
+        logits = torch.from_numpy(draw.standard_normal((12, 2)))
+        right = float(logits.gather(1, few.targets).sum())
+        p_values.append(Null.sampled("right", right, dealt.sums(slice(None), logits), "").p_value)
+        distinct.append(len(np.unique(dealt.orders, axis=1).T))
+    assert kstest(p_values, "uniform").pvalue > 0.01
+    assert (np.array(p_values) <= 0.005).sum() <= binom.ppf(0.999, 300, 0.005)
+    assert min(distinct) > 190
+
+
+def test_answers_of_few_inputs_can_be_dealt_in_few_ways() -> None:
+    """Of three examples one answer differs: no samples of the null can decide."""
+    subject = planted.comparison(n=6).subject
+    yes, no = (torch.nonzero(subject.targets[:, 0] == answer).flatten() for answer in (1, 0))
+    few = subject.with_data(subject.data[torch.cat([yes[:1], no[:2]])])
+    null = Lens(permutations=199).run(few).null["attribution.top"]
+    assert null.arrangements == pytest.approx(3)
+    assert "in only 3 ways" in str(null.too_few_arrangements(0.005))
 
 
 def test_answers_of_renamed_operands_by_brute_force() -> None:

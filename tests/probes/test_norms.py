@@ -132,6 +132,43 @@ def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> No
     assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(5)) == 0
 
 
+def test_alone_the_examples_are_of_the_whole_task_and_the_sentence_is_of_them() -> None:
+    """The first operand of the first examples has a large embedding, few of the others have."""
+    subject = small().untrained(0)
+    with torch.no_grad():
+        subject.model.weights()["embed.W_E"][0] *= 20
+    result = Norms(null_models=199, null_examples=11).run(subject, seed=3)
+    some = np.sort(rng("norms examples", 3).permutation(121)[:11])
+    found = ratios(subject)["L0 attention"]
+    tested, whole, first = found[some].mean(), found.mean(), found[:11].mean()
+    assert f"input norm {tested:.3g} on 11 examples" in result.finding
+    assert abs(tested - whole) < abs(first - whole)
+    null = untrained_ratios(subject.with_data(subject.data[torch.from_numpy(some)]), 199, 3)[
+        "L0 attention"
+    ]
+    deviation = abs(tested - null.mean()) / null.std(ddof=1)
+    assert result.null["norms.L0 attention.deviation"].observed == pytest.approx(deviation)
+    every = Norms(null_models=199, null_examples=121).run(subject)
+    assert f"input norm {whole:.3g}, untrained" in every.finding
+
+
+@pytest.mark.parametrize(("a", "b", "d"), [(0.3, 0.7, -np.inf), (0.7, 0.1, np.inf), (0.1, 0.1, 0)])
+def test_constant_samples_differ_by_infinitely_many_deviations(
+    a: float, b: float, d: float
+) -> None:
+    found = compare_samples(np.full((7, 3), a), np.full((5, 3), b), bins=5, draws=19, seed=0)
+    assert found["cohens_d"] == d
+
+
+def test_the_effect_size_survives_a_large_mean() -> None:
+    """Sums of squares of numbers near 1e8 hold nothing of a variance of 1e-2."""
+    draw = np.random.default_rng(0)
+    a, b = draw.normal(0, 0.1, (9, 2)), draw.normal(0.1, 0.1, (8, 2))
+    near = compare_samples(a, b, bins=5, draws=19, seed=0)
+    far = compare_samples(a + 1e8, b + 1e8, bins=5, draws=19, seed=0)
+    assert far["cohens_d"] == pytest.approx(near["cohens_d"], rel=1e-5)
+
+
 def test_the_stacked_untrained_models_are_the_models_one_by_one() -> None:
     subject = small(n_layers=2, normalization_type="LN")
     lengths = torch.arange(len(subject.data)) % 3 + 1

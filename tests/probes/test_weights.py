@@ -4,6 +4,7 @@ TransformerLens's, directions against edited forwards, planted heads.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -286,6 +287,37 @@ def test_a_direction_at_its_mean_is_an_edited_forward(norm: str | None) -> None:
         logits = subject.logits(hooks=[(f"blocks.1.attn.{name}", edit)])
         rise = subject.loss(logits)["answer"] - base
         assert found.rise[row] == pytest.approx(rise, abs=2e-5)
+
+
+def test_the_mean_of_a_direction_leaves_padding_out() -> None:
+    """By plain hooks on texts of many lengths, and with any other tokens as padding."""
+    task = TASKS["listops"].from_dict({})
+    sizes: dict[str, Any] = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_head": 8}
+    sizes |= {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+    subject = Subject(build(ModelConfig(**sizes), seed=0).eval(), task, n_examples=16)
+    own, heads = subject.data.own_positions(), Heads.of(subject)
+    assert own is not None and 0.2 < float(own.float().mean()) < 0.9
+    chosen = [one for one in directions.leading(heads, 1) if one.circuit == "OV"]
+    found = directions.removals(subject, heads, chosen, 1, 16, 0)
+    w_o = subject.model.weights()["blocks.0.attn.W_O"].detach()
+    for one, rise in zip(chosen, found.rise, strict=True):
+        out = heads.ov.V[one.head, :, 0].float()
+
+        def write(z: torch.Tensor, hook: Any, head: int = one.head, out: Any = out) -> torch.Tensor:
+            along = z[:, :, head] @ w_o[head] @ out
+            mean = torch.stack([a[o].sum() for a, o in zip(along, own, strict=True)]).sum()
+            z = z.clone()
+            change = (mean / own.sum() - along)[..., None] * out
+            z[:, :, head] += change @ torch.linalg.pinv(w_o[head])
+            return z
+
+        logits = subject.logits(hooks=[("blocks.0.attn.hook_z", write)])
+        change = np.nanmean(list(subject.loss(logits).values())) - found.loss
+        assert rise == pytest.approx(change, abs=2e-6)
+    tokens = torch.where(own, subject.data.tokens, (subject.data.tokens + 3) % task.d_vocab)
+    other = subject.with_data(replace(subject.data, tokens=tokens))
+    again = directions.removals(other, heads, chosen, 1, 16, 0)
+    assert again.rise == pytest.approx(found.rise, abs=1e-6)
 
 
 def test_random_changes_are_of_the_same_size() -> None:

@@ -38,6 +38,17 @@ def test_cka_is_the_correlation_of_gram_matrices_and_blind_to_rotation() -> None
     assert against_shuffled(linear_cka, "cka", a, b).p_value <= 0.02
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 1.7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rounding_of_a_mean_is_no_variation(value: float, dtype: torch.dtype) -> None:
+    constant = torch.full((100, 3), value, dtype=dtype)
+    varied = torch.randn(100, 4, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for other in (constant, constant + 1, varied):
+        assert np.isnan(linear_cka(constant, other)) and np.isnan(linear_cka(other, constant))
+    little = constant.double() + 1e-6 * varied[:, :3].double()
+    assert linear_cka(little, varied[:, :3]) == pytest.approx(1, abs=1e-6)
+
+
 @pytest.fixture(scope="module")
 def subject() -> Subject:
     return planted.modular_addition(p=11, frequencies=(2, 3), seed=0).subject
