@@ -230,15 +230,15 @@ def test_neurons_that_do_not_vary_are_in_no_sentence_but_as_such(bias: np.ndarra
 
 
 def test_cosets_are_those_of_neurons_that_vary() -> None:
-    subject = planted.group_product("S3", ("standard",)).subject
+    subject = planted.group_product("D5", ("2a",)).subject
     settings = {"examples": 8, "permutations": 99}
     narrow, wider = (
         probe.run("neurons", each, **settings) for each in (subject, widened(subject, 400))
     )
     for name in ("coset_share", "coset_share.sample"):
         assert wider.metrics[name] == pytest.approx(narrow.metrics[name], abs=1e-5)
-    told = next(one for one in narrow.findings if "cosets" in one.sentence).sentence
-    assert told in wider.finding
+    told = next(one for one in narrow.findings if "cosets" in one.sentence)
+    assert told.status == "found" and told.sentence in wider.finding
     columns = wider.tables["neurons"].columns
     assert set(columns["subgroup order"][-400:]) == {0} and set(columns["cosets"][-400:]) == {""}
     assert columns["coset share"][:-400] == pytest.approx(
