@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
@@ -27,6 +27,38 @@ class Cosets:
         return np.eye(int(self.index.max()) + 1)[self.index]
 
 
+VARIES = 1e-6
+"""Standard deviation of a neuron that varies, relative to its largest value: rounding in single
+precision gives a constant about a tenth of it."""
+PART = 64
+"""Neurons at a time in double precision."""
+
+
+def standardized(
+    values: Float[Array, "n n neuron"],
+) -> tuple[Float[Array, "n n neuron"], Bool[Array, " neuron"]]:
+    """Each neuron less its mean over all pairs, in its standard deviations, and whether it varies;
+    zeros where it does not. In single precision, from sums in double: a large constant, as of a
+    neuron that is always on, leaves no rounding behind.
+
+    >>> x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> values, varies = standardized(np.stack([x, 1e-13 * x, 0 * x + 0.3], -1))
+    >>> varies.tolist(), bool(np.allclose(values[..., 0], values[..., 1]))
+    ([True, True, False], True)
+    """
+    found = np.empty(values.shape, np.float32)
+    varies = np.zeros(values.shape[-1], bool)
+    for i in range(0, values.shape[-1], PART):  # doubles of all would be twice the memory
+        some = slice(i, i + PART)
+        part = values[..., some].astype(np.float64)
+        largest = np.abs(part).max((0, 1))
+        part -= part.mean((0, 1))
+        spread = part.std((0, 1))
+        varies[some] = spread > VARIES * largest
+        found[..., some] = np.where(varies[some], part / np.where(varies[some], spread, 1), 0)
+    return found, varies
+
+
 def block_shares(group: FiniteGroup, x: Float[Array, "n n neuron"]) -> Float[Array, "irrep neuron"]:
     """Share of each neuron's variance over all pairs that is made of the matrix elements of one
     representation, of either operand or both, for all but the trivial one.
@@ -40,7 +72,8 @@ def block_shares(group: FiniteGroup, x: Float[Array, "n n neuron"]) -> Float[Arr
     first = np.tensordot(basis, x, (1, 0))  # (row, y, neuron)
     energy = np.square(np.einsum("sy,ryn->rsn", basis, first, optimize=True))
     energy = np.add.reduceat(np.add.reduceat(energy, starts, 0), starts, 1)  # (irrep, irrep, n)
-    total = np.maximum(energy.sum((0, 1)) - energy[0, 0], 1e-20)
+    energy[0, 0] = 0
+    total = np.maximum(energy.sum((0, 1)), 1e-20)
     own = np.einsum("iin->in", energy)
     return ((own + energy[:, 0] + energy[0]) / total)[1:]
 

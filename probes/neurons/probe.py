@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Neurons(Probe):
     """Into which clusters, one per frequency or representation, do the last layer's neurons fall?
 
-    Over all pairs of the group's elements, for each neuron of ``mlp.hook_post`` at the answer:
+    Over all pairs of the group's elements, for each neuron of ``mlp.hook_post`` at the answer that
+    varies (`dead` are the others, constants included), in its own standard deviations:
 
     - its representation, the one whose matrix elements, of either operand or of both, hold the
       largest share of its variance; neurons with at least `own` are its cluster (`clusters`). On a
@@ -101,11 +102,11 @@ class Neurons(Probe):
         group = group_of(subject)
         assert group is not None
         hook = f"blocks.{subject.n_layers - 1}.mlp.hook_post"
-        values = by_element(subject, subject.activation(hook, at="answer")).cpu().numpy()
+        activation = by_element(subject, subject.activation(hook, at="answer"))
+        values, alive = measures.standardized(activation.cpu().numpy())
         shares = measures.block_shares(group, values)
         names = np.array(representations(group).names[1:])
         largest, which = shares.max(0), shares.argmax(0)
-        alive = values.reshape(-1, values.shape[-1]).std(0) > 1e-12
         mine = alive & (largest >= self.own)
         clusters = {
             str(names[i]): np.flatnonzero(mine & (which == i)) for i in sorted({*which[mine]})
@@ -114,7 +115,8 @@ class Neurons(Probe):
         report.metric("neurons", len(alive))
         report.metric("dead", int((~alive).sum()), unit="neurons that do not vary")
         report.metric("clusters", {name: len(some) for name, some in clusters.items()})
-        report.metric("clustered", float(mine.sum() / max(alive.sum(), 1)), unit="share, 0–1")
+        clustered = float(mine.sum() / max(alive.sum(), 1))
+        report.metric("clustered", clustered, unit="share of those that vary, 0–1")
         if not alive.any():
             report.abstain("no neuron of the last layer varies with the inputs")
             return report.result()
@@ -140,7 +142,7 @@ class Neurons(Probe):
     def _add_shares(self, report: Report, group: FiniteGroup, values: Array, seed: int) -> None:
         """The mean of the largest shares over a sample of neurons, against permuted elements."""
         draw = rng("neurons null", seed)
-        some = values[..., draw.permutation(values.shape[-1])[: self.sample]].astype(np.float32)
+        some = values[..., draw.permutation(values.shape[-1])[: self.sample]]
         null = []
         for _ in range(self.permutations):
             order = draw.permutation(group.order)
@@ -153,16 +155,19 @@ class Neurons(Probe):
         report.metric("mean_share", observed, null=one)
         clusters: Mapping[str, int] = report.metrics["clusters"]
         shown = ", ".join(f"{name} ({count})" for name, count in list(clusters.items())[:12])
+        dead: int = report.metrics["dead"]
+        others = f"; {dead} {'does' if dead == 1 else 'do'} not" if dead else ""
         report.finding(
-            f"{report.metrics['clustered']:.0%} of the last layer's neurons fall into "
+            f"{report.metrics['clustered']:.0%} of the last layer's neurons that vary "
+            f"({sum(clusters.values())} of {values.shape[-1]}{others}) fall into "
             f"{counted(len(clusters), 'cluster')}, one representation each (neurons): {shown}.",
             question="whether the last layer's neurons fall into clusters",
             otherwise=(
-                f"One representation holds {observed:.0%} of a neuron's variance on average, no "
-                "more than shuffled elements can give."
+                f"One representation holds {observed:.0%} of the variance of a neuron that varies, "
+                "on average, no more than shuffled elements can give."
                 if clusters
-                else "The last layer's neurons fall into no clusters: the largest share of one "
-                f"representation is {observed:.0%} on average."
+                else "The last layer's neurons fall into no clusters: of those that vary, the "
+                f"largest share of one representation is {observed:.0%} on average."
             ),
             holds=bool(clusters),
         )
@@ -204,16 +209,22 @@ class Neurons(Probe):
         self, report: Report, group: FiniteGroup, values: Array, seed: int
     ) -> dict[str, list]:
         """Columns of the table: the partition into cosets that says most of a neuron as a function
-        of the first operand or of the second.
+        of the first operand or of the second; nothing of a neuron that varies with neither alone.
         """
         cosets = measures.partitions(group)
         if not cosets:
             return {}
-        sides = values.mean(1), values.mean(0)  # (element, neuron)
+        means = values.mean(1, dtype=np.float64), values.mean(0, dtype=np.float64)
+        sides = [side * (side.std(0) > measures.VARIES) for side in means]  # (element, neuron)
+        varies = np.logical_or(*(side.any(0) for side in sides))
+        if not varies.any():
+            report.abstain("no neuron varies with one operand", "whether cosets tell them apart")
+            return {}
+        sides = [side[:, varies] for side in sides]
         shares = np.maximum(*(measures.coset_shares(cosets, side) for side in sides))
         best, largest = shares.argmax(0), shares.max(0)
         draw = rng("neurons cosets", seed)
-        some = draw.permutation(values.shape[-1])[: self.sample]
+        some = draw.permutation(len(largest))[: self.sample]
         null = []
         for _ in range(self.permutations):
             order = draw.permutation(group.order)
@@ -226,15 +237,16 @@ class Neurons(Probe):
         report.metric("coset_share.sample", observed, null=one)
         report.finding(
             f"Between the cosets of one subgroup each lies {observed:.0%} of the variance of a "
-            "neuron as a function of one operand, on average.",
+            "neuron that varies with one operand, as a function of it, on average.",
             question="whether the neurons vary between cosets",
             otherwise="Cosets say no more of the neurons than of shuffled elements.",
             null="coset_share.sample",
         )
+        every = list(zip(varies, np.cumsum(varies) - 1, strict=True))
         return {
-            "subgroup order": [cosets[i].order for i in best],
-            "cosets": [cosets[i].side for i in best],
-            "coset share": largest.tolist(),
+            "subgroup order": [cosets[best[i]].order if ok else 0 for ok, i in every],
+            "cosets": [cosets[best[i]].side if ok else "" for ok, i in every],
+            "coset share": [float(largest[i]) if ok else 0.0 for ok, i in every],
         }
 
 

@@ -53,9 +53,9 @@ class Composition:
     null: Float[np.ndarray, " draw"]
 
     def best(self, kind: str) -> tuple[int, int]:
-        """The pair with the largest z."""
-        flat = int(np.nanargmax(self.z[kind]))
-        first, second = np.unravel_index(flat, self.z[kind].shape)
+        """The pair with the largest z, of those that turns can tell apart where there are some."""
+        z = np.where(self.z[kind] == 0, np.finfo(np.float64).min, self.z[kind])
+        first, second = np.unravel_index(int(np.nanargmax(z)), z.shape)
         return int(first), int(second)
 
     def p_values(self, kind: str) -> Float[np.ndarray, "writer reader"]:

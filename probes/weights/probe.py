@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
 from mechint.config import setting
 from mechint.finding import AT_CHANCE, best_output
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from mechint.task import rng
-from probes.weights import circuits, composition, directions, views
-from probes.weights.circuits import Heads, eigenvalue_share
+from probes.weights import circuits, composition, directions, own_tokens, views
+from probes.weights.circuits import Heads
 from probes.weights.composition import KINDS, Composition
 from probes.words import first_of
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from mechint.planted.assembly import Planted
     from mechint.planted.calibration import Calibration
 
-RENAMED = "classes renamed at random, the largest share of all heads"
 TURNED = "what is read turned at random within what all heads share; the largest z of all pairs"
 
 
@@ -36,15 +33,18 @@ class Weights(Probe):
 
     Norms are folded into the weights that read behind them.
 
-    - Circuits: W_E W_V W_O W_U (OV) and W_E W_Q W_Kᵀ W_Eᵀ (QK) of every head. `copying` is the
-      eigenvalue share Σλ / Σ|λ| of the OV circuit, between tokens and the classes of the same name;
-      its null renames the classes.
+    - Circuits: W_E W_V W_O W_U (OV) and W_E W_Q W_Kᵀ W_Eᵀ (QK) of every head, without what all
+      tokens or all classes share. `copying` is the eigenvalue share Σλ / Σ|λ| of the OV circuit,
+      between tokens and the classes of the same name; its null renames the classes. A head copies
+      where, besides, more than half of the tokens raise their own class most (`copying.own`).
     - Composition: ‖A B‖ / (‖A‖ ‖B‖) of every head's QK (Q-, K-composition) or OV circuit (V) with
       what every earlier head writes: overlap of two subspaces, no path that was cut; null: heads
       turned within what all heads read and write, so that a subspace shared by all is no overlap
-      of two. `matching` is the eigenvalue share of the QK circuit of the pair with the largest
-      K-composition, its keys read through the earlier head: 1 where queries ask for their own
-      token (an induction head).
+      of two. Of the weights as they stand: without norms, another basis of the residual stream
+      leaves the model's answers as they are and makes other scores. `matching` is the eigenvalue
+      share of the QK circuit of the pair with the largest K-composition, its keys read through the
+      earlier head: 1 where queries ask for their own token (an induction head), which more than
+      half of them have to score highest (`matching.own`).
     - Directions: rise of the loss with each of the `directions` largest singular directions of the
       OV and QK circuits at its mean, against changes of the same size along random directions of
       the residual stream. Blocks passed through repeatedly are edited in their first pass.
@@ -122,51 +122,17 @@ class Weights(Probe):
         report, heads = Report(self, subject), Heads.of(subject)
         report.metric("heads", len(heads.places))
         table: dict[str, list] = {"head": heads.names}
-        table |= self._copying(report, heads, seed)
+        sizes = {"draws": self.draws, "tokens": self.tokens}
+        table |= own_tokens.add_copying(report, heads, **sizes, seed=seed)
         report.table("heads", table | views.sizes(heads), "one row per head")
         composed = composition.compose(heads, self.draws, seed)
         if composed is not None:
             self._composition(report, heads, composed)
-            self._matching(report, heads, composed, seed)
+            if np.nanmin(composed.p_values("K")) <= self.significance:
+                own_tokens.add_matching(report, heads, composed, **sizes, seed=seed)
         self._directions(report, heads, seed)
         views.draw_circuits(report, heads, composed)
         return report.result()
-
-    def _copying(self, report: Report, heads: Heads, seed: int) -> dict[str, list]:
-        """Columns of the table of heads."""
-        subject = report.subject
-        classes, unembed = circuits.same_tokens(subject), circuits.unembedding(subject)
-        if classes is None or unembed is None or len(classes[0]) < 2:
-            return {}
-        tokens, columns = classes
-        embed, unembed = circuits.embedding(subject)[tokens], unembed[:, columns]
-        left, right = embed @ heads.v, heads.o @ unembed
-        shares = eigenvalue_share(left, right)
-        draw, null = rng("weights classes", seed), []
-        for _ in range(self.draws):
-            order = torch.from_numpy(draw.permutation(len(tokens)))
-            null.append(float(eigenvalue_share(left[:, order], right).max()))
-        top = int(shares.argmax())
-        report.metric("copying.head", heads.names[top])
-        report.metric("copying", float(shares[top]), null=null, how=RENAMED, unit="−1 … 1")
-        above = sum(value > max(null) for value in shares.tolist())
-        report.finding(
-            f"The OV circuit of {heads.names[top]} copies tokens to their own class (eigenvalue "
-            f"share {float(shares[top]):.2f}); {above} of {len(shares)} heads do more than any "
-            "renaming.",
-            question="whether a head copies tokens to their own class",
-            otherwise=(
-                "No head copies tokens to their own class more than to renamed ones: the largest "
-                f"eigenvalue share is {float(shares[top]):.2f} ({heads.names[top]})."
-            ),
-            null="copying",
-            effect=float(shares[top]),
-            at_chance=True,  # of the weights
-        )
-        return {
-            "copying": shares.tolist(),
-            "own class largest": circuits.own_share(left, right, self.tokens),
-        }
 
     def _composition(self, report: Report, heads: Heads, composed: Composition) -> None:
         names, pairs = heads.names, []
@@ -196,48 +162,27 @@ class Weights(Probe):
         report.metric(
             f"composition.{kind}", z, null=composed.null, how=TURNED, unit="standard deviations"
         )
+        question = f"whether the {part} of a head overlap with what another writes"
+        if z == 0:
+            report.abstain(
+                "no turn within the subspace that all heads share changes by how much: of heads "
+                "that write or read nothing, or fill it evenly",
+                question,
+            )
+            return
         expected = float(composed.expected[kind][a, b])
         report.finding(
-            f"{kind}-composition: what the {part} of {second} read overlaps with what {first} "
-            f"writes more than within the subspace that all heads share, score {score:.2f} where "
-            f"turned heads have {expected:.2f}.",
-            question=f"whether there is {kind}-composition",
+            f"{kind}-composition, in the weights as they stand: what the {part} of {second} read "
+            f"overlaps with what {first} writes more than within the subspace that all heads "
+            f"share, score {score:.2f} where turned heads have {expected:.2f}.",
+            question=question,
             otherwise=(
-                f"No {kind}-composition: the score that stands out most, {score:.2f} "
-                f"({first}→{second}), is within those of heads turned in the subspace that all "
-                "share."
+                f"{kind}-composition is not shown: in the weights as they stand, the score that "
+                f"stands out most, {score:.2f} ({first}→{second}), is within those of heads turned "
+                "in the subspace that all share."
             ),
             null=f"composition.{kind}",
             effect=z,
-            at_chance=True,  # of the weights
-        )
-
-    def _matching(self, report: Report, heads: Heads, composed: Composition, seed: int) -> None:
-        """Whether the queries of the pair with the largest K-composition ask for their token."""
-        if np.nanmin(composed.p_values("K")) > self.significance:
-            return
-        a, b = composed.best("K")
-        embed = circuits.embedding(report.subject)
-        left = embed @ heads.q[b]  # (token, d_head)
-        right = (embed @ heads.v[a] @ heads.o[a] @ heads.k[b]).T
-        share = float(eigenvalue_share(left, right))
-        draw = rng("weights tokens", seed)
-        null = [
-            float(eigenvalue_share(left[torch.from_numpy(draw.permutation(len(left)))], right))
-            for _ in range(self.draws)
-        ]
-        how = "the tokens of the queries renamed at random"
-        report.metric("matching", share, null=null, how=how, unit="−1 … 1")
-        report.finding(
-            f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries with "
-            f"their own token (eigenvalue share {share:.2f}).",
-            question=f"whether queries of {heads.names[b]} match their own token",
-            otherwise=(
-                f"Through {heads.names[a]}, the QK circuit of {heads.names[b]} matches queries "
-                f"with their own token no more than with renamed ones (share {share:.2f})."
-            ),
-            null="matching",
-            effect=share,
             at_chance=True,  # of the weights
         )
 

@@ -185,23 +185,107 @@ def test_a_cluster_of_all_neurons_has_no_others() -> None:
     assert "of the 60 neurons that vary too few others are left" in ablation.sentence
 
 
+def widened(subject: Subject, extra: int, bias: np.ndarray | None = None) -> Subject:
+    """The same answers with `extra` neurons that write nothing: zeros, or constants of a bias."""
+    config = subject.model.config
+    sizes = {**config.to_dict(), "d_mlp": config.d_mlp + extra}
+    sizes["use_bias"] = config.use_bias or bias is not None
+    wide = HookedTransformer(ModelConfig(**sizes))
+    state = {name: torch.zeros_like(value) for name, value in wide.weights().items()}
+    for name, value in subject.model.weights().items():
+        state[name][tuple(slice(size) for size in value.shape)] = value.detach()
+    if bias is not None:
+        state["blocks.0.mlp.b_in"][config.d_mlp :] = torch.from_numpy(bias)
+    wide.load_weights(state)
+    made = Subject(wide, subject.task)
+    assert torch.allclose(made.logits(), subject.logits(), atol=1e-5)
+    return made
+
+
 def test_dead_neurons_are_not_among_the_others() -> None:
     """A model with a hundred dead neurons more has the same null, to the digit."""
     subject = planted.modular_addition(11, (2, 3, 5), noise=0.05).subject
-    old = subject.model
-    d_mlp = old.config.d_mlp
-    wide = HookedTransformer(ModelConfig(**{**old.config.to_dict(), "d_mlp": d_mlp + 100}))
-    state = {name: torch.zeros_like(value) for name, value in wide.weights().items()}
-    for name, value in old.weights().items():
-        state[name][tuple(slice(size) for size in value.shape)] = value.detach()
-    wide.load_weights(state)
     narrow, wider = (
-        probe.run("neurons", Subject(model, subject.task), examples=121) for model in (old, wide)
+        probe.run("neurons", each, examples=121) for each in (subject, widened(subject, 100))
     )
     assert wider.metrics["dead"] - narrow.metrics["dead"] == 100
     assert wider.metrics["ablation"] == pytest.approx(narrow.metrics["ablation"], rel=1e-3)
     one, other = (result.null["ablation.largest"] for result in (narrow, wider))
     assert other.mean == pytest.approx(one.mean, rel=1e-3) and other.p_value == one.p_value
+
+
+@pytest.mark.parametrize("bias", [None, np.linspace(0, 1000, 180, dtype=np.float32)])
+def test_neurons_that_do_not_vary_are_in_no_sentence_but_as_such(bias: np.ndarray | None) -> None:
+    """As many zeros, or constants, as neurons: no more clusters, none denied."""
+    subject = planted.modular_addition(17, (2, 5, 7)).subject
+    settings = {"examples": 64, "permutations": 99}
+    narrow = probe.run("neurons", subject, **settings)
+    wider = probe.run("neurons", widened(subject, 180, bias), **settings)
+    assert narrow.metrics["dead"] == 0 and wider.metrics["dead"] == 180
+    for name in ("clusters", "clustered", "mean_share"):
+        assert wider.metrics[name] == pytest.approx(narrow.metrics[name], abs=1e-5)
+    first = wider.findings[0]
+    assert first.status == "found"
+    assert "of the last layer's neurons that vary (180 of 180; 180 do not)" in first.sentence
+
+
+def test_cosets_are_those_of_neurons_that_vary() -> None:
+    subject = planted.group_product("D5", ("2a",)).subject
+    settings = {"examples": 8, "permutations": 99}
+    narrow, wider = (
+        probe.run("neurons", each, **settings) for each in (subject, widened(subject, 400))
+    )
+    for name in ("coset_share", "coset_share.sample"):
+        assert wider.metrics[name] == pytest.approx(narrow.metrics[name], abs=1e-5)
+    told = next(one for one in narrow.findings if "cosets" in one.sentence)
+    assert told.status == "found" and told.sentence in wider.finding
+    columns = wider.tables["neurons"].columns
+    assert set(columns["subgroup order"][-400:]) == {0} and set(columns["cosets"][-400:]) == {""}
+    assert columns["coset share"][:-400] == pytest.approx(
+        narrow.tables["neurons"].columns["coset share"], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e6])
+def test_the_scale_of_a_neuron_changes_nothing(scale: float) -> None:
+    """ReLU neurons that are smaller, and written by as much more, are the same neurons."""
+    subject = planted.modular_addition(17, (2, 5, 7)).subject
+    scaled = Subject(copy.deepcopy(subject.model), subject.task)
+    with torch.no_grad():
+        weights = scaled.model.weights()
+        weights["blocks.0.mlp.W_in"].mul_(scale)
+        weights["blocks.0.mlp.W_out"].div_(scale)
+    assert torch.allclose(scaled.logits(), subject.logits(), atol=1e-3)
+    one, other = (probe.run("neurons", each, examples=64) for each in (subject, scaled))
+    for name in ("clusters", "dead", "mean_share", "phase_alignment"):
+        assert other.metrics[name] == pytest.approx(one.metrics[name], abs=1e-5)
+    assert other.findings[0].sentence == one.findings[0].sentence
+
+
+def test_a_neuron_that_is_always_on_is_what_it_is_without_its_bias() -> None:
+    wave = np.cos(2 * np.pi * 3 * np.add.outer(np.arange(17), np.arange(17)) / 17)
+    both = np.stack([wave, wave + 1e3], -1).astype(np.float32)
+    values, varies = measures.standardized(both)
+    shares = measures.block_shares(cyclic(17), values)
+    assert varies.all() and shares.max() <= 1 + 1e-5
+    assert shares[2] == pytest.approx(1, abs=1e-6)
+    assert np.allclose(values[..., 0], values[..., 1], atol=1e-3)  # 1000 is held to 6e-5
+
+
+def test_a_neuron_of_both_operands_alone_is_in_no_coset() -> None:
+    """sgn(x) sgn(y) has no mean that varies: rounding of zero is no function of cosets."""
+    group = symmetric(4)
+    sign = representations(group).matrices("sign").reshape(-1)
+    values, _ = measures.standardized((np.outer(sign, sign) + 0.1)[..., None].astype(np.float32))
+    report = Report(Neurons(permutations=19), planted.group_product("S3", ("standard",)).subject)
+    assert Neurons()._cosets(report, group, values, 0) == {}
+    assert [one.status for one in report.findings] == ["abstains"]
+    assert "no neuron varies with one operand" in report.findings[0].sentence
+    both = np.concatenate([values, np.tile(sign[:, None, None], (1, 24, 1))], -1)
+    columns = Neurons()._cosets(report, group, both, 0)
+    assert report.metrics["coset_share"] == pytest.approx(1)
+    assert columns["subgroup order"] == [0, 2]  # of those that tell the sign the smallest
+    assert columns["coset share"] == [0, pytest.approx(1)]
 
 
 @pytest.mark.parametrize("sizes", [(30,), (20, 20, 20), (30, 6, 5, 4, 3, 2)])
