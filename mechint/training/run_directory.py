@@ -17,6 +17,7 @@ the second all have the new one, under one name or the other (`mechint.training.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -131,10 +132,10 @@ class RunDirectory:
 
     def prepare(self, state: State) -> None:
         """First phase of a commit: write `state` beside the committed one."""
-        _flush(self.metrics_file)
-        size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
+        rows = self._flushed_metrics()
+        known = {"metrics_bytes": len(rows), "metrics_sha256": hashlib.sha256(rows).hexdigest()}
         buffer = io.BytesIO()
-        torch.save({**state, "metrics_bytes": size}, buffer)
+        torch.save({**state, **known}, buffer)
         write_bytes(self.next_file, buffer.getvalue())
 
     def commit(self) -> None:
@@ -175,6 +176,17 @@ class RunDirectory:
         except OSError as error:
             raise write_error(self.metrics_file, error) from error
 
+    def _flushed_metrics(self) -> bytes:
+        """What metrics.jsonl holds, once the disk has it."""
+        if not self.metrics_file.exists():
+            return b""
+        try:
+            with self.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())
+                return file.read()
+        except OSError as error:
+            raise write_error(self.metrics_file, error) from error
+
     def metrics_until(self, state: State) -> list[dict[str, Any]]:
         """The evaluations up to `state`; RunError where they are damaged."""
         file, size = self.metrics_file, state["metrics_bytes"]
@@ -200,6 +212,9 @@ class RunDirectory:
                 raise RunError(f"{file}: line {number} is damaged; {self._anew()}")
             if row["step"] <= state["step"]:
                 rows.append(row)
+        digest = state["metrics_sha256"]
+        if digest not in (None, hashlib.sha256(text[:size]).hexdigest()):
+            raise RunError(f"{file}: damaged: not what the run wrote there; {self._anew()}")
         return rows
 
     def _anew(self) -> str:
@@ -246,10 +261,3 @@ def _is_json(file: Path) -> bool:
     except (RunError, OSError, ValueError, RecursionError):
         return False
     return True
-
-
-def _flush(file: Path) -> None:
-    """Wait until the disk has what was appended."""
-    if file.exists():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
