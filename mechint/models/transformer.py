@@ -76,10 +76,11 @@ def _initial(
     config: ModelConfig, name: str, shape: tuple[int, ...], generator: torch.Generator
 ) -> Tensor:
     kind = name.rpartition(".")[2]
+    value = torch.zeros(shape, dtype=torch.float32, device="cpu")
     if kind == "w":
-        return torch.ones(shape)
+        return value.fill_(1)
     if kind.startswith("b"):
-        return torch.zeros(shape)
+        return value
     if config.init_mode == "copy" and kind in ("W_V", "W_O"):
         return _copying(kind, shape)
     embedding = kind in ("W_E", "W_pos")
@@ -91,9 +92,8 @@ def _initial(
     elif config.initializer_range is not None:
         std = config.initializer_range
     elif config.init_mode == "torch" and not embedding:
-        return torch.empty(shape).uniform_(
-            -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), generator=generator
-        )
+        bound = 1 / math.sqrt(fan_in)
+        return value.uniform_(-bound, bound, generator=generator)
     elif config.init_mode == "he":
         std = math.sqrt((1 if embedding else 2) / fan_in)
     else:
@@ -104,7 +104,7 @@ def _initial(
             "normal": 0.02,
             "torch": 1.0,
         }[config.init_mode]
-    return torch.empty(shape).normal_(0, std, generator=generator)
+    return value.normal_(0, std, generator=generator)
 
 
 def _copying(kind: str, shape: tuple[int, ...]) -> Tensor:
@@ -112,9 +112,13 @@ def _copying(kind: str, shape: tuple[int, ...]) -> Tensor:
     identity where the heads' widths add up to d_model.
     """
     if kind == "W_O":  # (head, d_head, d_model)
-        return torch.eye(shape[0] * shape[1], shape[2]).reshape(shape)
+        return _eye(shape[0] * shape[1], shape[2]).reshape(shape)
     heads, d_model, d_head = shape
-    return torch.eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
+    return _eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
+
+
+def _eye(rows: int, columns: int) -> Tensor:
+    return torch.eye(rows, columns, dtype=torch.float32, device="cpu")
 
 
 class _Hooks(nn.Module):
