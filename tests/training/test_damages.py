@@ -310,17 +310,3 @@ def test_a_run_stays_on_its_kind_of_device(finished: Path, tmp_path: Path, says:
     torch.save(state | {"status": "running"}, out / "state.pt")
     (run,) = tiny(out, resume=True)
     assert run.status == "finished", "a state of the CPU that does not say so goes on"
-
-
-def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny(tmp_path / "whole")
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.replace", full)
-        with pytest.raises(RunError, match=r"config\.json: cannot be written: the disk is full"):
-            tiny(tmp_path / "cut")
-    tiny(tmp_path / "cut", resume=True)
-    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
