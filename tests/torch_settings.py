@@ -35,7 +35,8 @@ def products(precision: str) -> Iterator[None]:
 @contextlib.contextmanager
 def products_of_the_cpu(precision: str) -> Iterator[None]:
     """By torch's newer names, after which it refuses to say its one word for all devices."""
-    backend: Any = torch.backends.mkldnn.matmul
+    mkldnn: Any = torch.backends.mkldnn
+    backend = mkldnn.matmul
     before = backend.fp32_precision
     backend.fp32_precision = precision
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 import torch
@@ -77,10 +78,8 @@ def _initial(
 ) -> Tensor:
     kind = name.rpartition(".")[2]
     value = torch.zeros(shape, dtype=torch.float32, device="cpu")
-    if kind == "w":
-        return value.fill_(1)
-    if kind.startswith("b"):
-        return value
+    if kind == "w" or kind.startswith("b"):
+        return value.fill_(kind == "w")
     if config.init_mode == "copy" and kind in ("W_V", "W_O"):
         return _copying(kind, shape)
     embedding = kind in ("W_E", "W_pos")
@@ -111,14 +110,11 @@ def _copying(kind: str, shape: tuple[int, ...]) -> Tensor:
     """W_V or W_O that take each head's own slice of the stream, so that Σ_heads W_V W_O is the
     identity where the heads' widths add up to d_model.
     """
+    eye = partial(torch.eye, dtype=torch.float32, device="cpu")
     if kind == "W_O":  # (head, d_head, d_model)
-        return _eye(shape[0] * shape[1], shape[2]).reshape(shape)
+        return eye(shape[0] * shape[1], shape[2]).reshape(shape)
     heads, d_model, d_head = shape
-    return _eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
-
-
-def _eye(rows: int, columns: int) -> Tensor:
-    return torch.eye(rows, columns, dtype=torch.float32, device="cpu")
+    return eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
 
 
 class _Hooks(nn.Module):
