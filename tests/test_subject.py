@@ -27,6 +27,7 @@ from mechint.models import build
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
+from tests.torch_settings import MODES
 
 POST = "blocks.0.mlp.hook_post"
 PATTERN = "blocks.0.attn.hook_pattern"
@@ -296,11 +297,6 @@ def test_data_that_are_no_examples_of_the_task_are_one_line() -> None:
 
 
 # --- torch's modes, and weights that cannot be measured -------------------------------------------
-MODES = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-}
 SETTINGS = {
     "fourier": {"permutations": 19, "operand_permutations": 9},
     "gradients": {"permutations": 2},

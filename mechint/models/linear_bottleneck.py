@@ -127,11 +127,11 @@ def initialize(config: LinearBottleneckConfig, seed: int) -> dict[str, Tensor]:
     basis, r = torch.linalg.qr(
         torch.randn(config.n, width, generator=generator, dtype=torch.float64)
     )
-    encoder = torch.zeros(config.n, columns)
+    encoder = torch.zeros(config.n, columns, dtype=torch.float32)
     encoder[:, :width] = (basis * r.diagonal().sign()).float()
     if config.decoder == "optimal":
         return {"W_enc": encoder}
-    decoders = torch.zeros(config.n_tasks, columns, config.n_out)
+    decoders = torch.zeros(config.n_tasks, columns, config.n_out, dtype=torch.float32)
     bound = math.sqrt(3 / width)
     decoders[:, :width].uniform_(-bound, bound, generator=generator)
     return {"W_enc": encoder, "W_dec": decoders}

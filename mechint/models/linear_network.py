@@ -32,7 +32,7 @@ class LinearNetwork(HookedRootModule):
         self.widths = tuple(widths)
         generator = torch.Generator().manual_seed(seed)
         self.W = nn.ParameterList(
-            torch.randn(d_in, d_out, generator=generator) / math.sqrt(d_in)
+            torch.randn(d_in, d_out, generator=generator, dtype=torch.float32) / math.sqrt(d_in)
             for d_in, d_out in itertools.pairwise(self.widths)
         )
         self.hook_hidden = nn.ModuleList(HookPoint() for _ in self.W)

@@ -123,7 +123,7 @@ class PairNetwork(HookedRootModule):
         for name, shape in parameter_shapes(config).items():
             owner, _, kind = name.rpartition(".")
             std = 0.0 if kind == "b" else 1 / math.sqrt(shape[1] if kind == "W_E" else shape[0])
-            value = torch.randn(shape, generator=generator) * std
+            value = torch.randn(shape, generator=generator, dtype=torch.float32) * std
             self.get_submodule(owner).register_parameter(kind, nn.Parameter(value))
         self.setup()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 import torch
@@ -76,10 +77,9 @@ def _initial(
     config: ModelConfig, name: str, shape: tuple[int, ...], generator: torch.Generator
 ) -> Tensor:
     kind = name.rpartition(".")[2]
-    if kind == "w":
-        return torch.ones(shape)
-    if kind.startswith("b"):
-        return torch.zeros(shape)
+    value = torch.zeros(shape, dtype=torch.float32, device="cpu")
+    if kind == "w" or kind.startswith("b"):
+        return value.fill_(kind == "w")
     if config.init_mode == "copy" and kind in ("W_V", "W_O"):
         return _copying(kind, shape)
     embedding = kind in ("W_E", "W_pos")
@@ -91,9 +91,8 @@ def _initial(
     elif config.initializer_range is not None:
         std = config.initializer_range
     elif config.init_mode == "torch" and not embedding:
-        return torch.empty(shape).uniform_(
-            -1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), generator=generator
-        )
+        bound = 1 / math.sqrt(fan_in)
+        return value.uniform_(-bound, bound, generator=generator)
     elif config.init_mode == "he":
         std = math.sqrt((1 if embedding else 2) / fan_in)
     else:
@@ -104,17 +103,18 @@ def _initial(
             "normal": 0.02,
             "torch": 1.0,
         }[config.init_mode]
-    return torch.empty(shape).normal_(0, std, generator=generator)
+    return value.normal_(0, std, generator=generator)
 
 
 def _copying(kind: str, shape: tuple[int, ...]) -> Tensor:
     """W_V or W_O that take each head's own slice of the stream, so that Σ_heads W_V W_O is the
     identity where the heads' widths add up to d_model.
     """
+    eye = partial(torch.eye, dtype=torch.float32, device="cpu")
     if kind == "W_O":  # (head, d_head, d_model)
-        return torch.eye(shape[0] * shape[1], shape[2]).reshape(shape)
+        return eye(shape[0] * shape[1], shape[2]).reshape(shape)
     heads, d_model, d_head = shape
-    return torch.eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
+    return eye(d_model, heads * d_head).reshape(d_model, heads, d_head).movedim(1, 0).clone()
 
 
 class _Hooks(nn.Module):

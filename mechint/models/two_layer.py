@@ -127,9 +127,9 @@ def parameter_shapes(config: TwoLayerConfig) -> dict[str, tuple[int, ...]]:
 def initialize(config: TwoLayerConfig, seed: int) -> dict[str, Tensor]:
     """Neurons of norm `init_norm` in directions uniform on the sphere."""
     generator = torch.Generator().manual_seed(seed)
-    weight = torch.zeros(config.neurons or config.width, config.d)
+    weight = torch.zeros(config.neurons or config.width, config.d, dtype=torch.float32)
     if config.ambient is None:
-        draws = torch.randn(config.width, config.d, generator=generator)
+        draws = torch.randn(config.width, config.d, generator=generator, dtype=torch.float32)
     else:
         draws = reduced_draws(config.width, config.d - config.width, config.ambient, generator)
     weight[: config.width] = config.init_norm * draws / draws.norm(dim=-1, keepdim=True)

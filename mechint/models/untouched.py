@@ -20,11 +20,44 @@ EXACT_ENOUGH = (torch.float32, torch.float64)
 
 @contextlib.contextmanager
 def plain_arithmetic(device: torch.device) -> Iterator[None]:
-    """Arithmetic as the weights' type says: no autocast, and no inference mode, whose tensors can
-    not be differentiated later.
+    """Arithmetic as the weights' type says, whatever the caller's settings of torch: no autocast,
+    no products of float32 that are rounded to less, new tensors of float32, and no inference mode,
+    whose tensors can not be differentiated later.
     """
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), _whole_float32():
         yield
+
+
+@contextlib.contextmanager
+def _whole_float32() -> Iterator[None]:
+    """Inside: float32 by default, and in products; afterwards as before."""
+    dtype, products = torch.get_default_dtype(), _precision_of_products()
+    if (dtype, products) == (torch.float32, "highest"):
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        if isinstance(products, str):
+            torch.set_float32_matmul_precision(products)
+        else:
+            for backend, precision in products.items():
+                getattr(torch.backends, backend).matmul.fp32_precision = precision
+
+
+def _precision_of_products() -> str | dict[str, str]:
+    """torch's one word for all devices, or its word for each kind of device, which newer versions
+    know and which one word does not tell.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return {
+            name: getattr(torch.backends, name).matmul.fp32_precision for name in ("cuda", "mkldnn")
+        }
 
 
 @contextlib.contextmanager

@@ -220,10 +220,16 @@ class _Held:
         assert other is None, f"{other}, at once and in chunks without a cache"
 
     def modes_change_nothing(self) -> None:
-        """Without gradients, in inference mode and under autocast the numbers are the same."""
-        fresh = self.subject.with_limits()
-        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
-            result = self.probe.run(fresh, seed=0)
+        """Without gradients, in inference mode, under autocast and with float64 by default the
+        numbers are the same.
+        """
+        fresh, dtype = self.subject.with_limits(), torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+                result = self.probe.run(fresh, seed=0)
+        finally:
+            torch.set_default_dtype(dtype)
         other = next(differences(self.first, result, 0.0), None)
         assert other is None, f"{other}, plainly and under torch's modes"
 

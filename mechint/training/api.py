@@ -17,7 +17,7 @@ from mechint.registry import TASKS
 from mechint.task import Task
 from mechint.training.estimate import check_disk, check_fits, does_not_fit, free_memory
 from mechint.training.interrupt import interruptible
-from mechint.training.part import train_part
+from mechint.training.part import as_planned, train_part
 from mechint.training.plan import Part, part_of, partition
 from mechint.training.resume import repair
 from mechint.training.run import DONE, Run, Spec
@@ -215,28 +215,29 @@ def train_many(
         raise ParameterError("train: two runs have the same directory; expected one each")
     if workers > 1 and (target.type != "cpu" or len(places) < len(runs)):
         raise ParameterError("train: several workers are for runs with directories, on the CPU")
-    for run in runs:
-        if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
-            run.load()
-            if run.status in DONE:
-                repair(run)
-    waiting = [run for run in runs if run.status not in DONE]
-    free = free_memory(target)
-    for run in waiting:
-        check_fits(run.spec, free)
-    check_disk([run.spec for run in waiting])
-    chosen: list[Part] = []
-    if waiting and parts is None:
-        chosen = partition(specs, target.type, memory)
-    elif waiting and parts is not None:
-        chosen = [part_of(specs, members) for members in parts]
-    if threads is None:
-        threads = THREADS if len(chosen) == 1 else 1
-    chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
-    for part in chosen:
-        if part.bytes > free:
-            raise does_not_fit(specs[part.members[0]], part.bytes, free)
-    _train_parts(chosen, runs, target, resume, workers, progress, threads)
+    with as_planned(target):
+        for run in runs:
+            if run.directory is not None and run.directory.check(run.spec.to_dict(), resume):
+                run.load()
+                if run.status in DONE:
+                    repair(run)
+        waiting = [run for run in runs if run.status not in DONE]
+        free = free_memory(target)
+        for run in waiting:
+            check_fits(run.spec, free)
+        check_disk([run.spec for run in waiting])
+        chosen: list[Part] = []
+        if waiting and parts is None:
+            chosen = partition(specs, target.type, memory)
+        elif waiting and parts is not None:
+            chosen = [part_of(specs, members) for members in parts]
+        if threads is None:
+            threads = THREADS if len(chosen) == 1 else 1
+        chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
+        for part in chosen:
+            if part.bytes > free:
+                raise does_not_fit(specs[part.members[0]], part.bytes, free)
+        _train_parts(chosen, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     return runs

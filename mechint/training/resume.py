@@ -7,8 +7,10 @@ were in different ensembles before go on in ensembles of their own.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mechint.errors import RunError
 from mechint.training.run import DONE, Run
@@ -107,17 +109,24 @@ def _at(states: Sequence[State], commit: int | None) -> tuple[bool, State | None
 
 def _adopt(runs: Sequence[Run], states: Sequence[State | None], ensemble: str) -> Group:
     """Make `states` what the directories hold; those that are not done are left to train."""
+    members, other = {"id": ensemble, "models": len(runs)}, dict[str, Path | None]()
     for run, state in zip(runs, states, strict=True):
         directory = run.directory
         if directory is None:
             continue
-        members = {"id": ensemble, "models": len(runs)}
-        threads = None if state is None else state["threads"]
-        directory.create(run.spec.to_dict(), members, threads)
+        goes_on = state is not None and state["status"] not in DONE
+        for name in directory.create(run.spec.to_dict(), members, state, goes_on):
+            other.setdefault(name, run.path)
         directory.adopt(state)
         run.take(state)
         if state is not None and run.status in DONE[:2] and directory.lacks_weights():
             _rewrite_weights(run, state)
+    if other:
+        warnings.warn(
+            f"{next(iter(other.values()))}: goes on with other {', '.join(other)} than before "
+            "(manifest.json says which), so its bits may differ from those of the plan",
+            stacklevel=2,
+        )
     left = [(run, state) for run, state in zip(runs, states, strict=True) if run.status not in DONE]
     return Group(ensemble, [run for run, _ in left], [state for _, state in left])
 

@@ -17,6 +17,7 @@ the second all have the new one, under one name or the other (`mechint.training.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -29,9 +30,16 @@ from typing import Any
 import torch
 
 from mechint.errors import RunError
-from mechint.files import make_directory, regular_file, write_bytes, write_error, write_text
+from mechint.files import (
+    make_directory,
+    read_json,
+    regular_file,
+    write_bytes,
+    write_error,
+    write_text,
+)
 from mechint.locks import clear_partial, locked
-from mechint.training.manifest import manifest
+from mechint.training.manifest import manifest, of_resumption
 from mechint.training.run_config import difference, read_as_today, read_config
 from mechint.training.state import State, read_state
 
@@ -84,30 +92,47 @@ class RunDirectory:
         return True
 
     def create(
-        self, spec: Mapping[str, Any], ensemble: Mapping[str, Any], threads: int | None = None
-    ) -> None:
-        """Write what says which run this is, where it is missing, the ensemble it trains in, and
-        the threads; those of now when None.
+        self,
+        spec: Mapping[str, Any],
+        ensemble: Mapping[str, Any],
+        state: State | None = None,
+        goes_on: bool = False,
+    ) -> list[str]:
+        """Write what says which run this is, where it is missing, and with what it trains.
+
+        state: what the run is at, None at the start; goes_on: whether it trains on from there.
+        Returns the names of what in the manifest is other from `state` on than it was before.
         """
         clear_partial(self.path)
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(spec, indent=1))
         clear_partial(make_directory(self.path / "checkpoints"))
-        if not _is_json(self.manifest_file):
-            if self.manifest_file.is_fifo():  # writing to it would wait for a reader
-                self.manifest_file.unlink()
-            made = manifest() | ({"threads": threads} if threads else {})
-            text = json.dumps({**made, "ensemble": dict(ensemble)}, indent=1)
-            write_text(self.manifest_file, text)
+        there, now = _read_manifest(self.manifest_file), {**manifest(), "ensemble": dict(ensemble)}
+        made = there
+        if made is None or state is None:
+            threads = None if state is None else state["threads"]
+            made = now | ({"threads": threads} if threads else {})
+        if state is not None and goes_on:
+            made = of_resumption(made, now, state["step"])
+        if made == there:
+            return []
+        if self.manifest_file.is_fifo():  # writing to it would wait for a reader
+            self.manifest_file.unlink()
+        write_text(self.manifest_file, json.dumps(made, indent=1))
+        last = made.get("resumed", [{}])[-1]
+        begins = state is not None and last.get("from_step") == state["step"]
+        return [name for name in last if name != "from_step" and begins and goes_on]
 
     def withdraw(self) -> None:
-        """Take back what `create` wrote where no state was committed since: of a run that is
-        refused nothing is left that another run would stumble over.
+        """Take back all that was written since `create` began this run, where no state was
+        committed: of a run that is refused before its first step nothing is left that another run
+        would stumble over. Not for a directory that an earlier call has written to.
         """
         if self.has_committed:
             return
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
-        for file in (self.metrics_file, self.manifest_file, self.path / "config.json"):
+        written = (self.metrics_file, self.path / "ckpt.pt", self.next_file, self.manifest_file)
+        for file in (*written, self.path / "config.json"):
             file.unlink(missing_ok=True)
 
     # --- its state --------------------------------------------------------------------------------
@@ -131,10 +156,10 @@ class RunDirectory:
 
     def prepare(self, state: State) -> None:
         """First phase of a commit: write `state` beside the committed one."""
-        _flush(self.metrics_file)
-        size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
+        rows = self._flushed_metrics()
+        known = {"metrics_bytes": len(rows), "metrics_sha256": hashlib.sha256(rows).hexdigest()}
         buffer = io.BytesIO()
-        torch.save({**state, "metrics_bytes": size}, buffer)
+        torch.save({**state, **known}, buffer)
         write_bytes(self.next_file, buffer.getvalue())
 
     def commit(self) -> None:
@@ -175,6 +200,17 @@ class RunDirectory:
         except OSError as error:
             raise write_error(self.metrics_file, error) from error
 
+    def _flushed_metrics(self) -> bytes:
+        """What metrics.jsonl holds, once the disk has it."""
+        if not self.metrics_file.exists():
+            return b""
+        try:
+            with self.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())
+                return file.read()
+        except OSError as error:
+            raise write_error(self.metrics_file, error) from error
+
     def metrics_until(self, state: State) -> list[dict[str, Any]]:
         """The evaluations up to `state`; RunError where they are damaged."""
         file, size = self.metrics_file, state["metrics_bytes"]
@@ -200,6 +236,9 @@ class RunDirectory:
                 raise RunError(f"{file}: line {number} is damaged; {self._anew()}")
             if row["step"] <= state["step"]:
                 rows.append(row)
+        digest = state["metrics_sha256"]
+        if digest not in (None, hashlib.sha256(text[:size]).hexdigest()):
+            raise RunError(f"{file}: damaged: not what the run wrote there; {self._anew()}")
         return rows
 
     def _anew(self) -> str:
@@ -213,7 +252,8 @@ class RunDirectory:
         size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
         left = [*self.path.glob(".*.part"), *self.path.glob("checkpoints/.*.part")]
         more = size > (state["metrics_bytes"] or 0)
-        return bool(left) or more or self.next_file.exists() or not _is_json(self.manifest_file)
+        whole = _read_manifest(self.manifest_file) is not None
+        return bool(left) or more or self.next_file.exists() or not whole
 
     def lacks_weights(self) -> bool:
         """Whether ckpt.pt is missing or damaged."""
@@ -239,17 +279,14 @@ def _parse_row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
-def _is_json(file: Path) -> bool:
+def _read_manifest(file: Path) -> dict[str, Any] | None:
+    """What manifest.json holds; None where it is missing or damaged."""
     try:
-        regular_file(file)
-        json.loads(file.read_text(encoding="utf-8"))
-    except (RunError, OSError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def _flush(file: Path) -> None:
-    """Wait until the disk has what was appended."""
-    if file.exists():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+        made = read_json(file)
+    except RunError:
+        return None
+    resumed = made.get("resumed", []) if isinstance(made, dict) else None
+    if not isinstance(resumed, list):
+        return None
+    steps = [entry.get("from_step") if isinstance(entry, dict) else None for entry in resumed]
+    return made if all(isinstance(step, int) for step in steps) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from mechint.errors import RunError
 
 State = dict[str, Any]
 """step, commit (the step of the ensemble when it was written), status, error, ensemble (its
-identifier), threads, device (its kind), metrics_bytes, values, optimizer, generator,
-stale_evaluations."""
+identifier), threads, device (its kind), metrics_bytes, metrics_sha256 (of those bytes; both None in
+files of earlier versions), values, optimizer, generator, stale_evaluations."""
 
 CUDA_GENERATOR = 16
 """Bytes of the state of a random generator on a GPU; one on the CPU has thousands."""
@@ -24,6 +25,10 @@ def read_state(file: Path) -> State:
     if not file.is_file():
         raise RunError(f"{file}: it is not a regular file, expected a saved state; {remedy}")
     try:
+        with zipfile.ZipFile(file) as archive:  # torch reads past the checksums
+            wrong = archive.testzip()
+        if wrong is not None:
+            raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
         state = torch.load(file, weights_only=True)
     except Exception as error:  # torch and pickle raise nearly anything on a damaged file
         raise RunError(f"{file}: damaged ({brief(error)}); {remedy}") from error
@@ -38,6 +43,7 @@ def read_state(file: Path) -> State:
         "threads": state.get("threads"),
         "device": state.get("device", _device_of(state.get("generator"))),
         "metrics_bytes": state.get("metrics_bytes"),
+        "metrics_sha256": state.get("metrics_sha256"),
         "values": state.get("values"),
         "optimizer": state.get("optimizer", state.get("optimiser")),
         "generator": state.get("generator"),
@@ -53,6 +59,7 @@ def read_state(file: Path) -> State:
         "threads": (int, type(None)),
         "device": str,
         "metrics_bytes": (int, type(None)),
+        "metrics_sha256": (str, type(None)),
         "values": torch.Tensor,
         "optimizer": dict,
         "generator": torch.Tensor,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from mechint.training.estimate import model_bytes
-from mechint.training.part import on_threads
+from mechint.training.part import as_planned
 from mechint.training.plan import partition, shape_of
 from mechint.training.run import Run, Spec
 from mechint.training.trainer import Ensemble
@@ -37,15 +37,16 @@ def seconds_per_step(specs: Sequence[Spec], device: torch.device) -> float:
         )
         for spec in specs
     ]
-    ensemble = Ensemble(runs, [None] * len(runs), device)
     clock = time.process_time if device.type == "cpu" else time.perf_counter
 
-    def timed() -> float:
-        started = clock()
-        ensemble.advance().cpu()
-        return clock() - started
+    with as_planned(device, 1):
+        ensemble = Ensemble(runs, [None] * len(runs), device)
 
-    with on_threads(1):
+        def timed() -> float:
+            started = clock()
+            ensemble.advance().cpu()
+            return clock() - started
+
         first = timed()
         return first if first > SLOW else min(timed() for _ in range(TIMED_STEPS))
 

@@ -1,0 +1,123 @@
+"""What manifest.json says of a run that was resumed is what it was trained with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tasks
+from mechint.training import Run, seed_specs, train_many
+from mechint.training import manifest as manifest_module
+from mechint.training.manifest import of_resumption
+from mechint.training.trainer import Ensemble
+
+TASK = tasks.make("modular-arithmetic", p=5, train_fraction=0.6)
+SMALL = {"d_model": 8, "n_heads": 1, "d_mlp": 8}
+BRIEF = {"steps": 12, "evaluate_every": 4, "checkpoints": None}
+
+
+def go(
+    out: Path, seeds: tuple[int, ...] = (0, 1, 2), threads: int = 1, **options: Any
+) -> list[Run]:
+    specs = seed_specs(TASK, SMALL, BRIEF, seeds=seeds, out=out)
+    return train_many(specs, threads=threads, **options)
+
+
+def cut_at(monkeypatch: pytest.MonkeyPatch, step: int, out: Path, **options: Any) -> None:
+    """Begin or resume, and get SIGTERM after `step`."""
+    advance = Ensemble.advance
+
+    def stopped(self: Ensemble) -> Any:
+        losses = advance(self)
+        if self.step == step:
+            signal.raise_signal(signal.SIGTERM)
+        return losses
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ensemble, "advance", stopped)
+        runs = go(out, **options)
+    assert {run.status for run in runs if run.step == step} == {"interrupted"}
+
+
+def said(out: Path, seed: int | None = None) -> dict[str, Any]:
+    place = out if seed is None else out / f"seed-{seed:04d}"
+    return json.loads((place / "manifest.json").read_text())
+
+
+def versions(monkeypatch: pytest.MonkeyPatch, torch: str) -> dict[str, str]:
+    new = {**manifest_module._versions(), "torch": torch}
+    monkeypatch.setattr(manifest_module, "_versions", lambda: new)
+    return new
+
+
+def test_nothing_is_added_where_nothing_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_at(monkeypatch, 6, tmp_path)
+    before = said(tmp_path, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go(tmp_path, resume=True)
+    assert said(tmp_path, 1) == before and "resumed" not in before
+    assert before["ensemble"]["models"] == 3 and before["threads"] == 1
+
+
+def test_members_and_threads_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_at(monkeypatch, 6, tmp_path)
+    identifier = said(tmp_path, 1)["ensemble"]["id"]
+    with pytest.warns(UserWarning, match="seed-0001: goes on with other threads, ensemble than"):
+        specs = seed_specs(TASK, SMALL, BRIEF, seeds=(1,), out=tmp_path / "seed-0001")
+        (alone,) = train_many(specs, resume=True, threads=2)
+    assert alone.status == "finished"
+    assert said(tmp_path, 1)["resumed"] == [
+        {"from_step": 6, "threads": 2, "ensemble": {"id": identifier, "models": 1}}
+    ]
+    assert said(tmp_path, 1)["threads"] == 1 and said(tmp_path, 1)["ensemble"]["models"] == 3
+    with pytest.warns(UserWarning, match="seed-0000: goes on with other ensemble than") as given:
+        runs = go(tmp_path, resume=True)
+    assert len(given) == 1 and {run.status for run in runs} == {"finished"}
+    for seed in (0, 2):
+        (entry,) = said(tmp_path, seed)["resumed"]
+        assert entry["from_step"] == 6 and entry["ensemble"]["models"] == 2
+    assert len(said(tmp_path, 1)["resumed"]) == 1, "it had finished"
+
+
+def test_versions_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_at(monkeypatch, 4, tmp_path, seeds=(0,))
+    first = said(tmp_path)["versions"]
+    new = versions(monkeypatch, "9.9")
+    with pytest.warns(UserWarning, match="goes on with other versions than before"):
+        cut_at(monkeypatch, 8, tmp_path, seeds=(0,), resume=True)
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="goes on with other versions than before"):
+        go(tmp_path, seeds=(0,), resume=True)
+    assert said(tmp_path)["versions"] == first
+    assert said(tmp_path)["resumed"] == [
+        {"from_step": 4, "versions": new},
+        {"from_step": 8, "versions": first},
+    ]
+
+
+def test_a_run_that_begins_anew_is_made_by_what_is_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path, seeds=(0,))
+    (tmp_path / "state.pt").unlink()
+    new = versions(monkeypatch, "9.9")
+    go(tmp_path, seeds=(0,), resume=True)
+    assert said(tmp_path)["versions"] == new and "resumed" not in said(tmp_path)
+
+
+def test_what_committed_no_step_is_dropped() -> None:
+    """Resumed with two threads and killed before a commit; then with one, as before; with three."""
+    there = {"threads": 1, "plugins": [], "resumed": [{"from_step": 6, "threads": 2}]}
+    again = of_resumption(there, {"threads": 1, "plugins": ["more"]}, 6)
+    assert again == {"threads": 1, "plugins": []}
+    assert of_resumption(there, {"threads": 3}, 6)["resumed"] == [{"from_step": 6, "threads": 3}]
+    later = of_resumption(there, {"threads": 1, "new": 0}, 7)["resumed"]
+    assert later == [{"from_step": 6, "threads": 2}, {"from_step": 7, "threads": 1}]
