@@ -1,0 +1,121 @@
+"""Components that a patch, a direct effect or a gradient points at and that the model does without:
+what is said of them has to survive their removal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mechint.config import ModelConfig
+from mechint.counterfactuals import choose_variable, draw
+from mechint.interventions import Mean, Site, loss_under
+from mechint.models.transformer import HookedTransformer
+from mechint.planted.assembly import Slots, blank, make_task
+from mechint.subject import Subject
+from probes.patching import Patching
+from probes.patching.removal import left_without
+
+Weights = dict[str, torch.Tensor]
+SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)
+
+
+def parity(neurons: Callable[[Weights], None]) -> Subject:
+    """The answer is the parity of x. Heads 0.0, 0.1 and 0.2 copy its sign from position 0 to the
+    slots a, b and out of the answer; W_U reads out, to which `neurons` may add.
+    """
+    table = tuple(tuple(x % 2 for _ in range(8)) for x in range(8))
+    task = make_task("modular-arithmetic", p=8, table=table)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=SLOTS.width,
+        n_heads=3,
+        d_head=1,
+        d_mlp=2,
+        d_vocab=task.d_vocab,
+        d_vocab_out=8,
+        attn_scale=1.0,
+    )
+    weights = blank(config)
+    weights["embed.W_E"][:8, SLOTS["sign"]] = 1 - 2.0 * (torch.arange(8)[:, None] % 2)
+    weights["pos_embed.W_pos"][:, SLOTS["pos"]] = torch.eye(3).double()
+    for head, slot in enumerate(("a", "b", "out")):
+        weights["blocks.0.attn.W_Q"][head, SLOTS["pos"].start + 2, 0] = 60.0
+        weights["blocks.0.attn.W_K"][head, SLOTS["pos"].start, 0] = 1.0
+        weights["blocks.0.attn.W_V"][head, SLOTS["sign"].start, 0] = 1.0
+        weights["blocks.0.attn.W_O"][head, 0, SLOTS[slot].start] = 1.0
+    weights["unembed.W_U"][SLOTS["out"].start, :2] = torch.tensor([20.0, -20.0]).double()
+    weights["unembed.b_U"][2:] = -200.0
+    neurons(weights)
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    subject = Subject(model, task)
+    assert subject.accuracy()["answer"] == 1.0
+    return subject
+
+
+def comparing(threshold: float) -> Callable[[Weights], None]:
+    """Two neurons that write what a and b differ by beyond `threshold`; no input makes them differ.
+    Above 1 apart no single head at its mean makes them fire.
+    """
+
+    def neurons(weights: Weights) -> None:
+        a, b, out = (SLOTS[name].start for name in ("a", "b", "out"))
+        for neuron, sign in enumerate((1.0, -1.0)):
+            weights["blocks.0.mlp.W_in"][a, neuron] = sign
+            weights["blocks.0.mlp.W_in"][b, neuron] = -sign
+            weights["blocks.0.mlp.b_in"][neuron] = -threshold
+            weights["blocks.0.mlp.W_out"][neuron, out] = 2.1 * sign / (2 - threshold)
+
+    return neurons
+
+
+@pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
+def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float) -> None:
+    """Where a removal makes the neurons fire, head 0.0 adds as much as 0.2, and 0.1 takes it away:
+    none is said to carry the answer.
+    """
+    subject = parity(comparing(threshold))
+    assert float(subject.activation("blocks.0.mlp.hook_post", at="answer").max()) == 0.0
+    both = [Mean(Site.head(0, head)) for head in (0, 1)]
+    assert loss_under(subject, both)["answer"] < 1e-6
+    assert loss_under(subject, [Mean(Site.head(0, 2))])["answer"] == pytest.approx(math.log(2))
+    result = Patching(variable="x", pairs=64).run(subject)
+    table = result.tables["components"].to_frame()
+    heads = table[(table.kind == "head") & (table.pos == 2)].set_index("head")
+    assert heads.recovered[0] == pytest.approx(1.05) and heads.flips[0] == 1.0
+    if threshold == 1.0:
+        assert result.status == "found" and result.metrics["component"] == "head 0.2 @ 2"
+        assert result.metrics["left"] == pytest.approx(0.0, abs=1e-5)
+        assert result.metrics["not_needed"] == ["head 0.0 @ 2"]
+        assert "head 0.2 @ 2 carries most of the effect of x" in result.finding
+        assert "(more than half without head 0.0 @ 2, though" in result.finding
+    else:
+        assert result.status == "not found"
+        assert result.finding.startswith("What carries most of the effect of x is not told: what")
+        assert result.metrics["component"] == "head 0.0 @ 2"
+        assert result.metrics["left"] == pytest.approx(1.0)
+        assert "it and head 0.1 @ 2, which works against it, at their means 100%" in result.finding
+
+
+def test_what_is_left_without_a_component_by_hand() -> None:
+    """Logits are linear in what the heads write: 40 of head 0.2's sign, without it nothing; of two
+    heads that write half each, one leaves half.
+    """
+    subject = parity(lambda weights: None)
+    variable = choose_variable(subject.task, "x")
+    pairs = draw(subject, variable, 20, 0, only_correct=True, relation="minimal")
+    assert left_without(subject, pairs, [Site.head(0, 2, 2)]) == pytest.approx(0.0, abs=1e-6)
+    assert left_without(subject, pairs, [Site.head(0, 0, 2)]) == pytest.approx(1.0)
+    assert left_without(subject, pairs, [Site.head(0, 2, 1)]) == pytest.approx(1.0)
+
+    def halves(weights: Weights) -> None:
+        weights["blocks.0.attn.W_O"][1:, 0, SLOTS["out"].start] = 0.5
+
+    subject = parity(halves).with_limits(chunk=7)
+    both = [Site.head(0, 1, 2), Site.head(0, 2, 2)]
+    assert left_without(subject, pairs, both[:1]) == pytest.approx(0.5)
+    assert left_without(subject, pairs, both) == pytest.approx(0.0, abs=1e-6)
