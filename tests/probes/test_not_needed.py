@@ -10,12 +10,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
+from probes.lens import Lens
 from probes.patching import Patching
 from probes.patching.removal import left_without
 
@@ -119,3 +121,85 @@ def test_what_is_left_without_a_component_by_hand() -> None:
     both = [Site.head(0, 1, 2), Site.head(0, 2, 2)]
     assert left_without(subject, pairs, both[:1]) == pytest.approx(0.5)
     assert left_without(subject, pairs, both) == pytest.approx(0.0, abs=1e-6)
+
+
+def with_twins(*factors: float) -> Subject:
+    """A planted induction head, L1H1 alone, and idle heads that are copies of it times `factors`;
+    it keeps the rest, so that all logits stay as they are.
+    """
+    subject = planted.induction_head(10, 5, n_heads=3, seed=0).subject
+    weights = dict(subject.model.named_parameters())
+    before, heads = subject.logits(), (0, 2)
+    with torch.no_grad():
+        for head, factor in zip(heads, factors, strict=False):
+            for name in "QKVO":
+                weight = weights[f"blocks.1.attn.W_{name}"]
+                weight[head] = weight[1] * (factor if name == "O" else 1)
+        weights["blocks.1.attn.W_O"][1] *= 1 - sum(factors)
+    subject = Subject(subject.model, subject.task)
+    assert torch.allclose(subject.logits(), before, atol=1e-3)
+    return subject
+
+
+def test_the_lens_names_no_head_of_a_pair_that_cancels() -> None:
+    subject = with_twins(5.0, -5.0)
+    both = [Mean(Site.head(1, head)) for head in (0, 2)]
+    assert loss_under(subject, both)["next"] == pytest.approx(subject.loss()["next"], abs=1e-4)
+    writers = Lens(permutations=199).run(subject).findings[1]
+    assert writers.status == "abstains"
+    assert "cancels: L1H0 +180.00 nats, L1H2 -180.00, of 36.00 in all" in writers.sentence
+
+
+def test_the_lens_names_both_halves_of_a_head() -> None:
+    result = Lens(permutations=199).run(with_twins(0.5))
+    assert result.metrics["attribution.top_component"] == "L1H0"
+    assert result.metrics["attribution.tied"] == ["L1H1"]
+    assert result.metrics["attribution.largest_on"] == 1.0
+    said = result.findings[1].sentence
+    assert said.startswith("L1H0 writes the largest part of it, 18.00 nats of logit above the mean")
+    assert "(L1H1 as much), of 36.00 in all" in said
+
+
+def tail(heavy: int, nats: float, p: int = 16) -> Subject:
+    """The answer is x: head 0.0 writes `nats` where x < `heavy`, head 0.1 20 nats where not."""
+    task = make_task("modular-arithmetic", p=p, table=tuple((x,) * p for x in range(p)))
+    slots = Slots(token=p, pos=3, out=p)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=slots.width,
+        n_heads=2,
+        d_head=p,
+        d_vocab=task.d_vocab,
+        d_vocab_out=p,
+        attn_scale=1.0,
+        attn_only=True,
+        use_bias=False,
+    )
+    weights, eye = blank(config), torch.eye(p).double()
+    weights["embed.W_E"][:p, slots["token"]] = eye
+    weights["pos_embed.W_pos"][:, slots["pos"]] = torch.eye(3).double()
+    weights["unembed.W_U"][slots["out"]] = eye
+    first = torch.arange(p) < heavy
+    for head, (size, on) in enumerate(((nats, first), (20.0, ~first))):
+        weights["blocks.0.attn.W_Q"][head, slots["pos"].start + 2, 0] = 60.0
+        weights["blocks.0.attn.W_K"][head, slots["pos"].start, 0] = 1.0
+        weights["blocks.0.attn.W_V"][head, slots["token"]] = eye * on
+        weights["blocks.0.attn.W_O"][head][:, slots["out"]] = eye * size
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    return Subject(model, task)
+
+
+@pytest.mark.parametrize(("heavy", "rare"), [(4, True), (12, False)])
+def test_the_lens_says_on_how_many_answers_a_part_is_the_largest(heavy: int, rare: bool) -> None:
+    subject = tail(heavy, 1500.0)
+    assert subject.accuracy()["answer"] == 1.0
+    result = Lens(permutations=199).run(subject)
+    part = 1500 * heavy / 16 * 15 / 16
+    assert result.metrics["attribution.top"] == pytest.approx(part, rel=1e-4)
+    assert result.metrics["attribution.largest_on"] == heavy / 16
+    said = result.findings[1].sentence
+    assert result.findings[1].status == "found"
+    assert said.startswith("L0H0 writes most of it") is not rare
+    few = "L0H0 writes the largest part on average, but the largest in only 25% of the answers"
+    assert (f"{few}; that of L0H1 is in 75%: {part:.2f} nats" in said) is rare
