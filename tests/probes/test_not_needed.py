@@ -4,6 +4,7 @@ what is said of them has to survive their removal.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
+from probes.ablation import Ablation, neuron_importance
 from probes.lens import Lens
 from probes.patching import Patching
 from probes.patching.removal import left_without
@@ -203,3 +205,31 @@ def test_the_lens_says_on_how_many_answers_a_part_is_the_largest(heavy: int, rar
     assert said.startswith("L0H0 writes most of it") is not rare
     few = "L0H0 writes the largest part on average, but the largest in only 25% of the answers"
     assert (f"{few}; that of L0H1 is in 75%: {part:.2f} nats" in said) is rare
+
+
+def test_constant_neurons_that_cancel_in_pairs_do_not_stand_for_a_layer() -> None:
+    """120 neurons and their opposites, the same for every input, add nothing; at the mean they are
+    what they were, and at zero one without its opposite would harm.
+    """
+    base = planted.modular_addition(11, (2, 3), seed=0).subject
+    width = base.model.config.d_mlp
+    config = dataclasses.replace(base.model.config, d_mlp=width + 240)
+    weights = blank(config)
+    for name, one in base.model.weights().items():
+        weights[name][tuple(slice(size) for size in one.shape)] = one.detach().double()
+    draw = torch.Generator().manual_seed(0)
+    written = 3 * torch.randn(120, 4, generator=draw, dtype=torch.float64)
+    weights["blocks.0.mlp.W_in"][:, width:] = 10 * weights["pos_embed.W_pos"][2][:, None]
+    weights["blocks.0.mlp.W_out"][width:, 8:12] = torch.cat([written, -written])
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    subject = Subject(model, base.task)
+    assert torch.allclose(subject.logits(), base.logits(), atol=1e-2)
+    settings = {"neurons": 100, "null_samples": 199, "null_examples": 32, "components": ("mlp",)}
+    result = Ablation(**settings).run(subject)
+    chosen, said = result.metrics["important_neurons"], result.findings[1]
+    assert "most important" not in result.finding
+    assert set(chosen) <= set(range(width)) and said.status == "found"
+    assert result.metrics["neurons_loss_increase"] > 1
+    zeroed = neuron_importance(subject, subject.data)
+    assert len(set(zeroed[0].topk(100).indices.tolist()) & set(range(width))) < 100
