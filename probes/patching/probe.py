@@ -26,7 +26,7 @@ from probes.patching.measures import (
 from probes.patching.removal import MOST, Left, first_needed, left_by
 from probes.patching.views import components_table, left_over, named, patching_figures
 from probes.positions import position_names
-from probes.ties import as_much, tied
+from probes.ties import as_much
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -131,10 +131,8 @@ class Patching(Probe):
             if component.resid != ResidSite.pre(0)
         ] or list(range(len(components)))
         flips = effects.mean(effects.flips)
-        strong = {index for index in inner if min(recovered[index], flips[index]) >= MOST}
-        groups = [[inner[index] for index in group] for group in tied(recovered[inner])]
         left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
-        (top, *ties), tried = first_needed(groups, strong, left)
+        (top, *ties), tried = first_needed(inner, recovered, flips, left)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         report = Report(self, subject)
         share = "share of the logit difference"

@@ -5,7 +5,7 @@ where nothing is mixed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from mechint.interventions import Mean, RecordedForward, Site, hooks_of, select_positions
 from mechint.pairs import Pairs
 from probes.patching.measures import chunks, logit_difference
+from probes.ties import tied
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -43,37 +44,38 @@ def left_by(
     """`left_without` by index of the component; where another one recovers less than -MOST, as half
     of a pair that cancels does, the larger of that and what is left without both.
     """
-    opposed = int(np.nanargmin(recovered))
+    opposed = int(np.nan_to_num(recovered).argmin())
+
+    def without(*indices: int) -> float:
+        sites = [components[index] for index in indices]
+        return left_without(subject, pairs, sites, from_answer=from_answer)
 
     def left(index: int) -> Left:
-        sets = [[index], [index, opposed]] if recovered[opposed] < -MOST else [[index]]
-        shares = [
-            left_without(subject, pairs, [components[i] for i in one], from_answer=from_answer)
-            for one in sets
-        ]
-        return (
-            Left(shares[0])
-            if len(shares) < 2 or not shares[1] > shares[0]
-            else (Left(shares[1], opposed))
-        )
+        alone = without(index)
+        both = without(index, opposed) if recovered[opposed] < -MOST else alone
+        return Left(both, opposed) if both > alone else Left(alone)
 
     return left
 
 
 def first_needed(
-    groups: Sequence[Sequence[int]], strong: Collection[int], left: Callable[[int], Left]
+    among: Sequence[int],
+    recovered: Float[np.ndarray, " component"],
+    flips: Float[np.ndarray, " component"],
+    left: Callable[[int], Left],
 ) -> tuple[list[int], dict[int, Left]]:
-    """Of groups of components those of the first that has some among `strong` without which at
-    most half is left, these; the first group where none has; and what is left without all that
-    were tried.
+    """Of the components `among`, those that recover the most of all that also flip most answers and
+    leave at most half, several where these tie; the first where none does. And what is left without
+    each that was tried: those that recover and flip enough, down to these.
     """
+    groups = [[among[i] for i in group] for group in tied(recovered[list(among)])]
     tried: dict[int, Left] = {}
     for group in groups:
-        tried |= {index: left(index) for index in group if index in strong}
+        tried |= {i: left(i) for i in group if min(recovered[i], flips[i]) >= MOST}
         needed = [i for i in group if i in tried and tried[i].share <= 1 - MOST]
         if needed:
             return needed, tried
-    return list(groups[0]), tried
+    return groups[0], tried
 
 
 def left_without(
