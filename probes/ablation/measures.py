@@ -97,15 +97,26 @@ def answer_scores(
     return torch.stack(columns, -2)
 
 
-def neuron_importance(subject: Subject, data: Batch) -> Float[Tensor, "layer neuron"]:
-    """Mean over examples of Σ_pos |∂loss/∂a · a|, a the neuron's activation, loss summed over
-    outputs (nats).
+def neuron_importance(
+    subject: Subject,
+    data: Batch,
+    mode: str = "zero",
+    others: Int[Tensor, "example pos"] | None = None,
+) -> Float[Tensor, "layer neuron"]:
+    """Mean over examples of Σ_pos |∂loss/∂a · (a - r)|, a the neuron's activation, r what replaces
+    it in an ablation of this mode, loss summed over outputs (nats).
+
+    mode: "zero"; "mean", over `data`; "resample", the activations on the tokens `others`.
     """
     task = subject.task
     assert task is not None
     names = [f"blocks.{layer}.mlp.hook_post" for layer in range(subject.n_layers)]
     sums: dict[str, Tensor] = {}
-    for part, positions, targets in chunks(subject, data):
+    toward: dict[str, Any] = dict.fromkeys(names, 0.0)
+    if mode == "mean":
+        toward = _means(subject, names, data)
+    sources = (data.tokens if others is None else others).split(subject.chunk)
+    for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):
 
         def score(logits: Tensor, positions: Any = positions, targets: Any = targets) -> Tensor:
             return answer_scores(task, select_positions(logits, positions), targets)[
@@ -113,14 +124,22 @@ def neuron_importance(subject: Subject, data: Batch) -> Float[Tensor, "layer neu
             ].nansum()
 
         found = activation_gradients(subject.model, part.tokens, names, score)
+        if mode == "resample":
+            toward = RecordedForward(subject.model, source, positions, names).activations
         for name, (value, gradient) in found.items():
-            product = (gradient * value).abs().sum((0, 1)).double()
+            product = (gradient * (value - toward[name])).abs().sum((0, 1)).double()
             sums[name] = sums[name] + product if name in sums else product
     return torch.stack([sums[name] for name in names]) / len(data)
 
 
+def _means(subject: Subject, hooks: Sequence[str], data: Batch) -> dict[str, Tensor]:
+    """Hook → the mean of its activation over the examples, position by position."""
+    filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
+    return {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
+
+
 def most_important(importance: Float[Tensor, "layer neuron"], n: int) -> tuple[int, list[int]]:
-    """The layer whose neurons matter most together, and its `n` most important neurons."""
+    """The layer whose neurons' importance is largest in sum, and its `n` most important neurons."""
     layer = int(importance.sum(1).argmax())
     return layer, importance[layer].topk(min(n, importance.shape[1])).indices.tolist()
 
@@ -163,10 +182,7 @@ def ablations(
     component.
     """
     data, hooks = examples.data, list(dict.fromkeys(one.site.hook for one in ablated))
-    means: dict[str, Tensor] = {}
-    if mode == "mean":
-        filled = fill_means(subject, [Mean(Site(hook)) for hook in hooks], data)
-        means = {one.site.hook: one.value for one in filled}  # type: ignore[attr-defined]
+    means = _means(subject, hooks, data) if mode == "mean" else {}
     other: dict[str, Tensor] = {}
     sources = (data.tokens if examples.others is None else examples.others).split(subject.chunk)
     for (part, positions, targets), source in zip(chunks(subject, data), sources, strict=True):

@@ -12,7 +12,6 @@ from mechint.errors import UnknownNameError
 from mechint.interventions import Site
 from mechint.probe import Need, Probe, Report, performance, unmet_need
 from mechint.results import Null, ProbeResult
-from mechint.task import Batch
 from probes.ablation.measures import (
     KINDS,
     Ablated,
@@ -52,12 +51,13 @@ class Ablation(Probe):
     a model that answers better than chance. Components that do the same harm, to 1e-4 of the
     largest, are named together, in the order of the model.
 
-    Neurons are ranked by mean |∂loss/∂a · a| and the first of them ablated one by one and together,
-    against random sets of the same size in the same layer (no verdict where it has fewer than a
-    hundred such sets); directions are principal components of the residual stream before each
-    block. `rotated_loss_increase` says whether changes of the same norm in random directions would
-    harm as much: it speaks of how far an ablation leads away from what the model knows, not of
-    whether the component matters.
+    Neurons are ranked by mean |∂loss/∂a · (a - r)|, r what replaces the activation a: their harm to
+    first order. The first of them are ablated one by one and together, against random sets of the
+    same size in the same layer (no verdict where it has fewer than a hundred such sets); other sets
+    may do more harm. Directions are principal components of the residual stream before each block.
+    `rotated_loss_increase` says whether changes of the same norm in random directions would harm as
+    much: it speaks of how far an ablation leads away from what the model knows, not of whether the
+    component matters.
 
     Cost: one forward to record; then all components that enter the residual stream at one site run
     stacked from there on. Memory: `subject.chunk` examples at a time, stacked forwards within
@@ -73,7 +73,9 @@ class Ablation(Probe):
         ("attention", "head", "mlp"), "what is ablated: attention, head, mlp, direction"
     )
     mode: str = setting("mean", "what replaces an activation", choices=("zero", "mean", "resample"))
-    neurons: int = setting(16, "most important neurons, ablated one by one and together", low=0)
+    neurons: int = setting(
+        16, "neurons with the largest first-order estimates, ablated one by one and together", low=0
+    )
     directions: int = setting(
         4, "principal components per block, where directions are ablated", low=1
     )
@@ -122,7 +124,7 @@ class Ablation(Probe):
         examples = examples.sample(self.examples, seed)
         data = examples.data
         ablated = components(subject, data, self.components, self.directions)
-        ranked = self._ranked(subject, data)
+        ranked = self._ranked(subject, examples)
         if ranked is not None:
             importance, layer, chosen = ranked
             ablated += [Ablated(Site.neurons(layer, (neuron,))) for neuron in chosen]
@@ -160,11 +162,11 @@ class Ablation(Probe):
         say(report, self.least)
         return report.result()
 
-    def _ranked(self, subject: Subject, data: Batch) -> tuple[Any, int, list[int]] | None:
+    def _ranked(self, subject: Subject, examples: Examples) -> tuple[Any, int, list[int]] | None:
         """Importance of every neuron, and the layer and numbers of the most important ones."""
         if unmet_need(Need.MLP, subject) or not self.neurons:
             return None
-        importance = neuron_importance(subject, data)
+        importance = neuron_importance(subject, examples.data, self.mode, examples.others)
         return importance, *most_important(importance, self.neurons)
 
     def _neurons(

@@ -51,21 +51,24 @@ def say(report: Report, least: float) -> None:
     if "neurons_loss_increase" in nulls and metrics["found"]:
         null = nulls["neurons_loss_increase"]
         neurons = counted(len(metrics["important_neurons"]), "neuron")
-        where = f"{neurons} of layer {metrics['neurons_layer']}"
+        where = (
+            f"{neurons} of layer {metrics['neurons_layer']} with the largest first-order estimates"
+        )
         if len(metrics["important_neurons"]) == report.arrays["neuron_importance"].shape[1]:
             report.abstain(
                 f"layer {metrics['neurons_layer']} has no neurons but the "
                 f"{len(metrics['important_neurons'])} that are ablated together "
                 f"({null.observed:+.3g} nats), so there are no others to hold them against",
-                "whether the most important neurons do more harm than random ones",
+                "whether the neurons with the largest first-order estimates do more harm than "
+                "random ones",
             )
             return
         report.finding(
-            f"The most important {where} together: loss {null.observed:+.3g} nats, as many random "
-            f"ones {null.mean:+.3g}.",
-            question=f"whether the most important {where} do more harm than random ones",
+            f"The {where}, together: loss {null.observed:+.3g} nats, as many random ones "
+            f"{null.mean:+.3g}.",
+            question=f"whether the {where} do more harm than random ones",
             otherwise=(
-                f"The most important {where} together ({null.observed:+.3g} nats) do no more harm "
+                f"The {where}, together ({null.observed:+.3g} nats), are not seen to do more harm "
                 f"than as many random ones ({null.mean:+.3g} nats)."
             ),
             null="neurons_loss_increase",

@@ -12,6 +12,7 @@ from probes.attention.content import gain, tellable
 from probes.attention.patterns import Patterns
 from probes.attention.scores import agreement, arrangements, dealings, score, stated, targets
 from probes.fourier.spectra import Array, upper_quantile
+from probes.words import first_of
 
 FEWEST_QUERIES = 16
 """Queries that must have a key of a kind before heads are scored by it."""
@@ -36,8 +37,32 @@ class Rule:
     seed: int
 
     def above(self, values: Array, null: Array) -> Array:
-        """Which of `values` exceed the null (samples,) at the level, and its mean by the least."""
-        return values > max(upper_quantile(null, self.alpha), float(null.mean()) + self.least)
+        """Which of `values` exceed the largest of a null (samples, heads) at the level, and the
+        mean of their own by the least; one of (samples,) is the largest already.
+        """
+        largest = null.reshape(len(null), -1).max(1)
+        beyond = values > upper_quantile(largest, self.alpha)
+        return beyond & (values - null.mean(0) > self.least)
+
+    def effect(self, values: Array, null: Array) -> float:
+        """The largest of what heads are `above` the mean of their own null (samples, heads) by; of
+        the head with the largest value where none is.
+        """
+        gains, above = values - null.mean(0), self.above(values, null)
+        return float(gains[above].max() if above.any() else gains[values.argmax()])
+
+    def untold(self, names: list[str], values: Array, null: Array, ways: float) -> list[str]:
+        """The heads that their own null (samples, heads), of so many arrangements, does not deny,
+        with their values and its means: the largest of all heads may come as far where they alone
+        do not.
+        """
+        found: list[str] = []
+        for name, value, own in zip(names, values, null.T, strict=True):
+            one = Null.sampled(name, value, own, "", ways)
+            surprising = one.p_value <= self.alpha or one.too_few_arrangements(self.alpha)
+            if surprising and value - one.mean > self.least:
+                found.append(f"{name} ({value:.2f}, at random {one.mean:.2f})")
+        return found
 
 
 def add_kind(report: Report, subject: Subject, patterns: Patterns, kind: str, rule: Rule) -> None:
@@ -55,14 +80,18 @@ def add_kind(report: Report, subject: Subject, patterns: Patterns, kind: str, ru
         report.abstain(f"{some} {verb} such a key, where {FEWEST_QUERIES} are asked", question)
     elif heads and kind in BY_CONTENT:
         _by_content(report, subject, patterns, kind, heads, queries, rule)
+    elif reason := _lost_among(report, kind, patterns.names, values, null, orders, rule):
+        report.abstain(reason, question)
     else:
         report.finding(
             _kind_sentence(kind, heads),
             question=question,
-            otherwise=f"No head looks {WORDS[kind]} by {rule.least:g} more than at keys in "
-            f"random order: at most {values.max():.2f}, there {null.mean():.2f}",
+            otherwise=f"No head is told from keys in random order by how much it looks "
+            f"{WORDS[kind]}: at most {values.max():.2f}, where {_largest_of(patterns.names)} "
+            f"has {null.max(1).mean():.2f}",
+            holds=bool(heads),
             null=f"{kind}.largest",
-            effect=float(values.max() - null.mean()),
+            effect=rule.effect(values, null),
             least=rule.least,
             n=queries,
             at_chance=True,
@@ -121,7 +150,35 @@ def _by_content(
 
 def _kind_sentence(kind: str, heads: dict[str, float]) -> str:
     named = ", ".join(f"{name} ({value:.2f})" for name, value in heads.items())
-    return f"{kind.replace('_', ' ').capitalize()} heads: {named}"
+    alike = ", as induction heads do (what they write is not tested)" * (kind == "induction")
+    return f"Heads that look {WORDS[kind]}{alike}: {named}"
+
+
+def _largest_of(names: list[str]) -> str:
+    """What the largest value in random order is of."""
+    return f"the largest of {len(names)} heads there" if len(names) > 1 else "it there"
+
+
+def _lost_among(
+    report: Report,
+    kind: str,
+    names: list[str],
+    values: Array,
+    null: Array,
+    ways: float,
+    rule: Rule,
+) -> str | None:
+    """Why heads that are not of a kind by the largest of all heads are not denied to be, or None:
+    their own null does not deny them.
+    """
+    largest = report.nulls[f"{kind}.largest"]
+    if report.metrics[f"{kind}.heads"] or largest.too_few_arrangements(rule.alpha):
+        return None
+    untold = rule.untold(names, values, null, ways)
+    if not untold:
+        return None
+    far = f"the largest of {len(names)} heads comes as far at random ({largest.p_text})"
+    return f"{first_of(untold)} may, but {far}"
 
 
 def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule) -> None:
@@ -132,6 +189,10 @@ def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule
     heads = _named(report, "target", patterns.names, values, null, how, ways, rule)
     report.metrics["target.mass"] = report.metrics.pop("target.score")
     report.metric("target.argmax", dict(zip(patterns.names, best.tolist(), strict=True)))
+    question = "whether a head follows the stated target"
+    if reason := _lost_among(report, "target", patterns.names, values, null, ways, rule):
+        report.abstain(reason, question)
+        return
     named = ", ".join(
         f"{name} ({value:.2f} of its attention, its largest weight for "
         f"{report.metrics['target.argmax'][name]:.0%} of queries)"
@@ -139,12 +200,14 @@ def add_target(report: Report, patterns: Patterns, target: list[int], rule: Rule
     )
     report.finding(
         f"The stated target is followed by {named}",
-        question="whether a head follows the stated target",
+        question=question,
         otherwise=(
-            f"No head follows the stated target: at most {values.max():.2f} of its attention"
+            f"No head is told to follow the stated target: at most {values.max():.2f} of its "
+            f"attention, where {_largest_of(patterns.names)} has {null.max(1).mean():.2f}"
         ),
+        holds=bool(heads),
         null="target.largest",
-        effect=float(values.max() - null.mean()),
+        effect=rule.effect(values, null),
         least=rule.least,
         at_chance=True,
     )
@@ -166,6 +229,7 @@ def _named(
     above = rule.above(values, null)
     heads = {name: scores[name] for name, one in zip(names, above, strict=True) if one}
     report.metric(f"{kind}.score", scores)
-    report.metric(name, largest, null=Null.sampled(name, largest, null, how, arrangements))
+    every = Null.sampled(name, largest, null.max(1), how, arrangements)
+    report.metric(name, largest, null=every)
     report.metric(f"{kind}.heads", list(heads))
     return heads

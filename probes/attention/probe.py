@@ -55,7 +55,9 @@ class Attention(Probe):
       probe abstains where these are fewer ways than 1/`alpha`.
 
     A head is of a kind when its scores exceed both nulls at family-wise level `alpha` (over all
-    heads) and their means by `least`: soft heads, too. The preference is decided at 0.01. Cost:
+    heads), that of random order by `least` in the mean of its own, too: soft heads as well. Where
+    none does, but one would alone, the others reach as far at random, and the probe abstains. What
+    heads write is not looked at. The preference is decided at 0.01. Cost:
     one forward over the data (several where one example's patterns do not fit the memory), one over
     32 examples of repeated tokens where they are made, and `untrained` forwards over 256 examples.
     Memory: a chunk of patterns, and `examples` examples.

@@ -87,9 +87,9 @@ def arrangements(
 
 def score(
     patterns: Patterns, kind: str, seed: int, samples: int
-) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
-    """(heads,) mass of one of `SCORES`, and (samples,) the largest of any head with each query's
-    keys in random order.
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]]:
+    """(heads,) mass of one of `SCORES`, and (samples, heads) with each query's keys in random
+    order, the same for all heads.
 
     Of every query the products of attention with what is hit are summed over examples once, for all
     pairs of a key and another key in its place; a sample only looks them up. So does what is
@@ -113,7 +113,7 @@ def score(
             total += product[:, np.arange(ctx), order[:, query]].sum(-1).T
         scores.append(total / asked)
     every = np.concatenate(scores)  # (sample, head)
-    return every[0], every[1:].max(1)
+    return every[0], every[1:]
 
 
 def dealings(
@@ -167,17 +167,19 @@ def stated(
 
 def agreement(
     patterns: Patterns, target: list[int], seed: int, samples: int
-) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
+) -> tuple[
+    Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]
+]:
     """Mean attention (heads,) on key ``target[query]``, share (heads,) of queries whose largest
     weight is there, and the null.
 
-    Null (samples,): the largest mass of any head with the targets dealt out anew among the queries
-    that may look there.
+    Null (samples, heads): the mass with the targets dealt out anew among the queries that may look
+    there, the same for all heads.
     """
     queries, keys, causal = stated(patterns, target)
     generator = rng("target null", seed)
     null = [
-        patterns.mean[:, queries, deal(queries, keys, causal, generator)].mean(1).max()
+        patterns.mean[:, queries, deal(queries, keys, causal, generator)].mean(1)
         for _ in range(samples)
     ]
     return (

@@ -16,6 +16,7 @@ from mechint.subject import Subject
 from mechint.task import IGNORE
 from probes.lens.nulls import OtherAnswers
 from probes.lens.readout import MOST_SUM_ERROR, Readout
+from probes.ties import TIE
 
 FINAL_BIASES = "final biases"
 """What the final norm and the unembedding add, whatever the input: no component of the model."""
@@ -25,6 +26,7 @@ FINAL_BIASES = "final biases"
 class Sums:
     """What is added up over chunks: at every residual point, and for every component.
 
+    largest: how many answers a component writes the largest part of, those that tie with it too;
     score: the largest size of a right logit above the mean class; error: the largest difference
     between one and the sum of its parts.
     """
@@ -32,6 +34,7 @@ class Sums:
     right: dict[str, float] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     attribution: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, float] = field(default_factory=dict)
     null: dict[str, np.ndarray] = field(default_factory=dict)
     by_position: dict[str, np.ndarray] = field(default_factory=dict)
     score: float = 0.0
@@ -47,7 +50,7 @@ class Sums:
 
     def divide(self, n: int) -> None:
         """Turn sums into means over `n` answers."""
-        for totals in (self.right, self.loss, self.attribution):
+        for totals in (self.right, self.loss, self.attribution, self.largest):
             totals.update({name: value / n for name, value in totals.items()})
         for arrays in (self.null, self.by_position):
             arrays.update({name: value / n for name, value in arrays.items()})
@@ -72,13 +75,18 @@ class Sums:
             )
             self.loss[name] = self.loss.get(name, 0.0) + _total_loss(subject, logits, targets)
         last = found[list(points.values())[-1]].double()
-        scale, total = readout.scale(last), torch.zeros_like(targets, dtype=torch.float64)
+        scale, parts = readout.scale(last), dict[str, Tensor]()
         for name, component in _components(subject, found):
             written = _centered(subject, component.double() @ readout.matrix / scale)
             mine = _at(subject, written, targets)
-            total += mine
+            parts[name] = mine
             self.attribution[name] = self.attribution.get(name, 0.0) + float(mine.sum())
             self.null[name] = self.null.get(name, 0.0) + others.sums(part, written)
+        each = torch.stack(list(parts.values()))  # (component, example, output)
+        most, total = each.max(0).values, each.sum(0)
+        stands_first = (each >= most - TIE * most.abs()) & (targets != IGNORE)
+        for name, count in zip(parts, stands_first.flatten(1).sum(1).tolist(), strict=True):
+            self.largest[name] = self.largest.get(name, 0.0) + count
         bias = _at(subject, _centered(subject, readout.bias.expand(len(targets), -1)), targets)
         self.attribution[FINAL_BIASES] = self.attribution.get(FINAL_BIASES, 0.0) + float(bias.sum())
         whole = _at(subject, _centered(subject, readout.logits(last)), targets)

@@ -14,6 +14,7 @@ of examples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -35,10 +36,14 @@ from probes.lens.views import (
     depth_table,
 )
 from probes.positions import position_names
+from probes.ties import as_much, tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
+MOST, CANCELED = 0.5, 2.0
+"""More than this share of all sizes, or of the answers, is most of them; and sizes of so many times
+their sum cancel."""
 LEAST = 0.1
 """Least accuracy of a model from whose depths an answer is said to be read: as a share of the way
 from chance to certainty."""
@@ -55,7 +60,12 @@ class Lens(Probe):
     p ≤ 0.005, against the same maximum with the classes renamed at random; where there are too few
     of them, with the operands' values renamed, or, where inputs are no grid of equal operands, the
     answers dealt out anew among the inputs. Its share is of the sizes of all
-    attributions, that of the final biases included, which are the same for every input.
+    attributions, that of the final biases included, which are the same for every input: it writes
+    "most" where that is more than half, so that taking all from it that is written against the
+    answer leaves it more than half of the whole. Components that write as much, to 1e-4, are named
+    with it; so is the share of answers that it writes the largest part of, where that is no more
+    than half. Where no component writes most and the sizes sum to more than twice the whole, parts
+    cancel, as those of two heads with opposite W_O do, and the probe abstains.
     Both are said only of a model that answers better than chance. Where attributions do not add up
     to what they are parts of, by more than a thousandth of the largest score, as where a norm
     follows attention or MLP (OLMo 2), they are left out with all that is computed from them.
@@ -163,8 +173,9 @@ class Lens(Probe):
     def _writers(self, report: Report, subject: Subject, sums: Sums, others: OtherAnswers) -> None:
         """Which component writes most of the answer."""
         written = {name: value for name, value in sums.attribution.items() if name in sums.null}
-        top = max(written, key=lambda name: written[name])
-        report.metric("attribution.top_component", top)
+        names, values = list(written), np.array(list(written.values()))
+        top, *ties = (names[index] for index in tied(values)[0])
+        report.update({"attribution.top_component": top, "attribution.tied": ties})
         report.metric(
             "attribution.top",
             written[top],
@@ -177,12 +188,15 @@ class Lens(Probe):
             ),
             unit="nats",
         )
-        share = written[top] / max(1e-12, sum(abs(one) for one in sums.attribution.values()))
+        total = sum(sums.attribution.values())
+        size = sum(abs(one) for one in sums.attribution.values())
+        share = written[top] / max(1e-12, size)
         report.update(
             {
                 "attribution.final_biases": sums.attribution[FINAL_BIASES],
-                "attribution.total": sum(sums.attribution.values()),
+                "attribution.total": total,
                 "attribution.top_share": share,
+                "attribution.largest_on": sums.largest[top],
                 "attribution.error": sums.error,
             }
         )
@@ -191,11 +205,21 @@ class Lens(Probe):
             report.array("positions", np.stack(list(sums.by_position.values())))
         for name, figure in attribution_figures(sums, top, position_names(subject)).items():
             report.figure(name, figure)
+        question = "which component writes the right answer"
+        at_chance = not any(one.beats_chance for one in report.performance)
+        if share <= MOST and size > CANCELED * abs(total) and not at_chance:
+            least = names[int(values.argmin())]
+            report.abstain(
+                f"what components write cancels: {top} {written[top]:+.2f} nats{as_much(ties)}, "
+                f"{least} {written[least]:+.2f}, of {total:.2f} in all above the mean class",
+                question,
+            )
+            return
         report.finding(
-            _who_writes(top, written[top], share, sums.attribution[FINAL_BIASES]),
-            question="which component writes the right answer",
+            _who_writes(sums, top, ties, share, total),
+            question=question,
             otherwise=(
-                f"No component writes more of the right answer than of others': at most "
+                f"No component is seen to write more of the right answer than of others': at most "
                 f"{written[top]:.2f} nats above the mean class ({top})"
             ),
             null="attribution.top",
@@ -204,11 +228,21 @@ class Lens(Probe):
         )
 
 
-def _who_writes(top: str, written: float, share: float, biases: float) -> str:
-    nats = f"{written:.2f} nats of logit above the mean class"
+def _who_writes(sums: Sums, top: str, ties: Sequence[str], share: float, total: float) -> str:
+    written, biases = sums.attribution[top], sums.attribution[FINAL_BIASES]
+    nats = f"{written:.2f} nats of logit above the mean class{as_much(ties)}"
+    more = (
+        f"; the final biases, the same for every input, add more, {biases:.2f} nats"
+        if biases > written
+        else f", of {total:.2f} in all"
+    )
+    often, mostly = sums.largest[top], max(sums.largest, key=lambda name: sums.largest[name])
+    if often <= MOST:
+        other = f"; that of {mostly} is in {sums.largest[mostly]:.0%}" * (mostly != top)
+        rarely = f"but the largest in only {often:.0%} of the answers{other}"
+        return f"Of the components {top} writes the largest part on average, {rarely}: {nats}{more}"
     if biases > written:
-        return (
-            f"Of the components {top} writes the largest part, {nats}; the final biases, the same "
-            f"for every input, add more, {biases:.2f} nats"
-        )
-    return f"{top} writes {'most of it' if share > 0.5 else 'the largest part of it'}, {nats}"
+        return f"Of the components {top} writes the largest part, {nats}{more}"
+    return (
+        f"{top} writes {'most of it' if share > MOST else 'the largest part of it'}, {nats}{more}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -157,6 +157,20 @@ def effects_of(
     """
     wrong, shape = wrong_sources(pairs), (len(components), len(pairs))
     numbers = [np.full(size, np.nan) for size in [shape] * 4 + [shape[1:]] * 2]
+    for rows, sites in chunks(subject, pairs, components, from_answer=from_answer):
+        part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
+        for whole, found in zip(numbers, part, strict=True):
+            at = rows.cpu().numpy()
+            whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
+    return Effects(*numbers)
+
+
+def chunks(
+    subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool
+) -> Iterator[tuple[Int[Tensor, " _row"], dict[int, Site]]]:
+    """The pairs in pieces of the subject's chunk, with the components that they have, by index, at
+    positions of the input.
+    """
     every = torch.arange(len(pairs), device=subject.device)
     reads = pairs.reads.unique().tolist() if from_answer else [0]
     for read in reads:
@@ -169,11 +183,7 @@ def effects_of(
                 if isinstance(one.pos, int) and one.pos + read >= 0
             }
         for rows in group.split(subject.chunk):
-            part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
-            for whole, found in zip(numbers, part, strict=True):
-                at = rows.cpu().numpy()
-                whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
-    return Effects(*numbers)
+            yield rows, sites
 
 
 def _effects(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mechint.config import setting
 from mechint.counterfactuals import answered, asked_answer, choose_variable, draw
@@ -23,16 +23,14 @@ from probes.patching.measures import (
     spearman,
     with_wrong_source,
 )
-from probes.patching.views import components_table, named, patching_figures
+from probes.patching.removal import MOST, Left, first_needed, left_by
+from probes.patching.views import components_table, left_over, named, patching_figures
 from probes.positions import position_names
-from probes.ties import as_much, tied
+from probes.ties import as_much
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
-
-MOST = 0.5
-"""What a component has to recover, and to flip, to carry most of a variable."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,18 @@ class Patching(Probe):
     = logit of the source's answer - logit of the base's, means over pairs: 0 nothing, 1 all (the
     residual stream before the first block is 1 by construction, so it is shown and not ranked). Of
     components that recover the same, to 1e-4, the first is tested and the sentence names all.
-    Flips: share of pairs then answered as the source. Beside it stands attribution patching, its
-    first-order estimate, with the rank correlation of the two. Null: activations of a wrong source
-    (of another pair, with another answer) destroy information but carry none; what the right source
-    recovers beyond it, with the sign of each pair's difference drawn at random, the largest over
-    all components, each on its own scale. Found: p ≤ 0.01 (six pairs cannot give it), a component
-    that recovers and flips at least half, and a model that answers most pairs, drawn without
-    selection, correctly; information flows through an untrained model, too, but decides nothing
-    there.
+    Flips: share of pairs then answered as the source. In a patched run a component disagrees with
+    all others, as it may never do otherwise, so that one that the model does without may flip every
+    answer. Left: what is left of LD_source - LD_base with the component at its mean over both, in
+    both runs; where another one recovers less than -0.5, the larger of that and what is left
+    without both. Beside it stands attribution patching, the first-order estimate, with the rank
+    correlation of the two. Null: activations of a wrong source (of another pair, with another
+    answer) destroy information but carry none; what the right source recovers beyond it, with the
+    sign of each pair's difference drawn at random, the largest over all components, each on its own
+    scale. Found: p ≤ 0.01 (six pairs cannot give it), a component that recovers and flips at least
+    half and without which at most half is left, of several the one that recovers most, and a model
+    that answers most pairs, drawn without selection, correctly; information flows through an
+    untrained model, too, but decides nothing there.
 
     Where answers are read at different positions, as of prompts of different lengths, those of the
     components are counted back from the answer ("@ answer", "@ answer-1", …), as far as seven
@@ -60,7 +62,8 @@ class Patching(Probe):
     component named, and a wrong source is one that is read at the same position as the base.
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the
-    residual stream at one site run stacked, from there on, and as many again for the null. Memory:
+    residual stream at one site run stacked, from there on, and as many again for the null; four to
+    eight whole forwards for each component that recovers and flips half. Memory:
     `subject.chunk` pairs at a time.
     """
 
@@ -127,8 +130,9 @@ class Patching(Probe):
             for index, component in enumerate(components)
             if component.resid != ResidSite.pre(0)
         ] or list(range(len(components)))
-        top, *ties = (inner[i] for i in tied(recovered[inner])[0])
         flips = effects.mean(effects.flips)
+        left = left_by(subject, pairs, components, recovered, from_answer=from_answer)
+        (top, *ties), tried = first_needed(inner, recovered, flips, left)
         unselected = self._draw(subject, variable, seed + 1, only_correct=False)
         report = Report(self, subject)
         share = "share of the logit difference"
@@ -145,6 +149,7 @@ class Patching(Probe):
                 "flips": float(flips[top]),
                 "component": named(components[top], from_answer),
                 "tied": [named(components[index], from_answer) for index in ties],
+                **_left(tried, top, [named(one, from_answer) for one in components]),
                 "components": len(components),
                 "attribution_spearman": spearman(recovered, estimated),
                 "variable": variable.name,
@@ -178,7 +183,8 @@ class Patching(Probe):
         numbers = (
             f"recovers {metrics['recovered']:.0%} of the logit difference"
             f"{as_much(metrics['tied'])} and flips {metrics['flips']:.0%} of {metrics['pairs']} "
-            f"answers; a wrong source recovers {wrong:.0%}. Attribution patching ranks the "
+            f"answers{left_over(metrics)}; a wrong source recovers {wrong:.0%}. Attribution "
+            f"patching ranks the "
             f"{metrics['components']} components{counted} with a Spearman correlation of "
             f"{metrics['attribution_spearman']:.2f}"
         )
@@ -191,13 +197,15 @@ class Patching(Probe):
                 question,
             )
         else:
-            most = metrics["recovered"] >= MOST and metrics["flips"] >= MOST
+            flips = metrics["recovered"] >= MOST and metrics["flips"] >= MOST
+            most = flips and metrics["left"] <= 1 - MOST
             unlike = f"No component alone carries most of the effect of {name}: the one that"
-            untold = f"What carries most of the effect of {name} is not told from chance: what"
+            untold = f"What carries most of the effect of {name} is not told"
+            untold += " from chance: what" * most + ": what" * (not most)
             status = report.finding(
                 f"{top} carries most of the effect of {name}: patching it {numbers}",
                 question=question,
-                otherwise=f"{untold if most else unlike} recovers most, {top}, {numbers}",
+                otherwise=f"{untold if flips else unlike} recovers most, {top}, {numbers}",
                 holds=most,
                 null="above_wrong_source",
                 effect=metrics["recovered"],
@@ -260,6 +268,14 @@ class Patching(Probe):
                 for pos in places:
                     for units in heads if kind == "head" else [()]:
                         yield Site.of(kind, layer, pos, units)
+
+
+def _left(tried: Mapping[int, Left], top: int, names: Sequence[str]) -> dict[str, Any]:
+    """The metrics of what is left without the components that were tried."""
+    left = tried.get(top, Left(math.nan))
+    others = [names[i] for i, one in tried.items() if one.share > 1 - MOST and i != top]
+    opposed = None if left.opposed is None else names[left.opposed]
+    return {"left": left.share, "opposed": opposed, "not_needed": others}
 
 
 def _strong(result: ProbeResult) -> list[str]:

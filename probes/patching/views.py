@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from jaxtyping import Float, Int
 from mechint import figures
 from mechint.interventions import Site
 from mechint.results import Table
+from probes.patching.removal import MOST
+from probes.words import first_of
 
 
 def named(component: Site, from_answer: bool) -> str:
@@ -23,6 +26,28 @@ def named(component: Site, from_answer: bool) -> str:
     if not from_answer:
         return str(component)
     return f"{replace(component, pos=None)} @ {_place(component.pos)}"
+
+
+def left_over(metrics: Mapping[str, Any]) -> str:
+    """What the sentence says of removals: of the component named, and of those passed over.
+
+    >>> left_over({"left": 1.0, "opposed": None, "not_needed": []})
+    ', but with it at its mean 100% of that difference is left'
+    """
+    if math.isnan(metrics["left"]):
+        return ""
+    where = "it at its mean"
+    if metrics["opposed"]:
+        where = f"it and {metrics['opposed']}, which works against it, at their means"
+    but = "and" if metrics["left"] <= 1 - MOST else "but"
+    share = round(metrics["left"], 2) + 0.0  # no "-0%"
+    text = f", {but} with {where} {share:.0%} of that difference is left"
+    if metrics["not_needed"]:
+        text += (
+            f" (more than half without {first_of(metrics['not_needed'])}, though patching flips "
+            "most answers there, too)"
+        )
+    return text
 
 
 def _place(pos: object) -> str:

@@ -121,27 +121,39 @@ def test_every_ablation_equals_a_hooked_forward(mode: str) -> None:
         ), component
 
 
-def test_importance_by_finite_differences() -> None:
-    """∂loss/∂a · a is the change of the loss when the activation is scaled a little."""
-    subject, step, neuron = made(2), 1e-6, 5
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_importance_by_finite_differences(mode: str) -> None:
+    """∂loss/∂a · (a - r) is the change of the loss when the activation goes a little way to what
+    replaces it.
+    """
+    subject, step, neuron = made(2).with_limits(chunk=50), 1e-6, 5
     data = subject.data
-    importance = neuron_importance(subject, data)
+    others = data.tokens.roll(3, 0) if mode == "resample" else None
+    importance = neuron_importance(subject, data, mode, others)
+    values = subject.activation("blocks.0.mlp.hook_post", at=None)[..., neuron]
+    toward = {
+        "zero": torch.zeros_like(values),
+        "mean": values.mean(0).expand_as(values),
+        "resample": values.roll(3, 0),
+    }[mode]
 
-    def loss(pos: int, scale: float) -> torch.Tensor:
+    def loss(pos: int, share: float) -> torch.Tensor:
         def change(value: torch.Tensor, hook: Any) -> torch.Tensor:
             value = value.clone()
-            value[:, pos, neuron] *= scale
+            value[:, pos, neuron] += share * (toward - values)[:, pos]
             return value
 
+        # all examples in one piece, since the change is of all
         logits = select_positions(
-            subject.logits(hooks=[("blocks.0.mlp.hook_post", change)], at=None),
+            subject.with_limits(chunk=64).logits(
+                hooks=[("blocks.0.mlp.hook_post", change)], at=None
+            ),
             torch.full((len(data),), 1),
         )
         return answer_scores(subject.task, logits, data.targets[:, -1])[:, 0, 1]
 
     expected = sum(
-        float(((loss(pos, 1 + step) - loss(pos, 1 - step)) / (2 * step)).abs().mean())
-        for pos in (0, 1)
+        float(((loss(pos, step) - loss(pos, -step)) / (2 * step)).abs().mean()) for pos in (0, 1)
     )
     assert float(importance[0, neuron]) == pytest.approx(expected, rel=1e-4)
 
@@ -283,7 +295,7 @@ def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
         result = Ablation(**chosen).run(subject, seed=seed)
         null = result.null["neurons_loss_increase"]
         assert null.arrangements == {60: 1, 59: 60}[neurons]
-        told = [one for one in result.findings if "most important" in one.sentence]
+        told = [one for one in result.findings if "first-order estimates" in one.sentence]
         assert [one.status for one in told] == ["abstains"] * result.metrics["found"]
         if neurons == width:
             assert null.p_value == 1 and null.std == pytest.approx(0, abs=1e-12)

@@ -1,0 +1,235 @@
+"""Components that a patch, a direct effect or a gradient points at and that the model does without:
+what is said of them has to survive their removal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mechint import planted
+from mechint.config import ModelConfig
+from mechint.counterfactuals import choose_variable, draw
+from mechint.interventions import Mean, Site, loss_under
+from mechint.models.transformer import HookedTransformer
+from mechint.planted.assembly import Slots, blank, make_task
+from mechint.subject import Subject
+from probes.ablation import Ablation, neuron_importance
+from probes.lens import Lens
+from probes.patching import Patching
+from probes.patching.removal import left_without
+
+Weights = dict[str, torch.Tensor]
+SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)
+
+
+def parity(neurons: Callable[[Weights], None]) -> Subject:
+    """The answer is the parity of x. Heads 0.0, 0.1 and 0.2 copy its sign from position 0 to the
+    slots a, b and out of the answer; W_U reads out, to which `neurons` may add.
+    """
+    table = tuple(tuple(x % 2 for _ in range(8)) for x in range(8))
+    task = make_task("modular-arithmetic", p=8, table=table)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=SLOTS.width,
+        n_heads=3,
+        d_head=1,
+        d_mlp=2,
+        d_vocab=task.d_vocab,
+        d_vocab_out=8,
+        attn_scale=1.0,
+    )
+    weights = blank(config)
+    weights["embed.W_E"][:8, SLOTS["sign"]] = 1 - 2.0 * (torch.arange(8)[:, None] % 2)
+    weights["pos_embed.W_pos"][:, SLOTS["pos"]] = torch.eye(3).double()
+    for head, slot in enumerate(("a", "b", "out")):
+        weights["blocks.0.attn.W_Q"][head, SLOTS["pos"].start + 2, 0] = 60.0
+        weights["blocks.0.attn.W_K"][head, SLOTS["pos"].start, 0] = 1.0
+        weights["blocks.0.attn.W_V"][head, SLOTS["sign"].start, 0] = 1.0
+        weights["blocks.0.attn.W_O"][head, 0, SLOTS[slot].start] = 1.0
+    weights["unembed.W_U"][SLOTS["out"].start, :2] = torch.tensor([20.0, -20.0]).double()
+    weights["unembed.b_U"][2:] = -200.0
+    neurons(weights)
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    subject = Subject(model, task)
+    assert subject.accuracy()["answer"] == 1.0
+    return subject
+
+
+def comparing(threshold: float) -> Callable[[Weights], None]:
+    """Two neurons that write what a and b differ by beyond `threshold`; no input makes them differ.
+    Above 1 apart no single head at its mean makes them fire.
+    """
+
+    def neurons(weights: Weights) -> None:
+        a, b, out = (SLOTS[name].start for name in ("a", "b", "out"))
+        for neuron, sign in enumerate((1.0, -1.0)):
+            weights["blocks.0.mlp.W_in"][a, neuron] = sign
+            weights["blocks.0.mlp.W_in"][b, neuron] = -sign
+            weights["blocks.0.mlp.b_in"][neuron] = -threshold
+            weights["blocks.0.mlp.W_out"][neuron, out] = 2.1 * sign / (2 - threshold)
+
+    return neurons
+
+
+@pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
+def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float) -> None:
+    """Where a removal makes the neurons fire, head 0.0 adds as much as 0.2, and 0.1 takes it away:
+    none is said to carry the answer.
+    """
+    subject = parity(comparing(threshold))
+    assert float(subject.activation("blocks.0.mlp.hook_post", at="answer").max()) == 0.0
+    both = [Mean(Site.head(0, head)) for head in (0, 1)]
+    assert loss_under(subject, both)["answer"] < 1e-6
+    assert loss_under(subject, [Mean(Site.head(0, 2))])["answer"] == pytest.approx(math.log(2))
+    result = Patching(variable="x", pairs=64).run(subject)
+    table = result.tables["components"].to_frame()
+    heads = table[(table.kind == "head") & (table.pos == 2)].set_index("head")
+    assert heads.recovered[0] == pytest.approx(1.05) and heads.flips[0] == 1.0
+    if threshold == 1.0:
+        assert result.status == "found" and result.metrics["component"] == "head 0.2 @ 2"
+        assert result.metrics["left"] == pytest.approx(0.0, abs=1e-5)
+        assert result.metrics["not_needed"] == ["head 0.0 @ 2"]
+        assert "head 0.2 @ 2 carries most of the effect of x" in result.finding
+        assert "(more than half without head 0.0 @ 2, though" in result.finding
+    else:
+        assert result.status == "not found"
+        assert result.finding.startswith("What carries most of the effect of x is not told: what")
+        assert result.metrics["component"] == "head 0.0 @ 2"
+        assert result.metrics["left"] == pytest.approx(1.0)
+        assert "it and head 0.1 @ 2, which works against it, at their means 100%" in result.finding
+
+
+def test_what_is_left_without_a_component_by_hand() -> None:
+    """Logits are linear in what the heads write: 40 of head 0.2's sign, without it nothing; of two
+    heads that write half each, one leaves half.
+    """
+    subject = parity(lambda weights: None)
+    variable = choose_variable(subject.task, "x")
+    pairs = draw(subject, variable, 20, 0, only_correct=True, relation="minimal")
+    assert left_without(subject, pairs, [Site.head(0, 2, 2)]) == pytest.approx(0.0, abs=1e-6)
+    assert left_without(subject, pairs, [Site.head(0, 0, 2)]) == pytest.approx(1.0)
+    assert left_without(subject, pairs, [Site.head(0, 2, 1)]) == pytest.approx(1.0)
+
+    def halves(weights: Weights) -> None:
+        weights["blocks.0.attn.W_O"][1:, 0, SLOTS["out"].start] = 0.5
+
+    subject = parity(halves).with_limits(chunk=7)
+    both = [Site.head(0, 1, 2), Site.head(0, 2, 2)]
+    assert left_without(subject, pairs, both[:1]) == pytest.approx(0.5)
+    assert left_without(subject, pairs, both) == pytest.approx(0.0, abs=1e-6)
+
+
+def with_twins(*factors: float) -> Subject:
+    """A planted induction head, L1H1 alone, and idle heads that are copies of it times `factors`;
+    it keeps the rest, so that all logits stay as they are.
+    """
+    subject = planted.induction_head(10, 5, n_heads=3, seed=0).subject
+    weights = dict(subject.model.named_parameters())
+    before, heads = subject.logits(), (0, 2)
+    with torch.no_grad():
+        for head, factor in zip(heads, factors, strict=False):
+            for name in "QKVO":
+                weight = weights[f"blocks.1.attn.W_{name}"]
+                weight[head] = weight[1] * (factor if name == "O" else 1)
+        weights["blocks.1.attn.W_O"][1] *= 1 - sum(factors)
+    subject = Subject(subject.model, subject.task)
+    assert torch.allclose(subject.logits(), before, atol=1e-3)
+    return subject
+
+
+def test_the_lens_names_no_head_of_a_pair_that_cancels() -> None:
+    subject = with_twins(5.0, -5.0)
+    both = [Mean(Site.head(1, head)) for head in (0, 2)]
+    assert loss_under(subject, both)["next"] == pytest.approx(subject.loss()["next"], abs=1e-4)
+    writers = Lens(permutations=199).run(subject).findings[1]
+    assert writers.status == "abstains"
+    assert "cancels: L1H0 +180.00 nats, L1H2 -180.00, of 36.00 in all" in writers.sentence
+
+
+def test_the_lens_names_both_halves_of_a_head() -> None:
+    result = Lens(permutations=199).run(with_twins(0.5))
+    assert result.metrics["attribution.top_component"] == "L1H0"
+    assert result.metrics["attribution.tied"] == ["L1H1"]
+    assert result.metrics["attribution.largest_on"] == 1.0
+    said = result.findings[1].sentence
+    assert said.startswith("L1H0 writes the largest part of it, 18.00 nats of logit above the mean")
+    assert "(L1H1 as much), of 36.00 in all" in said
+
+
+def tail(heavy: int, nats: float, p: int = 16) -> Subject:
+    """The answer is x: head 0.0 writes `nats` where x < `heavy`, head 0.1 20 nats where not."""
+    task = make_task("modular-arithmetic", p=p, table=tuple((x,) * p for x in range(p)))
+    slots = Slots(token=p, pos=3, out=p)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=slots.width,
+        n_heads=2,
+        d_head=p,
+        d_vocab=task.d_vocab,
+        d_vocab_out=p,
+        attn_scale=1.0,
+        attn_only=True,
+        use_bias=False,
+    )
+    weights, eye = blank(config), torch.eye(p).double()
+    weights["embed.W_E"][:p, slots["token"]] = eye
+    weights["pos_embed.W_pos"][:, slots["pos"]] = torch.eye(3).double()
+    weights["unembed.W_U"][slots["out"]] = eye
+    first = torch.arange(p) < heavy
+    for head, (size, on) in enumerate(((nats, first), (20.0, ~first))):
+        weights["blocks.0.attn.W_Q"][head, slots["pos"].start + 2, 0] = 60.0
+        weights["blocks.0.attn.W_K"][head, slots["pos"].start, 0] = 1.0
+        weights["blocks.0.attn.W_V"][head, slots["token"]] = eye * on
+        weights["blocks.0.attn.W_O"][head][:, slots["out"]] = eye * size
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    return Subject(model, task)
+
+
+@pytest.mark.parametrize(("heavy", "rare"), [(4, True), (12, False)])
+def test_the_lens_says_on_how_many_answers_a_part_is_the_largest(heavy: int, rare: bool) -> None:
+    subject = tail(heavy, 1500.0)
+    assert subject.accuracy()["answer"] == 1.0
+    result = Lens(permutations=199).run(subject)
+    part = 1500 * heavy / 16 * 15 / 16
+    assert result.metrics["attribution.top"] == pytest.approx(part, rel=1e-4)
+    assert result.metrics["attribution.largest_on"] == heavy / 16
+    said = result.findings[1].sentence
+    assert result.findings[1].status == "found"
+    assert said.startswith("L0H0 writes most of it") is not rare
+    few = "L0H0 writes the largest part on average, but the largest in only 25% of the answers"
+    assert (f"{few}; that of L0H1 is in 75%: {part:.2f} nats" in said) is rare
+
+
+def test_constant_neurons_that_cancel_in_pairs_do_not_stand_for_a_layer() -> None:
+    """120 neurons and their opposites, the same for every input, add nothing; at the mean they are
+    what they were, and at zero one without its opposite would harm.
+    """
+    base = planted.modular_addition(11, (2, 3), seed=0).subject
+    width = base.model.config.d_mlp
+    config = dataclasses.replace(base.model.config, d_mlp=width + 240)
+    weights = blank(config)
+    for name, one in base.model.weights().items():
+        weights[name][tuple(slice(size) for size in one.shape)] = one.detach().double()
+    draw = torch.Generator().manual_seed(0)
+    written = 3 * torch.randn(120, 4, generator=draw, dtype=torch.float64)
+    weights["blocks.0.mlp.W_in"][:, width:] = 10 * weights["pos_embed.W_pos"][2][:, None]
+    weights["blocks.0.mlp.W_out"][width:, 8:12] = torch.cat([written, -written])
+    model = HookedTransformer(config)
+    model.load_weights({name: one.float() for name, one in weights.items()})
+    subject = Subject(model, base.task)
+    assert torch.allclose(subject.logits(), base.logits(), atol=1e-2)
+    settings = {"neurons": 100, "null_samples": 199, "null_examples": 32, "components": ("mlp",)}
+    result = Ablation(**settings).run(subject)
+    chosen, said = result.metrics["important_neurons"], result.findings[1]
+    assert "most important" not in result.finding
+    assert set(chosen) <= set(range(width)) and said.status == "found"
+    assert result.metrics["neurons_loss_increase"] > 1
+    zeroed = neuron_importance(subject, subject.data)
+    assert len(set(zeroed[0].topk(100).indices.tolist()) & set(range(width))) < 100
