@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float
+
 from mechint import figures
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
@@ -18,13 +21,16 @@ from probes.attribution.measures import Effects, measured
 from probes.circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes.circuits.effects import correlation
 from probes.lens.readout import Readout
+from probes.ties import as_much, tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
     from mechint.subject import Subject
 
 UNIT = "nats of logit"
-WHICH = "which head or MLP the score needs"
+WHICH = "which head or MLP costs the score most"
+INSTEAD = {"counterfactual": "the source's", "resample": "another example's"}
+"""What stands in for an activation, by ablation; else its mean."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Attribution(Probe):
         report = Report(self, subject)
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
-        top = max(inner, key=lambda i: float(exact[i]))
+        top, *ties = _largest(exact, inner)
         worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
         report.metric(
             "largest_loss",
@@ -139,6 +145,7 @@ class Attribution(Probe):
             {
                 "score": float(effects.score.mean()),
                 "component": names[top],
+                "tied": [names[i] for i in ties],
                 "sum_error": effects.sum_error,
                 "correlation": correlation(exact, first),
                 "worst": names[worst],
@@ -152,9 +159,10 @@ class Attribution(Probe):
             }
         )
         if effects.adds_up:
-            writer = max(inner, key=lambda i: float(effects.direct[i].mean()))
-            written = float(effects.direct[writer].mean())
-            report.update({"writer": names[writer], "written": written})
+            direct = effects.direct.mean(1)
+            writer, *others = _largest(direct, inner)
+            report.update({"writer": names[writer], "written": float(direct[writer])})
+            report.metric("writers_tied", [names[i] for i in others])
         self._show(report, names, effects)
         self._say(report)
         return report.result()
@@ -219,21 +227,27 @@ class Attribution(Probe):
         if metrics["answered"] <= 0.5:
             report.abstain(
                 f"the model answers {metrics['answered']:.0%} of {asked} drawn without selection; "
-                f"without {metrics['component']} the score loses {numbers}",
+                f"replacing {metrics['component']} costs the score {numbers}",
                 WHICH,
             )
             return
+        instead = INSTEAD.get(metrics["ablation"], "its mean")
         report.finding(
-            f"Of heads and MLPs the score needs {metrics['component']} most, without which it "
-            f"loses {numbers}",
+            f"Of heads and MLPs {metrics['component']}{as_much(metrics['tied'])}, replaced by "
+            f"{instead}, costs the score most: {numbers}",
             question=WHICH,
-            otherwise=f"Without any one head or MLP ({metrics['component']} at most) what the "
-            f"score loses is not told from chance: {numbers}",
+            otherwise=f"With any one head or MLP replaced by {instead} ({metrics['component']} "
+            f"at most) what the score loses is not told from chance: {numbers}",
             effect=metrics["largest_loss"],
             n=metrics["examples"],
             least_n=math.ceil(-math.log2(self.significance)),  # signs of n give no p below 2⁻ⁿ
             causal=True,
         )
+
+
+def _largest(values: Float[np.ndarray, " component"], inner: Sequence[int]) -> list[int]:
+    """Which of the components `inner` have the largest of `values`: several where they tie."""
+    return [inner[i] for i in tied(values[list(inner)])[0]]
 
 
 def _straight(metrics: Mapping[str, Any]) -> str:
@@ -244,7 +258,9 @@ def _straight(metrics: Mapping[str, Any]) -> str:
             f"to the score (off by up to {metrics['sum_error']:.2g} nats), as where a norm follows "
             "attention or MLP"
         )
-    written = f"{metrics['written']:.2f} ({metrics['writer']})"
+    written = f"{metrics['written']:.2f} ({metrics['writer']}{as_much(metrics['writers_tied'])})"
+    if metrics["written"] > metrics["score"]:
+        return f"Parts written straight to the logits cancel: the largest of these is {written}"
     if metrics["written"] > 0:
         return (
             f"The largest part of it that one of these writes straight to the logits is {written}"

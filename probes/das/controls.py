@@ -5,6 +5,7 @@ no search, arbitrary labels, inputs that share the value, and what reads the sit
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -210,7 +211,8 @@ def reader_split(
     """How much of the subspace no reader sees; None where the readers are not linear maps we know.
 
     Readers are the weights through which the activation goes on: W_out of neurons, W_O of heads,
-    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its norm.
+    and of the residual stream every W_Q, W_K, W_V, W_in and W_U that follows, each behind its norm;
+    without heads and neurons that write nothing, and what queries read for keys that are zero.
     """
     weights = readers(site)
     if weights is None:
@@ -249,19 +251,30 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     for layer in range(config.depth):
         block = f"blocks.{layer % config.n_layers}"
         if site.start <= ResidSite.pre(layer):
-            found += [
-                behind(
-                    f"{block}.ln1",
-                    rearrange(
-                        p[f"{block}.attn.W_{letter}"],
-                        "head d_model d_head -> d_model (head d_head)",
-                    ),
-                )
-                for letter in "QKV"
-            ]
+            found.append(behind(f"{block}.ln1", _read_by_heads(p, f"{block}.attn")))
         if site.start <= ResidSite.mid(layer) and not config.attn_only:
-            found.append(behind(f"{block}.ln2", p[f"{block}.mlp.W_in"]))
+            writes = p[f"{block}.mlp.W_out"].any(1)  # (d_mlp,)
+            found.append(behind(f"{block}.ln2", p[f"{block}.mlp.W_in"][:, writes]))
     return torch.cat(found, 1)
+
+
+def _read_by_heads(p: Mapping[str, Tensor], attn: str) -> Float[Tensor, "d_model columns"]:
+    """Columns that span what queries, keys and values of heads read of the stream and pass on: the
+    column spaces of W_Q W_Kᵀ, of W_K W_Qᵀ and W_K b_Q, and of W_V W_O, of heads whose W_V W_O is
+    not zero. A weight whose product with the next is zero reads nothing.
+    """
+    q, k, v = (p[f"{attn}.W_{letter}"].double() for letter in "QKV")
+
+    def through(first: Tensor, second: Tensor) -> Tensor:
+        """Of the column space of first @ secondᵀ, as many columns as `first` has."""
+        return first @ torch.linalg.qr(second)[1].mT
+
+    values = through(v, p[f"{attn}.W_O"].double().mT)
+    parts = [through(q, k), through(k, q), values]
+    if f"{attn}.b_Q" in p:
+        parts.append(k @ p[f"{attn}.b_Q"].double().unsqueeze(-1))
+    written = values.flatten(1).any(1)  # (head,)
+    return rearrange(torch.cat(parts, -1)[written], "head d_model column -> d_model (head column)")
 
 
 def difference(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import probes
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
@@ -19,6 +20,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
 from probes.ablation import Ablation, neuron_importance
+from probes.das.controls import readers
+from probes.das.swap import SwapSite
 from probes.lens import Lens
 from probes.patching import Patching
 from probes.patching.removal import left_without
@@ -162,14 +165,16 @@ def test_the_lens_names_both_halves_of_a_head() -> None:
     assert "(L1H1 as much), of 36.00 in all" in said
 
 
-def tail(heavy: int, nats: float, p: int = 16) -> Subject:
-    """The answer is x: head 0.0 writes `nats` where x < `heavy`, head 0.1 20 nats where not."""
+def tail(heavy: int, nats: float, p: int = 16, idle: int = 0) -> Subject:
+    """The answer is x: head 0.0 writes `nats` where x < `heavy`, head 0.1 20 nats where not, and
+    `idle` others nothing.
+    """
     task = make_task("modular-arithmetic", p=p, table=tuple((x,) * p for x in range(p)))
     slots = Slots(token=p, pos=3, out=p)
     config = ModelConfig(
         n_layers=1,
         d_model=slots.width,
-        n_heads=2,
+        n_heads=2 + idle,
         d_head=p,
         d_vocab=task.d_vocab,
         d_vocab_out=p,
@@ -233,3 +238,72 @@ def test_constant_neurons_that_cancel_in_pairs_do_not_stand_for_a_layer() -> Non
     assert result.metrics["neurons_loss_increase"] > 1
     zeroed = neuron_importance(subject, subject.data)
     assert len(set(zeroed[0].topk(100).indices.tolist()) & set(range(width))) < 100
+
+
+def test_a_circuit_that_answers_few_is_not_the_circuit() -> None:
+    """Head 0.0 holds nine tenths of the score by a quarter of the answers."""
+    subject = tail(4, 1500.0, idle=8)
+    result = probes.run("circuits", subject, pairs=64, null_samples=199)
+    assert result.metrics["components"] == ["0.0"] and result.metrics["faithfulness"] > 0.9
+    assert result.metrics["accuracy"] < 0.5
+    assert result.status == "not found" and result.finding.startswith("No circuit stands out")
+
+
+def test_attribution_names_ties_and_says_what_it_replaced() -> None:
+    subject = planted.modular_addition(11, (2, 3), seed=0).subject
+    result = probes.run("attribution", subject, examples=121)
+    assert [result.metrics["component"], *result.metrics["tied"]] == [
+        "head 0.0",
+        "head 0.1",
+        "mlp 0",
+    ]
+    first = "Of heads and MLPs head 0.0 (head 0.1 and mlp 0 as much), replaced by its mean, costs"
+    assert result.finding.startswith(first)
+    cancelling = probes.run("attribution", with_twins(5.0, -5.0))
+    assert "Parts written straight to the logits cancel: the largest" in cancelling.finding
+
+
+@pytest.mark.parametrize("norm", [None, "LN"])
+def test_what_nothing_passes_on_is_not_read(norm: str | None) -> None:
+    """Against the whole products, head by head; a head whose keys are zero reads no queries, one
+    that writes nothing reads nothing, nor does a neuron without output.
+    """
+    task = make_task("modular-arithmetic", p=5)
+    config = ModelConfig(
+        n_layers=1,
+        d_model=12,
+        n_heads=3,
+        d_head=2,
+        d_mlp=3,
+        d_vocab=task.d_vocab,
+        d_vocab_out=5,
+        normalization_type=norm,
+        init_mode="d_model",
+    )
+    model = HookedTransformer(config, seed=0)
+    p = model.weights()
+    attn, mlp = "blocks.0.attn", "blocks.0.mlp"
+    with torch.no_grad():
+        p["unembed.W_U"].zero_()
+        p[f"{attn}.W_K"][0] = 0
+        p[f"{attn}.W_O"][1] = 0
+        p[f"{mlp}.W_out"][1] = 0
+        p[f"{attn}.b_Q"].normal_(generator=torch.Generator().manual_seed(1))
+    subject = Subject(model, task)
+    pairs = draw(subject, choose_variable(task, "x"), 4, 0, only_correct=False)
+    found = readers(SwapSite(subject, pairs, "blocks.0.hook_resid_pre", 2))
+    assert found is not None
+    q, k, v, o = (p[f"{attn}.W_{letter}"].detach().double() for letter in "QKVO")
+    products = [v[0] @ o[0], q[2] @ k[2].T, k[2] @ q[2].T, v[2] @ o[2]]
+    products.append(p[f"{mlp}.W_in"].detach().double()[:, [0, 2]])
+    expected = torch.cat(products, 1)
+    if norm is not None:  # weights of one, and the mean over d_model taken out
+        expected = expected - expected.mean(0)
+
+    def projector(columns: torch.Tensor) -> torch.Tensor:
+        u, s, _ = torch.linalg.svd(columns, full_matrices=False)
+        u = u[:, s > 1e-9 * s[0]]
+        return u @ u.T
+
+    assert int(torch.linalg.matrix_rank(expected)) == 10
+    assert torch.allclose(projector(found), projector(expected), atol=1e-6)

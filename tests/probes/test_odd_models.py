@@ -23,6 +23,7 @@ from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
 from probes.clock_pizza.probe import ClockPizza
+from probes.clock_pizza.verdict import Needed, add_finding
 from probes.fourier import reporting
 from probes.fourier.probe import Fourier
 from probes.fourier.removals import Removals
@@ -144,7 +145,8 @@ def test_the_strongest_frequencies_are_the_ones_shown() -> None:
     report.update(dict.fromkeys(names, 0.1))
     names = ("distance_irrelevance", "distance_irrelevance_wrong", "distance_effect")
     report.update(dict.fromkeys(names, 0.9))
-    ClockPizza()._add_finding(report, Spectrum(values, list(range(1, 15)), 0.01, np.zeros(999)))
+    spectrum = Spectrum(values, list(range(1, 15)), 0.01, np.zeros(999))
+    add_finding(report, spectrum, Needed(0.01, 0.02, 3.0, 2.8), "clock", n=64)
     assert (
         "the 8 strongest of 14 key frequencies, 7, 8, 9, 10, 11, 12, 13 and 14, with"
         in report.findings[0].sentence
@@ -174,7 +176,7 @@ def test_what_is_needed_most_is_said_of_heads_and_mlps() -> None:
         )
     )
     assert rows["hook_embed"] >= 0.9 * result.metrics["largest_loss"]
-    assert result.finding.startswith("Of heads and MLPs the score needs")
+    assert "costs the score most" in result.finding
 
 
 def test_a_wrong_source_has_another_answer() -> None:
@@ -235,7 +237,7 @@ def test_heads_that_hardly_look_are_held_against_random_order() -> None:
     subject = edited(subject, lambda weights: [one.zero_() for one in weights.values()])
     result = probes.attention(subject, samples=999)
     found = re.findall(
-        r"more than at keys in random order: at most (\S+), there (\S+) ", result.finding
+        r"at most ([\d.]+), where the largest of 6 heads there has ([\d.]+)", result.finding
     )
-    assert found and all(0 <= float(most) - float(there) < 0.1 for most, there in found)
+    assert len(found) == 3 and all(0 <= float(most) - float(there) < 0.1 for most, there in found)
     assert result.status == "not found"
