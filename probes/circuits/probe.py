@@ -10,6 +10,7 @@ import numpy as np
 
 from mechint.config import setting
 from mechint.errors import counted
+from mechint.null import samples_needed
 from mechint.probe import Need, Probe, Report
 from mechint.results import ProbeResult
 from probes.circuits import views
@@ -260,6 +261,20 @@ class Circuits(Probe):
                 question,
             )
             return
+        size = metrics["edges"]
+        outside = min(size, metrics["graph_edges"] - size)
+        for name, others in (
+            ("sufficiency", f"other circuits of {counted(size, 'edge')}"),
+            ("necessity", f"sets of {counted(outside, 'edge')} outside it"),
+        ):
+            null, needed = report.nulls[name], samples_needed(self.significance)
+            if null.samples < min(self.null_samples, needed):  # the graph has no more
+                report.abstain(
+                    f"there are only {null.samples} {others} to hold it against, where p ≤ "
+                    f"{self.significance:g} takes {needed}; of a circuit of {circuit}: {numbers}",
+                    question,
+                )
+                return
         report.finding(
             f"The circuit {told} is {circuit}: {numbers}",
             question=question,
