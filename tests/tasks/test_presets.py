@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "tasks"
 LINE = re.compile(
     r"test (?:accuracy (?P<low>[\d.]+)(?:–(?P<high>[\d.]+))?%"
     r"|loss (?P<under>under )?(?P<loss>[\de.-]+))"
-    r" by step (?P<step>\d+), seeds? \d(?:–\d)?(?:; at least \d+% in \d of them)?"
+    r" by step (?P<step>\d+), seeds? \d+(?:–\d+)?(?:; at least \d+% in \d of them)?"
     r"(?:; accuracy of the injected task (?P<injected>[\d.]+)%)?"
 )
 
