@@ -48,23 +48,45 @@ def last_layer(names: Iterable[str]) -> list[str]:
 
 
 def ratios(subject: Subject) -> dict[str, Float[np.ndarray, "example pos"]]:
-    """Sublayer → ratios of output to input norm; NaN beyond an example's length."""
+    """Sublayer → ratios of output to input norm; NaN beyond an example's length, and where the
+    input is zero.
+    """
     wanted = sublayers(subject)
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for part, recorded in subject.stream([hook for pair in wanted.values() for hook in pair]):
         for name, (output, given) in wanted.items():
-            ratio = recorded[output].double().norm(dim=-1) / recorded[given].double().norm(
-                dim=-1
-            ).clamp(min=1e-30)
+            ratio = _ratio(*(recorded[hook].double().norm(dim=-1) for hook in (output, given)))
             found[name].append(
                 np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy())
             )
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
+def _ratio(output: Tensor, given: Tensor) -> Tensor:
+    """Of two norms; NaN where there is no input."""
+    return torch.where(given > 0, output / given, torch.nan)
+
+
+def with_input(
+    found: dict[str, Float[np.ndarray, "example pos"]],
+) -> dict[str, Float[np.ndarray, "example pos"]]:
+    """Those sublayers that have a ratio anywhere."""
+    return {name: values for name, values in found.items() if np.isfinite(values).any()}
+
+
+def share_with_input(data: Batch, values: Float[np.ndarray, "example pos"]) -> str:
+    """At how many of the positions there is a ratio, in words; "" where at all."""
+    own = data.own_positions()
+    n, given = values.size if own is None else int(own.sum()), int(np.isfinite(values).sum())
+    return f" at {given} of {n} positions, with zero input at the others" if given < n else ""
+
+
 def mean_ratios(found: dict[str, Float[np.ndarray, "example pos"]]) -> dict[str, float]:
-    """Sublayer → mean over the examples and the positions that they have."""
-    return {name: float(np.nanmean(values)) for name, values in found.items()}
+    """Sublayer → mean over the examples and positions that have a ratio; NaN where none has."""
+    return {
+        name: float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+        for name, values in found.items()
+    }
 
 
 def untrained_ratios(
@@ -83,9 +105,10 @@ def untrained_ratios(
     for start in range(0, n_models, size):
         norms = _stacked_norms(subject, range(first + start, first + min(start + size, n_models)))
         for name, (output, given) in hooks.items():
-            ratio = (norms[output] / norms[given].clamp(min=1e-30)).cpu().numpy()
+            ratio = _ratio(norms[output], norms[given]).cpu().numpy()
             past = _beyond(subject.data, slice(None), ratio.shape[-1])
-            means[name].append(np.nanmean(np.where(past, np.nan, ratio), axis=(1, 2)))
+            each = np.where(past, np.nan, ratio)
+            means[name].append(np.array([mean_ratios({name: one})[name] for one in each]))
     return {name: np.concatenate(parts) for name, parts in means.items()}
 
 

@@ -31,7 +31,15 @@ from mechint.subject import Subject
 from mechint.task import rng
 from probes.norms.comparison import compare_samples
 from probes.norms.drawing import comparison_table, histograms, layers_table
-from probes.norms.measures import last_layer, mean_ratios, ratios, sublayers, untrained_ratios
+from probes.norms.measures import (
+    last_layer,
+    mean_ratios,
+    ratios,
+    share_with_input,
+    sublayers,
+    untrained_ratios,
+    with_input,
+)
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -102,17 +110,23 @@ class Norms(Probe):
     def _alone(self, subject: Subject, seed: int) -> ProbeResult:
         """The last layer's ratios against those of untrained models of the same architecture."""
         found = ratios(subject)
-        last, means = last_layer(found), mean_ratios(found)
+        last, found = last_layer(found), with_input(found)
+        means = mean_ratios(found)
         order = rng("norms examples", seed).permutation(len(subject.data))
         some = torch.from_numpy(np.sort(order[: self.null_examples]))
         few = subject.with_data(subject.data[some.to(subject.device)])
         where = "" if len(few.data) == len(subject.data) else f" on {len(few.data)} examples"
-        observed = mean_ratios(ratios(few))
+        looked_at = ratios(few)
+        observed = mean_ratios(looked_at)
         untrained = untrained_ratios(few, self.null_models, seed)
         report = Report(self, subject)
         report.update({f"norms.{name}": value for name, value in means.items()})
         for name in last:
             samples = untrained[name]
+            question = f"whether the norms of {name} differ from those of initial weights"
+            if not np.isfinite([observed[name], *samples]).all():
+                report.abstain(f"the input of {name} is zero at every position{where}", question)
+                continue
             center, spread = samples.mean(), samples.std(ddof=1) + 1e-12
             metric = f"norms.{name}.deviation"
             report.metric(
@@ -122,19 +136,20 @@ class Norms(Probe):
                 how="the same architecture with initial weights, in standard deviations",
             )
             words = (
-                f"{name}: output over input norm {observed[name]:.3g}{where}, untrained "
-                f"{center:.3g}"
+                f"{name}: output over input norm {observed[name]:.3g}{where}"
+                f"{share_with_input(few.data, looked_at[name])}, untrained {center:.3g}"
             )
             report.finding(
                 f"{words}.",
-                question=f"whether the norms of {name} differ from those of initial weights",
+                question=question,
                 otherwise=f"{words}, within what initial weights give.",
                 null=metric,
                 n=len(few.data),
                 at_chance=True,
             )
-        report.table("layers", layers_table(means, found))
-        report.figures |= histograms({"": found}, last)
+        if found:
+            report.table("layers", layers_table(means, found))
+        report.figures |= histograms({"": found}, [name for name in last if name in found])
         return report.result()
 
     def measure_pair(self, subject: Subject, other: Subject, seed: int) -> ProbeResult:
@@ -143,7 +158,7 @@ class Norms(Probe):
         Raises:
             DataError: they have no sublayer in common.
         """
-        a, b = ratios(subject), ratios(other)
+        a, b = with_input(ratios(subject)), with_input(ratios(other))
         statistics = {
             name: compare_samples(a[name], b[name], bins=self.bins, draws=self.bootstrap, seed=seed)
             for name in a
@@ -151,8 +166,8 @@ class Norms(Probe):
         }
         if not statistics:
             raise DataError(
-                f"norms: {subject.describe()} and {other.describe()} share no sublayer: "
-                f"{', '.join(a)} and {', '.join(b) or 'none'}"
+                f"norms: {subject.describe()} and {other.describe()} share no sublayer "
+                f"that has an input: {', '.join(a) or 'none'} and {', '.join(b) or 'none'}"
             )
         report = Report(self, subject)
         for name, row in statistics.items():

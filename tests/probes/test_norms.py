@@ -132,6 +132,45 @@ def test_alone_a_plant_stands_out_from_untrained_weights_and_they_do_not() -> No
     assert sum(probe.detects(probe.run(plant.untrained(seed))) for seed in range(5)) == 0
 
 
+def test_without_input_there_is_no_ratio() -> None:
+    """Without embeddings attention reads zeros, and its output is its bias."""
+    subject = small(normalization_type=None).untrained(0)
+    weights = subject.model.weights()
+    with torch.no_grad():
+        weights["embed.W_E"].zero_()
+        weights["pos_embed.W_pos"].zero_()
+        weights["blocks.0.attn.b_O"].fill_(1)
+    result = Norms(null_models=199, null_examples=11).run(subject)
+    attention, mlp = result.findings
+    assert attention.status == "abstains"
+    assert (
+        "the input of L0 attention is zero at every position on 11 examples" in attention.sentence
+    )
+    assert mlp.status != "abstains"
+    assert "norms.L0 attention" not in result.metrics
+    assert set(result.tables["layers"].columns["sublayer"]) == {"L0 MLP"}
+
+
+def test_positions_without_input_are_left_out_and_said() -> None:
+    """The last token of modular arithmetic is always "="; here it alone has an input."""
+    subject = small(normalization_type=None).untrained(0)
+    weights = subject.model.weights()
+    with torch.no_grad():
+        weights["pos_embed.W_pos"].zero_()
+        weights["embed.W_E"][:-1].zero_()
+    found = ratios(subject)["L0 attention"]
+    assert np.isnan(found[:, :2]).all()
+    out, given = (
+        subject.activation(f"blocks.0.hook_{hook}")[:, 2].norm(dim=-1)
+        for hook in ("attn_out", "resid_pre")
+    )
+    assert found[:, 2] == pytest.approx((out / given).numpy(), rel=1e-5)
+    result = Norms(null_models=199, null_examples=11).run(subject)
+    assert " at 11 of 33 positions, with zero input at the others" in result.findings[0].sentence
+    pair = Norms(bootstrap=199).compare(subject, subject)
+    assert pair.metrics["norms.L0 attention.mean"] == pytest.approx(found[:, 2].mean())
+
+
 def test_alone_the_examples_are_of_the_whole_task_and_the_sentence_is_of_them() -> None:
     """The first operand of the first examples has a large embedding, few of the others have."""
     subject = small().untrained(0)
@@ -204,7 +243,9 @@ def test_models_of_different_depth_are_compared_where_both_have_layers() -> None
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(norms_probe, "ratios", lambda one: no_mlp if one is deep else no_attention)
-        with pytest.raises(DataError, match="share no sublayer: L0 attention and L0 MLP"):
+        with pytest.raises(
+            DataError, match="share no sublayer that has an input: L0 attention and"
+        ):
             Norms(bootstrap=199).measure_pair(deep, shallow, 0)
 
 
