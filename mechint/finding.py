@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
-from mechint.null import why_undecidable
+from mechint.null import by_example, why_undecidable
 from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
 from mechint.task import IGNORE
 
@@ -39,9 +39,9 @@ AT_CHANCE = "the model answers no better than chance"
 class Performance:
     """How well a model answers, beside the best constant answer, for one output.
 
-    accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value:
-    one-sided binomial of `accuracy` against `chance`; outputs: how many of the task's are asked,
-    among which the best is looked for.
+    accuracy, chance: 0–1, chance as in `Subject.chance`; n: answers counted; p_value: one-sided
+    binomial against `chance`, each distinct example counted once (`by_example`); outputs: how many
+    of the task's are asked, among which the best is looked for.
     """
 
     output: str
@@ -80,15 +80,18 @@ def performance(
     tail: Any = special.bdtrc  # pyright: ignore
     right = (subject.correct() if correct is None else correct).cpu()
     answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
+    _, distinct = np.unique(subject.data.tokens.cpu(), axis=0, return_inverse=True)
+    example = distinct[subject.answer_examples.cpu()]
     rows: list[Performance] = []
     outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):
         counted = right[answered[:, index], index]
         if len(counted):
-            chance, hits = levels[output.name].accuracy, int(counted.sum())
-            p_value = tail(hits - 1, len(counted), min(chance, 1.0)) if hits else 1.0
-            share, n = hits / len(counted), len(counted)
-            rows.append(Performance(output.name, share, chance, n, float(p_value), outputs))
+            chance = levels[output.name].accuracy
+            hits, n = by_example(counted.numpy(), example[answered[:, index]])
+            p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
+            share = int(counted.sum()) / len(counted)
+            rows.append(Performance(output.name, share, chance, len(counted), p_value, outputs))
     return tuple(rows)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num, Shaped
 
 from mechint.errors import counted
 from mechint.jsonable import to_jsonable
@@ -28,6 +28,20 @@ def family_wise(
     array([0.25, 0.75])
     """
     return (1 + (largest[:, None] >= observed).sum(0)) / (1 + len(largest))
+
+
+def by_example(
+    right: Shaped[np.ndarray, " row"], example: Int[np.ndarray, " row"]
+) -> tuple[int, int]:
+    """Successes and trials of a binomial test where the rows of one example hang together: it
+    counts once, by its share of right ones; shares add up to a whole number of successes, rounded
+    down.
+
+    >>> by_example(np.array([1, 1, 1, 0, 1]), np.array([7, 7, 7, 2, 2]))
+    (1, 2)
+    """
+    _, own, rows = np.unique(example, return_inverse=True, return_counts=True)
+    return int((np.bincount(own, right) / rows).sum() + 1e-9), len(rows)
 
 
 def orderings(n: int, alike: int = 1) -> float:

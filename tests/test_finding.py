@@ -15,6 +15,7 @@ from scipy.stats import binom
 
 import probes
 from mechint import planted
+from mechint.config import ModelConfig
 from mechint.finding import (
     CHANCE_LEVEL,
     Performance,
@@ -22,8 +23,10 @@ from mechint.finding import (
     performance,
     with_evidence,
 )
+from mechint.models.transformer import HookedTransformer
 from mechint.null import samples_needed
 from mechint.probe import Need, Probe
+from mechint.registry import TASKS
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
 
@@ -155,6 +158,30 @@ def test_performance_is_a_binomial_test_against_the_best_constant(right: Subject
         assert row.accuracy == pytest.approx(subject.accuracy()[row.output])
         assert row.p_value == pytest.approx(binom.sf(hits - 1, row.n, chance))
         assert row.beats_chance is beats is (row.p_value <= CHANCE_LEVEL)
+
+
+def test_an_example_given_many_times_is_one_example(right: Subject) -> None:
+    often = right.with_data(right.data[torch.arange(4).repeat(20)])
+    (row,), (once,) = performance(often), performance(right.with_data(right.data[:4]))
+    assert (row.n, once.n) == (80, 4) and row.accuracy == once.accuracy == 1
+    assert row.p_value == once.p_value == pytest.approx(once.chance**4)
+    untrained = right.untrained(0)
+    uneven = untrained.with_data(right.data[torch.arange(121).repeat_interleave(3)])
+    assert performance(uneven)[0].p_value == performance(untrained)[0].p_value
+
+
+def test_the_answers_of_one_example_are_one_example() -> None:
+    """The signs of one sequence hang together, so a sequence counts once, by its share of hits."""
+    task = TASKS["running-sign"](length=15)
+    config = ModelConfig(d_vocab=task.d_vocab, d_vocab_out=3, n_ctx=15, d_model=8, n_heads=1)
+    for seed in range(3):
+        whole = Subject(HookedTransformer(config, seed=seed), task, answer="all")
+        subject = whole.with_data(whole.data[12 * seed : 12 * seed + 12])
+        (row,), right = performance(subject), subject.correct()[:, 0].double()
+        shares = right.view(12, 15).mean(1)
+        assert (row.n, row.accuracy) == (180, pytest.approx(float(right.mean())))
+        assert row.p_value == pytest.approx(binom.sf(int(shares.sum()) - 1, 12, row.chance))
+        assert not row.beats_chance
 
 
 def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
