@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHANCE_LEVEL = 1e-3
 """One-sided binomial level at which a model counts as better than the best constant answer."""
-AT_CHANCE = "the model answers no better than chance"
+AT_CHANCE = "the model is not shown to answer better than chance"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Performance:
         return self.p_value * self.outputs <= CHANCE_LEVEL
 
     def __str__(self) -> str:
-        return f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
+        own = f"accuracy {self.accuracy:.3g} over {self.n} answers, chance {self.chance:.3g}"
+        return f"{own}, p = {self.p_value:.2g} of {CHANCE_LEVEL / self.outputs:.1g} asked for"
 
 
 def performance(
@@ -76,8 +77,7 @@ def performance(
         return ()
     from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
-    # the binomial tail; scipy.stats would take a second to import
-    tail: Any = special.bdtrc  # pyright: ignore
+    tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
     right = (subject.correct() if correct is None else correct).cpu()
     answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
     _, distinct = np.unique(subject.data.tokens.cpu(), axis=0, return_inverse=True)
@@ -90,7 +90,7 @@ def performance(
             chance = levels[output.name].accuracy
             hits, n = by_example(counted.numpy(), example[answered[:, index]])
             p_value = float(tail(hits - 1, n, min(chance, 1.0))) if hits else 1.0
-            share = int(counted.sum()) / len(counted)
+            share = float(counted.double().mean())
             rows.append(Performance(output.name, share, chance, len(counted), p_value, outputs))
     return tuple(rows)
 

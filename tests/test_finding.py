@@ -145,7 +145,7 @@ def test_a_sentence_about_answers_needs_a_model_above_chance(right: Subject) -> 
     assert made.finding(**SAID) == "abstains"
     assert made.finding(**SAID, at_chance=True) == "found"
     said = made.result().findings
-    assert "no better than chance (accuracy" in said[0].sentence
+    assert "not shown to answer better than chance (accuracy" in said[0].sentence
     assert said[0].accuracy is not None and said[1].accuracy is None
 
 

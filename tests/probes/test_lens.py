@@ -195,7 +195,7 @@ def test_it_says_why_it_does_not_apply() -> None:
 def test_it_says_nothing_of_a_model_at_chance() -> None:
     result = Lens().run(random_subject("LN"))
     assert result.status == "abstains"
-    assert "the model answers no better than chance" in result.finding
+    assert "the model is not shown to answer better than chance" in result.finding
     assert "can be read after" not in result.finding
 
 
