@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mechint.activations import select_positions
 from mechint.errors import ParameterError
+from mechint.interventions.shortened import Shortened
 from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention, hooks_of
 from mechint.models.capability import Capability
@@ -98,25 +99,52 @@ def change(
 
 
 def logits_under_each(
-    model: Any,
-    tokens: Int[Tensor, "example pos"],
-    answer_positions: Int[Tensor, " example"],
+    forwards: Shortened,
+    activations: Mapping[str, Tensor],
     interventions: Sequence[Intervention],
+    at_once: int,
 ) -> Float[Tensor, "intervention example d_vocab_out"]:
-    """Logits at the answers under each intervention alone, on stacked copies of the inputs."""
+    """Logits at the answers under each intervention alone, `at_once` of them on stacked copies of
+    the inputs; those in late blocks together, where the blocks before can be left out. One that
+    changes nothing of the `activations` recorded runs no forward.
+    """
+    model, positions = forwards.model, forwards.answer_positions
     check_edits(model, [one.site.hook for one in interventions])
-    n = len(tokens)
-    hooks: list[tuple[str, Any]] = []
-    for index, one in enumerate(interventions):
+    result = torch.stack([forwards.base] * len(interventions))
+    order = [
+        index for index, one in enumerate(interventions) if _changes(activations, one, positions)
+    ]
+    order.sort(key=lambda index: interventions[index].site.layer or 0)
+    for start in range(0, len(order), at_once):
+        part = order[start : start + at_once]
+        hooks = [
+            (interventions[index].site.hook, _edit_of(row, interventions[index], positions))
+            for row, index in enumerate(part)
+        ]
+        if forwards.possible and not any("unembed" in name for name, _ in hooks):
+            block = interventions[part[0]].site.layer or 0
+            logits = forwards.logits(len(part), hooks, block)
+        else:
+            with torch.no_grad():
+                logits = model.run_with_hooks(forwards.tokens.repeat(len(part), 1), fwd_hooks=hooks)
+            logits = select_positions(logits, positions.repeat(len(part)))
+        result[part] = logits.unflatten(0, (len(part), -1))
+    return result
 
-        def edit(activation: Tensor, hook: Any, index: int = index, one: Any = one) -> Tensor:
-            rows = slice(index * n, (index + 1) * n)
-            activation = activation.clone()
-            activation[rows] = one.apply(activation[rows], answer_positions)
-            return activation
 
-        hooks.append((one.site.hook, edit))
-    with torch.no_grad():
-        logits = model.run_with_hooks(tokens.repeat(len(interventions), 1), fwd_hooks=hooks)
-    positions = answer_positions.repeat(len(interventions))
-    return torch.unflatten(select_positions(logits, positions), 0, (len(interventions), -1))
+def _changes(activations: Mapping[str, Tensor], one: Intervention, positions: Tensor) -> bool:
+    """Whether an intervention changes anything of the activation, where that was recorded."""
+    before = activations.get(one.site.hook)
+    return before is None or not torch.equal(one.apply(before, positions), before)
+
+
+def _edit_of(row: int, one: Intervention, answer_positions: Tensor) -> Any:
+    """A hook that applies an intervention to copy `row` of the inputs alone."""
+
+    def edit(activation: Tensor, hook: Any) -> Tensor:
+        n = len(answer_positions)
+        rows, activation = slice(row * n, (row + 1) * n), activation.clone()
+        activation[rows] = one.apply(activation[rows], answer_positions)
+        return activation
+
+    return edit
