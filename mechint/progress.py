@@ -8,6 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 EVERY = 10.0
 """Seconds between two lines of progress where stderr is not a terminal."""
+
+_inside: ContextVar[Callable[[str], None] | None] = ContextVar("inside", default=None)
+"""Shows a text beside the name of the thing that a command has come to."""
 
 Count = Callable[[int, int, str], None]
 """Takes how many are done, how many there are, and the name of the one that comes now."""
@@ -48,8 +52,42 @@ def counting(title: str) -> Iterator[Count]:
     """Progress over things that are counted, with rate and time left, on stderr.
 
     Yields the function that is told how far it is. A bar on a terminal; elsewhere a line every
-    `EVERY` seconds and at the end.
+    `EVERY` seconds and at the end. What takes long inside one of them says how far it is by
+    `counting_within`.
     """
+    with _counted(title) as show:
+        now: tuple[int, int, str] = (0, 1, "")
+
+        def count(done: int, of: int, name: str) -> None:
+            nonlocal now
+            now = (done, of, name)
+            show(done, of, name)
+
+        token = _inside.set(lambda text: show(now[0], now[1], f"{now[2]}, {text}"))
+        try:
+            yield count
+        finally:
+            _inside.reset(token)
+
+
+@contextlib.contextmanager
+def counting_within(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress over parts, "forwards" say, of the thing that a command counts; shown beside its
+    name, with the time left. Nothing is shown where no command counts.
+
+    Yields the function that is told how many are done, and how many there are.
+    """
+    show, start = _inside.get(), time.monotonic()
+
+    def count(done: int, of: int) -> None:
+        if show is not None and done:
+            show(f"{what} {done:,} of {of:,}{_pace(done, of, time.monotonic() - start)}")
+
+    yield count
+
+
+@contextlib.contextmanager
+def _counted(title: str) -> Iterator[Count]:
     out = console(err=True)
     start = time.monotonic()
     if out.is_terminal:

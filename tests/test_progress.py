@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from mechint import progress
-from mechint.progress import counting, spinner
+from mechint.progress import counting, counting_within, spinner
 
 
 @pytest.fixture
@@ -43,6 +43,31 @@ def test_what_is_soon_done_prints_nothing(
         now[0] += 3
         update(1, 1, "fourier")
     assert capsys.readouterr().err == ""
+
+
+def test_what_takes_long_inside_says_how_far_it_is(
+    now: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with counting("probing") as update:
+        update(1, 3, "patching")
+        now[0] += 30
+        with counting_within("interventions") as within:
+            for done in range(0, 2400, 600):
+                within(done, 2400)
+                now[0] += 60
+        now[0] += 10
+        update(2, 3, "lens")
+    with counting_within("interventions") as within:  # no command counts
+        within(1, 2)
+    assert capsys.readouterr().err.splitlines() == [
+        "mechint: probing: 1 of 3 (patching, interventions 600 of 2,400, 10 per second, 3 min "
+        "left), 40 per hour, 3 min left",
+        "mechint: probing: 1 of 3 (patching, interventions 1,200 of 2,400, 10 per second, 2 min "
+        "left), 24 per hour, 5 min left",
+        "mechint: probing: 1 of 3 (patching, interventions 1,800 of 2,400, 10 per second, 60 s "
+        "left), 17 per hour, 7 min left",
+        "mechint: probing: 2 of 3 (lens), 26 per hour, 2 min left",
+    ]
 
 
 def test_a_bar_says_the_same(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

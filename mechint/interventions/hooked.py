@@ -17,6 +17,7 @@ from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention, hooks_of
 from mechint.models.capability import Capability
 from mechint.models.protocol import capabilities, check_edits
+from mechint.progress import counting_within
 
 _added: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 """Model → blocks in which what attention writes was found to be added to the stream before."""
@@ -115,20 +116,24 @@ def logits_under_each(
         index for index, one in enumerate(interventions) if _changes(activations, one, positions)
     ]
     order.sort(key=lambda index: interventions[index].site.layer or 0)
-    for start in range(0, len(order), at_once):
-        part = order[start : start + at_once]
-        hooks = [
-            (interventions[index].site.hook, _edit_of(row, interventions[index], positions))
-            for row, index in enumerate(part)
-        ]
-        if forwards.possible and not any("unembed" in name for name, _ in hooks):
-            block = interventions[part[0]].site.layer or 0
-            logits = forwards.logits(len(part), hooks, block)
-        else:
-            with torch.no_grad():
-                logits = model.run_with_hooks(forwards.tokens.repeat(len(part), 1), fwd_hooks=hooks)
-            logits = select_positions(logits, positions.repeat(len(part)))
-        result[part] = logits.unflatten(0, (len(part), -1))
+    with counting_within("interventions") as count:
+        for start in range(0, len(order), at_once):
+            count(start, len(order))
+            part = order[start : start + at_once]
+            hooks = [
+                (interventions[index].site.hook, _edit_of(row, interventions[index], positions))
+                for row, index in enumerate(part)
+            ]
+            if forwards.possible and not any("unembed" in name for name, _ in hooks):
+                block = interventions[part[0]].site.layer or 0
+                logits = forwards.logits(len(part), hooks, block)
+            else:
+                with torch.no_grad():
+                    logits = model.run_with_hooks(
+                        forwards.tokens.repeat(len(part), 1), fwd_hooks=hooks
+                    )
+                logits = select_positions(logits, positions.repeat(len(part)))
+            result[part] = logits.unflatten(0, (len(part), -1))
     return result
 
 

@@ -63,8 +63,9 @@ class Patching(Probe):
 
     Cost: two forwards to record, one backward for the estimate, then all components that enter the
     residual stream at one site run stacked, from there on, and as many again for the null; four to
-    eight whole forwards for each component that recovers and flips half. Memory:
-    `subject.chunk` pairs at a time.
+    eight whole forwards for each component that recovers and flips half. A Hugging Face model runs
+    one forward from the component's block for each component and position, right source and wrong;
+    `layers` and `components` ask for fewer. Memory: `subject.chunk` pairs at a time.
     """
 
     name: ClassVar[str] = "patching"
