@@ -77,13 +77,22 @@ def counting_within(what: str) -> Iterator[Callable[[int, int], None]]:
 
     Yields the function that is told how many are done, and how many there are.
     """
-    show, start = _inside.get(), time.monotonic()
+    show, start, said = _inside.get(), time.monotonic(), ""
+    if show is None:
+        yield lambda done, of: None
+        return
 
     def count(done: int, of: int) -> None:
-        if show is not None and done:
-            show(f"{what} {done:,} of {of:,}{_pace(done, of, time.monotonic() - start)}")
+        nonlocal said
+        if done:
+            said = f"{what} {done:,} of {of:,}{_pace(done, of, time.monotonic() - start)}"
+            show(said)
 
-    yield count
+    token = _inside.set(lambda text: show(f"{said}, {text}" if said else text))
+    try:
+        yield count
+    finally:
+        _inside.reset(token)
 
 
 @contextlib.contextmanager

@@ -56,7 +56,13 @@ def test_what_takes_long_inside_says_how_far_it_is(
                 within(done, 2400)
                 now[0] += 60
         now[0] += 10
-        update(2, 3, "lens")
+        update(2, 3, "weights")
+        with counting_within("directions") as outer:
+            now[0] += 10
+            outer(1, 8)
+            with counting_within("interventions") as inner:
+                now[0] += 10
+                inner(50, 100)
     with counting_within("interventions") as within:  # no command counts
         within(1, 2)
     assert capsys.readouterr().err.splitlines() == [
@@ -66,7 +72,11 @@ def test_what_takes_long_inside_says_how_far_it_is(
         "left), 24 per hour, 5 min left",
         "mechint: probing: 1 of 3 (patching, interventions 1,800 of 2,400, 10 per second, 60 s "
         "left), 17 per hour, 7 min left",
-        "mechint: probing: 2 of 3 (lens), 26 per hour, 2 min left",
+        "mechint: probing: 2 of 3 (weights), 26 per hour, 2 min left",
+        "mechint: probing: 2 of 3 (weights, directions 1 of 8, 6 per minute, 70 s left), "
+        "25 per hour, 2 min left",
+        "mechint: probing: 2 of 3 (weights, directions 1 of 8, 6 per minute, 70 s left, "
+        "interventions 50 of 100, 5 per second, 10 s left), 24 per hour, 2 min left",
     ]
 
 
