@@ -24,7 +24,7 @@ from mechint.finding import (
     with_evidence,
 )
 from mechint.models.transformer import HookedTransformer
-from mechint.null import samples_needed
+from mechint.null import LUCK, samples_needed, why_undecidable
 from mechint.probe import Need, Probe
 from mechint.registry import TASKS
 from mechint.results import Null, ProbeResult
@@ -85,6 +85,7 @@ SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1
             "is not above the least asked, 0.2",
         ),
         (0.5, 999, {"effect": 0.1, "least": 0.2}, "not found", "(p = 0.5, null: rulers shuffled)."),
+        (2.0, 999, {"effect": 0.0}, "not found", "the effect, 0, is not above the least asked, 0"),
         (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
         (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),
@@ -208,6 +209,13 @@ def test_only_outputs_that_are_asked_are_counted() -> None:
     assert {row.outputs for row in rows} == {len(rows)}
 
 
+def test_the_outputs_of_an_example_that_answers_them_all_are_corrected_for() -> None:
+    rows = performance(planted.composition().subject.with_answer("all"))
+    assert len(rows) > 1 and {row.outputs for row in rows} == {len(rows)}
+    barely = dataclasses.replace(rows[0], p_value=CHANCE_LEVEL)
+    assert not barely.beats_chance and dataclasses.replace(barely, outputs=1).beats_chance
+
+
 def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> None:
     targets = right.targets[:, 0]
     some = (targets == 5) & (right.data.tokens[:, 0] < 4)
@@ -258,6 +266,25 @@ def test_so_many_samples_reach_the_level_and_one_fewer_does_not(alpha: float) ->
     enough = samples_needed(alpha)
     assert Null.sampled("m", 1, [0.0] * enough, "").floor <= alpha * (1 + 1e-9)
     assert Null.sampled("m", 1, [0.0] * (enough - 1), "").floor > alpha
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_a_null_with_a_sample_that_is_not_finite_decides_nothing(odd: float) -> None:
+    """One of 999 samples: p would be 1/1000 or 2/1000, small enough."""
+    null = Null.sampled("length", 1.0, [0.0] * 998 + [odd], "")
+    assert null.p_value <= 0.002
+    assert why_undecidable([null], 0.01) == "length or its null is not finite"
+
+
+@pytest.mark.parametrize(("reached", "denies"), [(1, False), (2, True), (3, True)])
+def test_samples_that_luck_alone_does_not_explain_deny_a_perfect_mechanism(
+    reached: int, denies: bool
+) -> None:
+    """Each sample is the observed arrangement once in 3,000 times."""
+    samples = [1.0] * reached + [0.0] * (499 - reached)
+    null = Null.sampled("length", 1.0, samples, "", 3000)
+    assert (binom.sf(reached - 1, 499, 1 / 3000) < LUCK) == denies
+    assert (null.too_few_arrangements(0.002) is None) == denies
 
 
 def test_a_closed_form_has_no_floor() -> None:
