@@ -30,12 +30,12 @@ SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
 BRIEF = {"steps": 30, "evaluate_every": 10, "warmup": 3, "lr": 5e-3}
 
 
-def plain_losses(steps: int, weight_decay: float) -> list[float]:
+def plain_losses(steps: int, weight_decay: float, data_seed: int) -> list[float]:
     """Training losses of a loop that anybody would write: the module's own forward, PyTorch's
     AdamW.
     """
     model = HookedTransformer(spec(TASK, SMALL).model, seed=0)
-    data = TASK.examples()[TASK.split(0)["train"]]
+    data = TASK.examples()[TASK.split(data_seed)["train"]]
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98)
     )
@@ -51,9 +51,12 @@ def plain_losses(steps: int, weight_decay: float) -> list[float]:
     return losses
 
 
-def test_training_equals_a_plain_loop() -> None:
-    losses = plain_losses(31, weight_decay=1.0)
-    (run,) = train(TASK, SMALL, {**BRIEF, "weight_decay": 1.0, "evaluate_every": 1})
+@pytest.mark.parametrize("data_seed", [0, 5])
+def test_training_equals_a_plain_loop(data_seed: int) -> None:
+    """On the split of `data_seed`, whatever the seed of the weights, which is 0."""
+    losses = plain_losses(31, 1.0, data_seed)
+    config = {**BRIEF, "weight_decay": 1.0, "evaluate_every": 1, "data_seed": data_seed}
+    (run,) = train(TASK, SMALL, config)
     assert [row["train.loss"] for row in run.metrics] == pytest.approx(losses, rel=2e-4)
 
 
@@ -322,9 +325,16 @@ def test_training_leaves_global_randomness_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
-    (run,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run")
-    subject, split = run.subject(), TASK.split(0)
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("data_seed", [0, 5])
+def test_metrics_are_those_of_the_subject(tmp_path: Path, data_seed: int, saved: bool) -> None:
+    """And its split is that of `data_seed`, whatever the seed of the weights, which is 0."""
+    training, out = {**BRIEF, "data_seed": data_seed}, tmp_path / "run" if saved else None
+    (run,) = train(TASK, SMALL, training, out=out)
+    subject, split = run.subject(), TASK.split(data_seed)
+    assert {name: index.tolist() for name, index in subject.split.items()} == {
+        name: index.tolist() for name, index in split.items()
+    }
     for name in ("train", "test"):
         index = split[name]
         assert run.final[f"{name}.accuracy"] == pytest.approx(
@@ -333,9 +343,9 @@ def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
         assert run.final[f"{name}.loss"] == pytest.approx(
             subject.loss(subject.logits()[index], subject.targets[index])["answer"], rel=1e-5
         )
-    assert (
-        json.loads((run.path / "config.json").read_text())["task"]["name"] == "modular-arithmetic"
-    )
+    if saved:
+        config = json.loads((tmp_path / "run" / "config.json").read_text())
+        assert config["task"]["name"] == "modular-arithmetic"
 
 
 # --- the optimizer --------------------------------------------------------------------------------
