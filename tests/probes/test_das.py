@@ -37,7 +37,7 @@ from probes.das import (
     search,
     swap,
 )
-from probes.das.controls import input_share, reader_split
+from probes.das.controls import input_share, kept_answers, reader_split
 from probes.das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
@@ -395,6 +395,22 @@ def test_input_share_by_hand() -> None:
     # within: 4 · 25 / 2 degrees of freedom; among all: 4 · 25 / 3
     assert input_share(x, values, axis[:, 1:]) == pytest.approx(1.5)
     assert math.isnan(input_share(x, torch.arange(4), axis))
+
+
+def test_a_base_that_shares_its_value_with_no_source_has_no_part_in_the_share_kept(
+    deep: Subject,
+) -> None:
+    """A swap of nothing keeps what the model answers rightly, here counted by hand."""
+    variable = choose_variable(deep.task, "rank of a")
+    pairs = draw(deep, variable, 12, 0, only_correct=False, relation="minimal")
+    site = SwapSite(deep, pairs, "hook_embed", 0)
+    nothing = torch.zeros(site.width, 1)
+    right = deep.model(pairs.base)[range(12), pairs.reads].argmax(-1) == pairs.answers[:, 0]
+    has = torch.arange(12) % 3 > 0
+    assert 0 < right[has].float().mean() != right.float().mean()
+    values, others = torch.where(has, 1, 2), torch.ones(12, dtype=torch.long)
+    kept = kept_answers(deep, site, nothing, values, others, 0)
+    assert kept == pytest.approx(float(right[has].float().mean()))
 
 
 def test_a_failed_full_swap_is_said(plant: planted.Planted) -> None:

@@ -63,6 +63,12 @@ def test_the_smallest_with_accuracy_to_spare_is_chosen(subject: Subject) -> None
     assert best_cell([cell(8, 1, 1), cell(1, 1, 1)], 1.0, MOST_INPUT).dimension == 1
 
 
+def test_the_choice_does_not_look_at_the_pairs_that_judge_it() -> None:
+    """Else the accuracy on them were the best of as many as are tried."""
+    found = [cell(2, 0.97, 0.8), cell(2, 0.8, 0.97, PRE)]
+    assert best_cell(found, THRESHOLD, MOST_INPUT) is found[0]
+
+
 def test_what_is_chosen_seldom_falls_below_by_chance() -> None:
     """Subspaces as good as their training pairs say, one of them at the threshold itself: drawn
     2000 times, on held-out pairs what was chosen falls below in about one of 40 or fewer.

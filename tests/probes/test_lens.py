@@ -19,7 +19,7 @@ from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
-from probes.lens.nulls import Dealt, Permuted, Renamed, other_answers, permuted_operands
+from probes.lens.nulls import ENOUGH, Dealt, Permuted, Renamed, other_answers, permuted_operands
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -258,6 +258,14 @@ def test_operands_are_not_renamed_where_that_changes_no_answer() -> None:
     same = torch.eye(7, dtype=torch.long).reshape(49, 1, 1)
     subject = subject.with_data(replace(subject.data, targets=same))
     assert subject.on_grid and permuted_operands(subject, 5, 0) is None
+
+
+def test_answers_of_several_outputs_are_renamed_in_all_their_ways_together() -> None:
+    """4! of one output are too few, 4!³ of three are enough."""
+    subject = planted.composition(n=4, k=4).subject
+    outputs = len(subject.with_answer("all").targets.T)
+    assert 24 < ENOUGH <= 24**outputs
+    assert isinstance(other_answers(subject.with_answer("all"), 5, 0), Renamed)
 
 
 def test_renamed_answers_by_brute_force() -> None:

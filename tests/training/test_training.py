@@ -257,6 +257,26 @@ def test_early_stops() -> None:
     assert (flat.status, flat.final["step"]) == ("stopped", 30)
 
 
+def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
+    """The evaluations without a change before it was cut count: 10, 20, 30 of a patience of 3."""
+    still = {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 3}
+    train(TASK, SMALL, still, out=tmp_path / "run", progress=interrupting(20))
+    (again,) = train(TASK, SMALL, still, out=tmp_path / "run", resume=True)
+    (whole,) = train(TASK, SMALL, still)
+    assert (again.status, again.final["step"]) == ("stopped", 30)
+    assert whole.final["step"] == 30
+
+
+def test_models_of_a_generated_task_are_evaluated_on_the_same_examples() -> None:
+    """Those of seed 0, whatever the model's own: what differs between them is the model alone."""
+    task = tasks.make("composition", n=3, k=2, hops=(2,))
+    brief = {"steps": 4, "evaluate_every": 4, "batch_size": 8, "eval_examples": 40}
+    for run in train(task, {"d_model": 8, "n_heads": 1}, brief, seeds=(0, 1)):
+        subject = run.subject()
+        shown = subject.with_data(task.sample(40, 0, "test")).with_answer("all")
+        assert run.final["test.accuracy"] == pytest.approx(shown.accuracy()["2-hop"])
+
+
 @pytest.mark.parametrize("checkpoints", ["log", "linear"])
 def test_kept_checkpoints_do_not_change_where_a_run_ends(checkpoints: str) -> None:
     """They are evaluated, at steps that patience does not count."""
