@@ -19,7 +19,15 @@ from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
-from probes.lens.nulls import ENOUGH, Dealt, Permuted, Renamed, other_answers, permuted_operands
+from probes.lens.nulls import (
+    ENOUGH,
+    Dealt,
+    Permuted,
+    Renamed,
+    above_chance,
+    other_answers,
+    permuted_operands,
+)
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -197,6 +205,14 @@ def test_it_says_nothing_of_a_model_at_chance() -> None:
     assert result.status == "abstains"
     assert "the model is not shown to answer better than chance" in result.finding
     assert "can be read after" not in result.finding
+
+
+def test_an_accuracy_is_held_against_the_constant_answer_summed_by_hand() -> None:
+    """At least 5 of 10 right, where each is with 3 in 10."""
+    null = above_chance(0.5, 0.3, 10)
+    terms = [math.comb(10, k) * 0.3**k * 0.7 ** (10 - k) for k in range(5, 11)]
+    assert null.p_value == pytest.approx(sum(terms))
+    assert (null.mean, null.std) == (0.3, pytest.approx(math.sqrt(0.3 * 0.7 / 10)))
 
 
 def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:
