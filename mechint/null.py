@@ -199,8 +199,9 @@ class Null:
         values = np.asarray(null, dtype=np.float64)
         # what is not a number is no surprise
         p_value = (1 + int((~(values < observed)).sum())) / (1 + len(values))
-        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-        mean = float(values.mean())
+        with np.errstate(invalid="ignore"):  # infinities have no spread: NaN, not a warning
+            spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+            mean = float(values.mean())
         return cls(metric, float(observed), mean, spread, p_value, how, len(values), arrangements)
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import told_apart
 from mechint.subject import Subject
 from mechint.task import IGNORE, Relation, Variable
+from mechint.task.pairing import candidates
 
 
 def untrained(task: Any, **shape: Any) -> Subject:
@@ -178,6 +179,17 @@ def test_pairs_of_a_split_stay_in_it(relation: str, split: str) -> None:
             )
             drawn = torch.cat([pairs.base.tokens, pairs.source.tokens])
             assert set(map(tuple, drawn.tolist())) <= inside
+
+
+def test_no_sample_is_drawn_for_two_parts() -> None:
+    """Else the sources of one part were the bases of the next."""
+    task = tasks.make("modular-arithmetic", p=23)
+    parts = [
+        candidates(task, task.variables["x"], 40, seed, "test", Relation.INDEPENDENT)
+        for seed in range(4)
+    ]
+    drawn = {str(batch.tokens.tolist()) for one in parts for batch in (one.base, one.source)}
+    assert len(drawn) == 2 * len(parts)
 
 
 def test_only_answered_pairs_are_kept() -> None:

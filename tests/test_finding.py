@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from mechint.finding import (
     CHANCE_LEVEL,
     Performance,
     Report,
+    best_output,
     performance,
     with_evidence,
 )
 from mechint.models.transformer import HookedTransformer
-from mechint.null import samples_needed
+from mechint.null import LUCK, samples_needed, why_undecidable
 from mechint.probe import Need, Probe
 from mechint.registry import TASKS
 from mechint.results import Null, ProbeResult
@@ -85,12 +87,14 @@ SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1
             "is not above the least asked, 0.2",
         ),
         (0.5, 999, {"effect": 0.1, "least": 0.2}, "not found", "(p = 0.5, null: rulers shuffled)."),
+        (2.0, 999, {"effect": 0.0}, "not found", "the effect, 0, is not above the least asked, 0"),
         (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
         (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
         (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),
         (2.0, 99, {}, "found", "p ≤ 0.01"),
         (2.0, 999, {"n": 1}, "abstains", "Abstains: 1 examples, where at least 2 are needed."),
         (2.0, 999, {"n": 9, "least_n": 10}, "abstains", "at least 10 are needed"),
+        (2.0, 999, {"n": 10, "least_n": 10}, "found", "It is long"),
         (float("nan"), 999, {}, "abstains", "length or its null is not finite"),
     ],
 )
@@ -113,6 +117,20 @@ def test_an_abstention_says_what_it_does_not_decide(right: Subject) -> None:
     assert second == "Abstains: whether it is long cannot be decided: there is no ruler."
     assert made.finding(**SAID, question=question, alpha=0.05) == "found"
     assert "whether" not in made.findings[-1].sentence
+
+
+def test_a_result_is_found_where_any_sentence_is_and_else_not_found_where_any_was_tested(
+    right: Subject,
+) -> None:
+    made, seen = report(right, 2.0), []
+    for add in (
+        lambda: made.abstain("there is no ruler."),
+        lambda: made.finding(**SAID, holds=False),
+        lambda: made.finding(**SAID),
+    ):
+        add()
+        seen.append(made.result().status)
+    assert seen == ["abstains", "not found", "found"]
 
 
 def test_every_sentence_of_the_probes_says_what_is_decided() -> None:
@@ -200,12 +218,25 @@ def test_the_best_of_many_outputs_is_held_against_all_of_them() -> None:
     assert row.beats_chance and not dataclasses.replace(row, outputs=29).beats_chance
 
 
+def test_the_best_output_is_the_one_least_likely_by_chance() -> None:
+    sure, lucky = Performance("a", 0.6, 0.5, 900, 1e-9, 2), Performance("b", 1.0, 0.5, 2, 0.25, 2)
+    assert best_output([lucky, sure]) is best_output([sure, lucky]) is sure
+    assert best_output([]) is None
+
+
 def test_only_outputs_that_are_asked_are_counted() -> None:
     subject = planted.composition().subject
     subject = subject.with_data(subject.data[:16])
     rows = performance(subject)
     assert subject.task is not None and 0 < len(rows) < len(subject.task.outputs)
     assert {row.outputs for row in rows} == {len(rows)}
+
+
+def test_the_outputs_of_an_example_that_answers_them_all_are_corrected_for() -> None:
+    rows = performance(planted.composition().subject.with_answer("all"))
+    assert len(rows) > 1 and {row.outputs for row in rows} == {len(rows)}
+    barely = dataclasses.replace(rows[0], p_value=CHANCE_LEVEL)
+    assert not barely.beats_chance and dataclasses.replace(barely, outputs=1).beats_chance
 
 
 def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> None:
@@ -258,6 +289,37 @@ def test_so_many_samples_reach_the_level_and_one_fewer_does_not(alpha: float) ->
     enough = samples_needed(alpha)
     assert Null.sampled("m", 1, [0.0] * enough, "").floor <= alpha * (1 + 1e-9)
     assert Null.sampled("m", 1, [0.0] * (enough - 1), "").floor > alpha
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_a_null_with_a_sample_that_is_not_finite_decides_nothing(odd: float) -> None:
+    """One of 999 samples: p would be 1/1000 or 2/1000, small enough."""
+    null = Null.sampled("length", 1.0, [0.0] * 998 + [odd], "")
+    assert null.p_value <= 0.002
+    assert why_undecidable([null], 0.01) == "length or its null is not finite"
+
+
+@pytest.mark.parametrize(("reached", "denies"), [(1, False), (2, True), (3, True)])
+def test_samples_that_luck_alone_does_not_explain_deny_a_perfect_mechanism(
+    reached: int, denies: bool
+) -> None:
+    """Each sample is the observed arrangement once in 3,000 times."""
+    samples = [1.0] * reached + [0.0] * (499 - reached)
+    null = Null.sampled("length", 1.0, samples, "", 3000)
+    assert (binom.sf(reached - 1, 499, 1 / 3000) < LUCK) == denies
+    assert (null.too_few_arrangements(0.002) is None) == denies
+
+
+def test_too_few_samples_are_not_called_too_few_arrangements() -> None:
+    null = Null.sampled("length", 1.0, [0.0] * 19, "", 3000)
+    assert null.too_few_arrangements(0.01) is None
+    assert "19 null samples of length give no p below 0.05" in str(why_undecidable([null], 0.01))
+
+
+def test_z_is_in_standard_deviations_of_the_samples() -> None:
+    samples = [0.1, 0.4, 0.2, 0.9]
+    null = Null.sampled("length", 2.0, samples, "")
+    assert null.z == pytest.approx((2.0 - statistics.fmean(samples)) / statistics.stdev(samples))
 
 
 def test_a_closed_form_has_no_floor() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import tasks
 from mechint.errors import ParameterError
 from mechint.task import IGNORE, Batch, TargetKind
+from mechint.task.drawing import epochs
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=5))
@@ -102,6 +103,19 @@ def test_test_examples_are_those_held_out_and_probes_see_all(name: str) -> None:
     assert task.probe_split == "all"
     seen = {tuple(row) for row in task.sample(2000, 2).tokens.tolist()}
     assert seen - held_out and seen & held_out
+
+
+@pytest.mark.parametrize(("batch_size", "per_epoch"), [(5, 2), (3, 4), (7, 1)])
+def test_an_epoch_has_as_many_batches_as_examples_fill(batch_size: int, per_epoch: int) -> None:
+    """Each example once at most, in another order every epoch; a stream may start anywhere."""
+    data = Batch(torch.arange(12)[:, None], torch.zeros(12, 1, 1, dtype=torch.long))
+    whole = epochs(data, 0, batch_size)
+    drawn = [next(whole).tokens[:, 0].tolist() for _ in range(3 * per_epoch)]
+    orders = [sum(drawn[i : i + per_epoch], []) for i in range(0, len(drawn), per_epoch)]
+    assert all(len(set(order)) == per_epoch * batch_size for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+    for start, expected in enumerate(drawn):
+        assert next(epochs(data, 0, batch_size, start)).tokens[:, 0].tolist() == expected
 
 
 def test_an_empty_split_is_refused_in_one_line() -> None:

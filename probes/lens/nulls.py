@@ -65,7 +65,7 @@ class Renamed:
         generator = rng("lens null", seed)
         self.outputs: list[tuple[int, Tensor, Tensor, np.ndarray]] = []
         for i, columns in enumerate(subject.task.output_slices.values()):
-            targets = subject.targets[:, i]
+            targets = subject.targets[:, i].contiguous()
             present = targets[targets != IGNORE].unique()  # ascending
             place = torch.searchsorted(present, targets).masked_fill(targets == IGNORE, -1)
             names = np.stack([generator.permutation(len(present)) for _ in range(samples)])

@@ -18,6 +18,7 @@ from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from probes.attribution import components, measured
+from probes.attribution.measures import _by_example
 
 SMALL = {"examples": 48, "null_samples": 199}
 
@@ -134,6 +135,11 @@ def test_answers_of_one_example_are_averaged_before_anything_is_drawn() -> None:
         assert getattr(together, name) == pytest.approx((first + second) / 2, abs=1e-4), name
         expected = getattr(together, name)[..., [1, 0, 2]]
         assert getattr(mixed, name) == pytest.approx(expected, abs=1e-4), name
+
+
+def test_examples_of_unequal_numbers_of_answers_each_have_their_own_mean() -> None:
+    values, examples = np.array([[1.0, 3.0, 5.0], [2.0, 2.0, 8.0]]), np.array([0, 0, 1])
+    assert _by_example(values, examples).tolist() == [[2.0, 5.0], [2.0, 8.0]]
 
 
 def test_the_answers_of_four_examples_are_not_ninety_six_examples() -> None:

@@ -247,6 +247,21 @@ def scorer(model: Any, groups: int = 1, ablation: Any = "resample") -> Scorer:
     return Scorer(subject, Graph(model.config, groups, (2,), ("pos",)), pairs, ablation)
 
 
+def test_an_example_is_answered_where_every_output_is_right() -> None:
+    task = TASKS["remainders"](p=5)
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": 5, "output_sizes": (2, 3)}
+    config = ModelConfig(n_layers=1, d_model=8, n_heads=2, n_ctx=3, **sizes)
+    subject = Subject(HookedTransformer(config, seed=1), task)
+    pairs = pair_all(subject, subject.data, None, 0)
+    one = Scorer(subject, graph_of(subject, pairs, False), pairs, "resample")
+    (found,) = one.answered(np.ones((1, len(one.graph.edges)), bool))
+    logits, right = subject.model(one.pairs.base)[:, -1], []
+    for row, answers in zip(logits, one.pairs.answers.tolist(), strict=True):
+        said = [int(row[columns].argmax()) for columns in task.output_slices.values()]
+        right.append([a == b for a, b in zip(said, answers, strict=True)])
+    assert found.tolist() == [all(each) for each in right] != [any(each) for each in right]
+
+
 def small(**changes: Any) -> HookedTransformer:
     sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_mlp": 6, "d_vocab": 6, "n_ctx": 3}
     config = ModelConfig(**{**sizes, "d_vocab_out": 5, "init_mode": "d_model", **changes})

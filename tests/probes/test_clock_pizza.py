@@ -39,6 +39,7 @@ def test_planted_mechanisms_are_told_apart(
     result = probe.run("clock-pizza", subject, triples=512)
     metrics = result.metrics
     assert metrics["mechanism"] == mechanism and result.status == "found"
+    assert result.findings[0].causal  # its frequencies were taken away
     assert metrics["gradient_symmetricity"] == pytest.approx(symmetricity, abs=0.15)
     assert (metrics["distance_effect"] > 0.2) == constant_attention
     assert [metrics["circularity"][k] for k in (3, 7)] == pytest.approx([1, 1], abs=0.01)

@@ -37,7 +37,14 @@ from probes.das import (
     search,
     swap,
 )
-from probes.das.controls import input_share, reader_split
+from probes.das.controls import (
+    PENALTIES,
+    input_share,
+    kept_answers,
+    linear_probe_subspace,
+    norm_matched_accuracies,
+    reader_split,
+)
 from probes.das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
@@ -395,6 +402,61 @@ def test_input_share_by_hand() -> None:
     # within: 4 · 25 / 2 degrees of freedom; among all: 4 · 25 / 3
     assert input_share(x, values, axis[:, 1:]) == pytest.approx(1.5)
     assert math.isnan(input_share(x, torch.arange(4), axis))
+
+
+def test_a_base_that_shares_its_value_with_no_source_has_no_part_in_the_share_kept(
+    deep: Subject,
+) -> None:
+    """A swap of nothing keeps what the model answers rightly, here counted by hand."""
+    variable = choose_variable(deep.task, "rank of a")
+    pairs = draw(deep, variable, 12, 0, only_correct=False, relation="minimal")
+    site = SwapSite(deep, pairs, "hook_embed", 0)
+    nothing = torch.zeros(site.width, 1)
+    right = deep.model(pairs.base)[range(12), pairs.reads].argmax(-1) == pairs.answers[:, 0]
+    has = torch.arange(12) % 3 > 0
+    assert 0 < right[has].float().mean() != right.float().mean()
+    values, others = torch.where(has, 1, 2), torch.ones(12, dtype=torch.long)
+    kept = kept_answers(deep, site, nothing, values, others, 0)
+    assert kept == pytest.approx(float(right[has].float().mean()))
+
+
+def test_the_linear_probe_has_the_penalty_that_generalizes_best() -> None:
+    """40 inputs of 20 coordinates, of which one says a little of the value: on the inputs of the
+    fit the smallest penalty is the best, on others a large one. Ridge by augmented least squares.
+    """
+    draw = np.random.default_rng(0)
+    values = draw.integers(0, 2, 40)
+    x = draw.standard_normal((40, 20))
+    x[:, 0] += values
+    y = np.eye(2)[values]
+    held = np.arange(40) % 4 == 3
+
+    def weights(rows: np.ndarray, penalty: float) -> np.ndarray:
+        centered, wanted = x[rows] - x[rows].mean(0), y[rows] - y[rows].mean(0)
+        pull = np.sqrt(penalty * (centered**2).sum() / 20) * np.eye(20)
+        both = np.concatenate([centered, pull]), np.concatenate([wanted, np.zeros((20, 2))])
+        return np.linalg.lstsq(*both, rcond=None)[0]
+
+    def error(penalty: float, on: np.ndarray) -> float:
+        said = (x[on] - x[~held].mean(0)) @ weights(~held, penalty) + y[~held].mean(0)
+        return float(((said - y[on]) ** 2).sum())
+
+    best = min(PENALTIES, key=lambda penalty: error(penalty, held))
+    assert best > PENALTIES[0] == min(PENALTIES, key=lambda penalty: error(penalty, ~held))
+    site: Any = SimpleNamespace(base=torch.from_numpy(x))
+    found = linear_probe_subspace(site, torch.from_numpy(values), 1)[:, 0].numpy()
+    direction = weights(held | ~held, best)[:, 0]
+    assert abs(found @ direction) == pytest.approx(np.linalg.norm(direction), rel=1e-6)
+
+
+def test_another_seed_draws_other_directions(plant: planted.Planted) -> None:
+    variable = choose_variable(plant.subject.task, "rank of a")
+    pairs = draw(plant.subject, variable, 64, 0, only_correct=True, relation="minimal")
+    site = SwapSite(plant.subject, pairs, "hook_embed", 0)
+    for drawn in (search.random_accuracies, norm_matched_accuracies):
+        size: Any = torch.eye(site.width)[:, :1] if drawn is norm_matched_accuracies else 1
+        first, again, other = (drawn(plant.subject, site, size, 9, seed) for seed in (0, 0, 1))
+        assert first == again != other
 
 
 def test_a_failed_full_swap_is_said(plant: planted.Planted) -> None:

@@ -63,6 +63,33 @@ def test_the_smallest_with_accuracy_to_spare_is_chosen(subject: Subject) -> None
     assert best_cell([cell(8, 1, 1), cell(1, 1, 1)], 1.0, MOST_INPUT).dimension == 1
 
 
+def test_the_choice_does_not_look_at_the_pairs_that_judge_it() -> None:
+    """Else the accuracy on them were the best of as many as are tried."""
+    found = [cell(2, 0.97, 0.8), cell(2, 0.8, 0.97, PRE)]
+    assert best_cell(found, THRESHOLD, MOST_INPUT) is found[0]
+
+
+@pytest.mark.parametrize(
+    ("any_source", "minimal", "verdict"),
+    [
+        (1.0, 0.5, "full swap fails"),  # a source that differs in more swaps more
+        (0.5, 1.0, "holds"),
+        (0.5, float("nan"), "full swap fails"),  # no minimal pairs
+        (1.0, float("nan"), "holds"),
+    ],
+)
+def test_a_full_swap_is_of_minimal_pairs_where_there_are_any(
+    any_source: float, minimal: float, verdict: str
+) -> None:
+    one = cell(2, 0.97, 0.96, full_swap=any_source, full_swap_minimal=minimal)
+    assert one.verdict(THRESHOLD, MOST_INPUT) == verdict
+
+
+def test_of_two_subspaces_of_one_size_the_more_accurate_is_chosen() -> None:
+    found = [cell(2, 0.97, 0.96), cell(2, 0.98, 0.96, PRE), cell(2, 0.96, 0.96)]
+    assert best_cell(found, THRESHOLD, MOST_INPUT) is found[1]
+
+
 def test_what_is_chosen_seldom_falls_below_by_chance() -> None:
     """Subspaces as good as their training pairs say, one of them at the threshold itself: drawn
     2000 times, on held-out pairs what was chosen falls below in about one of 40 or fewer.

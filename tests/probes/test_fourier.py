@@ -51,6 +51,16 @@ def brute_energies(x: np.ndarray) -> np.ndarray:
     return sums
 
 
+@pytest.mark.parametrize(("samples", "alpha"), [(199, 0.05), (499, 0.002), (999, 0.01)])
+def test_what_exceeds_the_upper_quantile_has_p_values_of_at_most_alpha(
+    samples: int, alpha: float
+) -> None:
+    null = np.random.default_rng(0).permutation(samples).astype(float)
+    level = spectra.upper_quantile(null, alpha)
+    p_above, p_at = ((1 + (null >= x).sum()) / (1 + samples) for x in (level + 0.5, level))
+    assert p_above == pytest.approx(alpha) and p_at == pytest.approx(alpha + 1 / (1 + samples))
+
+
 @given(n=st.integers(2, 13), d=st.integers(1, 4), seed=st.integers(0, 10**6))
 def test_energies_are_the_transform_summed_by_hand_and_add_up(n: int, d: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((n, d))

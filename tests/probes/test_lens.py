@@ -19,7 +19,15 @@ from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from probes.lens import Lens, Readout
-from probes.lens.nulls import Dealt, Permuted, Renamed, other_answers, permuted_operands
+from probes.lens.nulls import (
+    ENOUGH,
+    Dealt,
+    Permuted,
+    Renamed,
+    above_chance,
+    other_answers,
+    permuted_operands,
+)
 
 
 def random_subject(normalization: str | None) -> Subject:
@@ -199,6 +207,14 @@ def test_it_says_nothing_of_a_model_at_chance() -> None:
     assert "can be read after" not in result.finding
 
 
+def test_an_accuracy_is_held_against_the_constant_answer_summed_by_hand() -> None:
+    """At least 5 of 10 right, where each is with 3 in 10."""
+    null = above_chance(0.5, 0.3, 10)
+    terms = [math.comb(10, k) * 0.3**k * 0.7 ** (10 - k) for k in range(5, 11)]
+    assert null.p_value == pytest.approx(sum(terms))
+    assert (null.mean, null.std) == (0.3, pytest.approx(math.sqrt(0.3 * 0.7 / 10)))
+
+
 def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:
     subject = planted.comparison(n=6).subject
     n = len(subject.targets)
@@ -258,6 +274,14 @@ def test_operands_are_not_renamed_where_that_changes_no_answer() -> None:
     same = torch.eye(7, dtype=torch.long).reshape(49, 1, 1)
     subject = subject.with_data(replace(subject.data, targets=same))
     assert subject.on_grid and permuted_operands(subject, 5, 0) is None
+
+
+def test_answers_of_several_outputs_are_renamed_in_all_their_ways_together() -> None:
+    """4! of one output are too few, 4!³ of three are enough."""
+    subject = planted.composition(n=4, k=4).subject
+    outputs = len(subject.with_answer("all").targets.T)
+    assert 24 < ENOUGH <= 24**outputs
+    assert isinstance(other_answers(subject.with_answer("all"), 5, 0), Renamed)
 
 
 def test_renamed_answers_by_brute_force() -> None:

@@ -5,6 +5,7 @@ differences.
 from __future__ import annotations
 
 import copy
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,17 @@ def test_constant_samples_differ_by_infinitely_many_deviations(
 ) -> None:
     found = compare_samples(np.full((7, 3), a), np.full((5, 3), b), bins=5, draws=19, seed=0)
     assert found["cohens_d"] == d
+
+
+def test_the_null_deals_samples_of_the_sizes_that_were_compared() -> None:
+    """2 of 6 numbers can be dealt in 15 ways: the null has no |d| but theirs."""
+    every, ways = 2.0 ** np.arange(6), []
+    for chosen in itertools.combinations(range(6), 2):
+        a, b = every[list(chosen)], np.delete(every, chosen)
+        spread = np.sqrt((a.var() * 2 + b.var() * 4) / 4)
+        ways.append(abs(a.mean() - b.mean()) / spread)
+    found = compare_samples(every[:2, None], every[2:, None], bins=3, draws=199, seed=0)
+    assert set(found["null"].round(6)) == set(np.round(ways, 6))
 
 
 def test_the_effect_size_survives_a_large_mean() -> None:

@@ -17,6 +17,7 @@ import probes
 import tasks
 from mechint.errors import CheckpointError, ParameterError, UnknownNameError
 from mechint.run_table.entries import Entry
+from mechint.run_table.measuring import Measurement
 from mechint.run_table.places import natural, told_apart
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}
@@ -112,6 +113,13 @@ def test_what_was_measured_is_kept_and_goes_with_the_weights(
     with pytest.raises(pytest.fail.Exception, match="opened again"):
         table.rows()
     changed.write_bytes(weights)
+
+
+def test_what_is_kept_of_one_answer_is_not_given_for_another() -> None:
+    of_answer = [Measurement.of("lens", answer=answer) for answer in (None, 0, 1, -1, "all")]
+    keys = [json.dumps(one.key) for one in of_answer]
+    assert len(set(keys)) == len(keys)
+    assert [Measurement.from_key(json.loads(key)) for key in keys] == of_answer
 
 
 def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:

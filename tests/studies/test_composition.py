@@ -178,6 +178,7 @@ def study(**arms: list[dict[int, int]]) -> Measures:
             [STUCK] * 6,
             "underpowered",
         ),  # the control: nothing learns with this readout
+        ([{4: 0}] * 60, [STUCK] * 60, "underpowered"),  # nor where so many show no difference
         ([{4: 0}] * 2, [IN_ORDER] * 2, "underpowered"),
     ],
 )

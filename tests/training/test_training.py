@@ -30,12 +30,12 @@ SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
 BRIEF = {"steps": 30, "evaluate_every": 10, "warmup": 3, "lr": 5e-3}
 
 
-def plain_losses(steps: int, weight_decay: float) -> list[float]:
+def plain_losses(steps: int, weight_decay: float, data_seed: int) -> list[float]:
     """Training losses of a loop that anybody would write: the module's own forward, PyTorch's
     AdamW.
     """
     model = HookedTransformer(spec(TASK, SMALL).model, seed=0)
-    data = TASK.examples()[TASK.split(0)["train"]]
+    data = TASK.examples()[TASK.split(data_seed)["train"]]
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=5e-3, weight_decay=weight_decay, betas=(0.9, 0.98)
     )
@@ -51,9 +51,12 @@ def plain_losses(steps: int, weight_decay: float) -> list[float]:
     return losses
 
 
-def test_training_equals_a_plain_loop() -> None:
-    losses = plain_losses(31, weight_decay=1.0)
-    (run,) = train(TASK, SMALL, {**BRIEF, "weight_decay": 1.0, "evaluate_every": 1})
+@pytest.mark.parametrize("data_seed", [0, 5])
+def test_training_equals_a_plain_loop(data_seed: int) -> None:
+    """On the split of `data_seed`, whatever the seed of the weights, which is 0."""
+    losses = plain_losses(31, 1.0, data_seed)
+    config = {**BRIEF, "weight_decay": 1.0, "evaluate_every": 1, "data_seed": data_seed}
+    (run,) = train(TASK, SMALL, config)
     assert [row["train.loss"] for row in run.metrics] == pytest.approx(losses, rel=2e-4)
 
 
@@ -254,6 +257,26 @@ def test_early_stops() -> None:
     assert (flat.status, flat.final["step"]) == ("stopped", 30)
 
 
+def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
+    """The evaluations without a change before it was cut count: 10, 20, 30 of a patience of 3."""
+    still = {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 3}
+    train(TASK, SMALL, still, out=tmp_path / "run", progress=interrupting(20))
+    (again,) = train(TASK, SMALL, still, out=tmp_path / "run", resume=True)
+    (whole,) = train(TASK, SMALL, still)
+    assert (again.status, again.final["step"]) == ("stopped", 30)
+    assert whole.final["step"] == 30
+
+
+def test_models_of_a_generated_task_are_evaluated_on_the_same_examples() -> None:
+    """Those of seed 0, whatever the model's own: what differs between them is the model alone."""
+    task = tasks.make("composition", n=3, k=2, hops=(2,))
+    brief = {"steps": 4, "evaluate_every": 4, "batch_size": 8, "eval_examples": 40}
+    for run in train(task, {"d_model": 8, "n_heads": 1}, brief, seeds=(0, 1)):
+        subject = run.subject()
+        shown = subject.with_data(task.sample(40, 0, "test")).with_answer("all")
+        assert run.final["test.accuracy"] == pytest.approx(shown.accuracy()["2-hop"])
+
+
 @pytest.mark.parametrize("checkpoints", ["log", "linear"])
 def test_kept_checkpoints_do_not_change_where_a_run_ends(checkpoints: str) -> None:
     """They are evaluated, at steps that patience does not count."""
@@ -322,9 +345,16 @@ def test_training_leaves_global_randomness_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
-    (run,) = train(TASK, SMALL, BRIEF, out=tmp_path / "run")
-    subject, split = run.subject(), TASK.split(0)
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("data_seed", [0, 5])
+def test_metrics_are_those_of_the_subject(tmp_path: Path, data_seed: int, saved: bool) -> None:
+    """And its split is that of `data_seed`, whatever the seed of the weights, which is 0."""
+    training, out = {**BRIEF, "data_seed": data_seed}, tmp_path / "run" if saved else None
+    (run,) = train(TASK, SMALL, training, out=out)
+    subject, split = run.subject(), TASK.split(data_seed)
+    assert {name: index.tolist() for name, index in subject.split.items()} == {
+        name: index.tolist() for name, index in split.items()
+    }
     for name in ("train", "test"):
         index = split[name]
         assert run.final[f"{name}.accuracy"] == pytest.approx(
@@ -333,9 +363,9 @@ def test_metrics_are_those_of_the_subject(tmp_path: Path) -> None:
         assert run.final[f"{name}.loss"] == pytest.approx(
             subject.loss(subject.logits()[index], subject.targets[index])["answer"], rel=1e-5
         )
-    assert (
-        json.loads((run.path / "config.json").read_text())["task"]["name"] == "modular-arithmetic"
-    )
+    if saved:
+        config = json.loads((tmp_path / "run" / "config.json").read_text())
+        assert config["task"]["name"] == "modular-arithmetic"
 
 
 # --- the optimizer --------------------------------------------------------------------------------

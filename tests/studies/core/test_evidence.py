@@ -60,6 +60,12 @@ def test_verdict_of_parts_and_control(
     assert Finding(parts, "", control=seen).verdict == verdict
 
 
+def test_an_undecided_control_lets_nothing_be_decided() -> None:
+    for met in (True, False):
+        undecided = Part("control", None, "", 3)
+        assert Finding([Part("x", met, "", 3)], "", control=undecided).verdict == UNDERPOWERED
+
+
 @given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_exact_interval_holds_the_shares_that_could_have_given_it(hits: tuple[int, int]) -> None:
     k, n = hits
@@ -149,6 +155,7 @@ def test_what_is_never_reached_comes_last() -> None:
         (share_within("three of three", 3, 3, low=0.5), None),
         (more_often("clear", (12, 12), (3, 12)), True),
         (more_often("none", (10, 40), (20, 40)), False),
+        (more_often("none and none", (0, 60), (0, 60)), False),
         (more_often("too few", (3, 3), (1, 3)), None),
         (more_often("p of exactly 1/20", (3, 3), (0, 3)), True),
         (more_often("one run each", (0, 1), (1, 1)), None),
@@ -156,6 +163,7 @@ def test_what_is_never_reached_comes_last() -> None:
         (more_often("nobody", (0, 0), (2, 2)), None),
         (earlier("p of exactly 1/20", [1, 2, 3], [4, 5, 6]), True),
         (earlier("all reversed", [4, 5, 6], [1, 2, 3]), False),
+        (earlier("all reversed, too many to count", range(20, 40), range(20)), False),
         (earlier("half of the pairs", [1, 5, 6], [2, 3, 7]), None),
         (earlier("one run each", [5], [3]), None),
         (earlier("nobody", [], [1]), None),
