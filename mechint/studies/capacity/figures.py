@@ -122,8 +122,9 @@ def residuals(runs: Runs, mass: float) -> Figure:
             ]
     titles: dict[str, Any] = {"x_title": "width m", "y_title": "share (0–1)"}
     caption = (
-        f"Tasks of {mass:.0%} of the data count as frequent. Where rare tasks wait for them, the "
-        "rare tasks' features appear only at widths at which little of the residual is left."
+        f"The most frequent tasks, {mass:.0%} of the data or more, count as frequent. Where rare "
+        "ones wait for them, the rare ones' features appear only at widths at which little "
+        "residual is left."
     )
     return figures.lines(
         list(groups),
