@@ -301,6 +301,26 @@ def test_attention_patterns(
     assert not missed or outcomes(claim)[missed] == "missed"
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (
+            [IN_ORDER, REVERSED, STUCK],
+            "1-hop in 3 of 3 runs, 2-hop in 3 of 3 runs, 4-hop in 2 of 3 runs; all hops in 2 of 3 "
+            "runs, 1 of them from easy to hard.",
+        ),
+        (
+            [UNTRAINED],
+            "1-hop in 0 of 1 run, 2-hop in 0 of 1 run, 4-hop in 0 of 1 run; all hops in 0 of 1 "
+            "run.",
+        ),
+    ],
+)
+def test_the_caption_says_which_hops_were_learned(steps: list, said: str) -> None:
+    caption = figures.hops(study(mixture=steps), "mixture", "staged").caption
+    assert caption.endswith(f"At 0.95: {said}")
+
+
 @pytest.mark.parametrize(("steps", "shown"), [([STUCK, IN_ORDER], 1), ([STUCK, STUCK], 0)])
 def test_the_drawn_attention_is_of_a_run_that_learned(
     run: Run, steps: list, shown: int, monkeypatch: pytest.MonkeyPatch

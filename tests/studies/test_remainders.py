@@ -17,6 +17,7 @@ import torch
 
 from mechint.claim import Claim
 from mechint.studies import Part, PlannedRun, find_study, reproduce
+from mechint.studies.remainders import figures
 from mechint.studies.remainders.measures import (
     Measures,
     active_over_time,
@@ -25,7 +26,7 @@ from mechint.studies.remainders.measures import (
 )
 from mechint.studies.remainders.runs import ALL, arm_runs
 from mechint.training import Run, train_many
-from tests.studies.planted_outcomes import judge, outcomes, runs_of
+from tests.studies.planted_outcomes import judge, outcomes, runs_of, spec_of
 
 LETTERS = list("abcdefghi")
 UNTESTED = "not tested at this size"
@@ -50,6 +51,44 @@ def test_smoke_makes_every_claim_and_figure_and_judges_none(
     assert {"accuracy", "active frequencies", "singular values", "attention", "gradients"} <= set(
         sections["Figures"]["figures"]
     )
+
+
+def test_captions_say_what_was_drawn(smoke: tuple[Path, list[Claim]]) -> None:
+    """At size smoke, where nothing is learned; from the points and bars of the page."""
+    page = json.loads((smoke[0] / "page.json").read_text(encoding="utf-8"))
+    figures = next(one["figures"] for one in page["sections"] if one["title"] == "Figures")
+    drawn = {
+        name: {trace.get("name"): trace for trace in figures[name]["spec"]["data"]}
+        for name in ("what each arm learned", "positions", "spectrum")
+    }
+    said = {name: figures[name]["caption"] for name in drawn}
+    assert set(drawn["what each arm learned"]) == {
+        f"{arm}-1000" for arm in ("main", "no-grokfast", "no-dropout", "masked")
+    }
+    assert all(name in said["what each arm learned"] for name in drawn["what each arm learned"])
+    for name, points in drawn["positions"].items():
+        correlation = np.corrcoef(points["x"], points["y"])[0, 1]
+        assert f"{name} {correlation:+.2f}" in said["positions"]
+    for name, line in drawn["spectrum"].items():
+        assert f"{name} {max(line['y']):.0%}" in said["spectrum"]
+    assert "flat, at 12%" in said["spectrum"]  # 17 has 8 frequencies
+
+
+def test_arms_are_drawn_where_one_leaves_something_out() -> None:
+    def drawn(*arms: str) -> list[str]:
+        made = [one for arm in arms for one in written(arm, [EARLY])]
+        names: list[str] = []
+        analysis: Any = SimpleNamespace(
+            add_figure=lambda name, make: names.append(name), add_table=lambda name, make: None
+        )
+        figures.draw(analysis, Measures(runs_of(made)))
+        return names
+
+    assert "what each arm learned" not in drawn("main", "addition", "shuffled")
+    assert "what each arm learned" in drawn("main", "masked")
+    made = [one for arm in ("main", "masked") for one in written(arm, [EARLY])]
+    shown = figures.arms(Measures(runs_of(made)), ["masked"]).caption
+    assert shown == ("main-1000 leaves nothing out; masked-1000: the easy primes not asked for.")
 
 
 def test_the_paper_is_what_a_night_and_full_train() -> None:
@@ -158,6 +197,8 @@ def verdict(letter: str, *arms: list[tuple[PlannedRun, Run]]) -> Claim:
         ([EARLY | SPREAD] * 8, "not reproduced"),  # not together
         ([EARLY | SCATTERED] * 3, "underpowered"),
         ([EARLY] * 5, "underpowered"),  # the control: the later ones never come
+        ([dict.fromkeys(EARLY, 100) | SCATTERED] * 8, "underpowered"),  # at once: no order seen
+        ([dict.fromkeys(EARLY, 850) | SCATTERED] * 8, "not reproduced"),  # at once, and not first
     ],
 )
 def test_the_order_of_the_primes(firsts: list[dict[int, int]], expected: str) -> None:
@@ -187,6 +228,20 @@ def test_ablations_of_training() -> None:
     assert verdict("h", *few).verdict == "underpowered"
 
 
+def test_a_model_that_learned_all_primes_but_one_has_converged_on_the_others() -> None:
+    main, over = (
+        written("main", [EARLY | SCATTERED] * 5),
+        written("no dropout", [{2: 100, 3: 100}] * 3),
+    )
+    without = {q: step for q, step in (EARLY | SCATTERED).items() if q != 43}
+    nearly = verdict("h", main, written("no grokfast", [without] * 3), over)
+    assert nearly.verdict == "not reproduced"
+    assert outcomes(nearly)["primes without Grokfast"] == "met"  # 13 of 14 are fewer
+    assert outcomes(nearly)["without Grokfast few later primes"] == "missed"
+    one = written("no grokfast", [EARLY | {11: 900}] * 3)  # of ten
+    assert verdict("h", main, one, over).verdict == "reproduced"
+
+
 def test_masked_primes() -> None:
     main = written("main", [EARLY | SCATTERED] * 3)
     lead = dict.fromkeys((11, 13, 17, 19), 500) | dict.fromkeys(LATE[4:], 800)
@@ -196,6 +251,34 @@ def test_masked_primes() -> None:
     early = written("main", [EARLY | dict.fromkeys(LATE, 310)] * 3)
     assert verdict("i", early, written("masked", [lead] * 3)).verdict == "not reproduced"  # late
     assert verdict("i", main, written("masked", [lead] * 2)).verdict == "underpowered"
+
+
+@pytest.mark.parametrize(
+    ("never", "expected"),
+    [
+        ([(), (), ()], "reproduced"),
+        ([LATE[4:]] * 3, "not reproduced"),  # the rest never comes
+        ([(43,)] * 3, "not reproduced"),
+        ([(43,), (), ()], "underpowered"),
+    ],
+)
+def test_what_is_never_learned_is_delayed_for_ever(
+    never: list[tuple[int, ...]], expected: str
+) -> None:
+    """The last step, 1,000, is within 1.5 times the main runs' onsets."""
+    main = written("main", [EARLY | SCATTERED] * 3)
+    masked = [{q: 850 if q < 23 else 900 for q in LATE if q not in without} for without in never]
+    claim = verdict("i", main, written("masked", masked))
+    assert claim.verdict == expected
+    assert outcomes(claim)["11, 13, 17, 19 precede"] == "met"
+
+
+def test_the_four_that_lead_say_nothing_of_the_delay_of_the_rest() -> None:
+    main = written("main", [EARLY | dict.fromkeys(LATE, 400)] * 3)
+    masked = dict.fromkeys(LATE[:4], 10) | dict.fromkeys(LATE[4:], 700)
+    claim = verdict("i", main, written("masked", [masked] * 3))
+    assert outcomes(claim)["delay of the rest"] == "missed"  # 1.75; with the four it is 1.06
+    assert claim.values["delays"] == pytest.approx([1.75] * 3)
 
 
 def test_a_failed_run_costs_its_claims_alone() -> None:
@@ -279,7 +362,7 @@ def test_active_frequencies(spike: int, n: int, expected: str) -> None:
     study = canned(
         {"main": n},
         power=lambda name: ([1, 10, 100, 1000, 10_000, 60_000], power),
-        late_onsets=lambda name: {11: 500.0, 13: 800.0},
+        later_primes=lambda name: (500.0, 900.0),
     )
     assert judge("remainders", "e", study).verdict == expected
 
@@ -304,9 +387,43 @@ def test_active_frequencies_fall_by_a_quarter(
     study = canned(
         {"main": len(ends)},
         power=lambda name: ([1, 100, 1000, 10_000], name),
-        late_onsets=lambda name: {11: 500.0},
+        later_primes=lambda name: (500.0, 900.0),
     )
     assert judge("remainders", "e", study).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([3, 3, 18, 4, 6, 4], "reproduced"),
+        ([3, 18, 4, 4, 6, 4], "not reproduced"),  # before the later primes
+        ([3, 3, 8, 4, 18, 4], "not reproduced"),  # long after them
+        ([3, 18, 18, 18, 18, 4], "not reproduced"),  # there before they come, and after
+    ],
+)
+def test_active_frequencies_spike_while_the_later_primes_generalize(
+    counts: list[int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later primes of SCATTERED come at steps 800 to 900."""
+    power = np.ones((90, 6))
+    for checkpoint, count in enumerate(counts):  # frequencies of their own, ten times as strong
+        first = sum(counts[:checkpoint])
+        power[first : first + count, checkpoint] = 10.0
+    assert active_over_time(power) == counts
+    measures = Measures(runs_of(written("main", [EARLY | SCATTERED] * 8)))
+    steps = [0, 700, 900, 950, 980, 1000]
+    monkeypatch.setattr(measures, "power", lambda name: (steps, power))
+    assert judge("remainders", "e", measures).verdict == expected
+
+
+def test_when_the_later_primes_generalize() -> None:
+    made = written("main", [EARLY | SCATTERED, EARLY | {11: 500}])
+    for row in made[0][1].metrics:  # half-way to 1 and below the bar
+        if 700 <= row["step"] < 900:
+            row["test.accuracy.mod 43"] = 0.6
+    measures = Measures(runs_of(made))
+    assert measures.later_primes("main-1000") == (700, 900)
+    assert measures.later_primes("main-1001") == (500, np.inf)
 
 
 @pytest.mark.parametrize("letter", ["e", "g"])
@@ -370,6 +487,15 @@ def test_shuffled_labels(main: float, shuffled: float, n: int, expected: str) ->
     assert "main-0 at step 1886 embedding" in claim.ours and "shuffled-0 embedding" in claim.ours
 
 
+def test_shuffled_runs_have_one_table_as_their_claim_says() -> None:
+    for size in ("laptop", "overnight", "full"):
+        planned = find_study("remainders").runs(size)
+        shuffled = [one.spec for one in planned if one.labels["arm"] == "shuffled"]
+        tables = {one.task.answers.numpy().tobytes() for one in shuffled}
+        assert len(tables) == 1 and len({one.data_seed for one in shuffled}) == len(shuffled)
+    assert "one table of labels" in spec_of("remainders", "f").reason
+
+
 def test_a_run_is_compared_at_a_step_that_the_other_arm_has_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -394,6 +520,13 @@ def test_heads(shares: tuple[float, ...], n: int, expected: str) -> None:
     x0 = np.tile(np.array(shares), (5, 1))  # (example, head)
     study = canned({"main": n}, digits=lambda name: np.stack([x0, 1 - x0], axis=-1))
     assert judge("remainders", "g", study).verdict == expected
+
+
+def test_heads_that_look_at_neither_digit_look_at_no_digit() -> None:
+    """All but 0.001 of the attention is on “=”; of the rest x0 gets 90%."""
+    at_neither = np.tile([9e-4, 1e-4], (5, 4, 1))  # (example, head, digit)
+    claim = judge("remainders", "g", canned({"main": 8}, digits=lambda name: at_neither))
+    assert claim.verdict == "not reproduced" and "0.00/0.00" in claim.ours
 
 
 def test_every_arm_is_planned_somewhere() -> None:

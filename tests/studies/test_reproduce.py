@@ -41,8 +41,10 @@ from mechint.studies import (
 )
 from mechint.studies.core.claims import NOT_RUN, NOT_TESTED
 from mechint.studies.core.clock import KIND, Clock, Spent
+from mechint.studies.core.pages import replaced_table
 from mechint.studies.core.progress import ProgressReporter
-from mechint.studies.core.record import BEGIN, END, record, refresh, summary
+from mechint.studies.core.record import BEGIN, END, _before, record, refresh, summary
+from mechint.studies.core.study import untested
 from mechint.training import Progress
 from mechint.training.run import Run
 from mechint.training.timing import estimate_seconds
@@ -559,3 +561,15 @@ def test_the_verdict_by_an_earlier_criterion_is_that_of_the_size(tmp_path: Path)
     assert page.sections[1].tables["Replaced criteria"].columns["verdict"][0] == (
         "laptop: reproduced; overnight: not reproduced"
     )
+
+
+def test_a_criterion_that_never_judged_hides_no_verdict_of_an_earlier_one() -> None:
+    entries = [
+        dataclasses.asdict(Replaced(text, verdict, "1.6", "too easy"))
+        for text, verdict in (("first", "not reproduced"), ("second", {}))
+    ]
+    assert _before({"replaced": entries}, "laptop") == " (by an earlier criterion: not reproduced)"
+    assert _before({"replaced": entries[1:]}, "laptop") == ""
+    claim = untested("toy", Toy.claims[0], "", "")
+    shown = replaced_table([dataclasses.replace(claim, replaced=entries)])
+    assert shown is not None and shown.columns["verdict"] == ["not reproduced", "not tested"]

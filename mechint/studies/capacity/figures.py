@@ -99,7 +99,8 @@ def staircase(runs: Runs) -> Figure:
         runs,
         "staircase",
         "One feature per task",
-        "Every step of width buys the next rarer task: a linear staircase.",
+        "The line is the prediction, a linear staircase: where the tasks held end along it, every "
+        "step of width buys the next rarer task.",
     )
 
 
@@ -121,7 +122,9 @@ def residuals(runs: Runs, mass: float) -> Figure:
             ]
     titles: dict[str, Any] = {"x_title": "width m", "y_title": "share (0–1)"}
     caption = (
-        "The rare tasks' features appear only once little of the frequent tasks is left to explain."
+        f"The most frequent tasks, {mass:.0%} of the data or more, count as frequent. Where rare "
+        "ones wait for them, the rare ones' features appear only at widths at which little "
+        "residual is left."
     )
     return figures.lines(
         list(groups),
@@ -149,8 +152,8 @@ def retention(runs: Runs) -> Figure:
     caption = (
         "Features of the rarest task at the end, at the same long-run frequency, with bursts "
         "averaged over their own size or over the usual one. Over its own size a burst weighs less "
-        "the larger it is, which takes features from narrow models without any forgetting; claim "
-        "(d) judges what is lost beyond that."
+        "the larger it is, which can take features from narrow models without any forgetting; "
+        "claim (d) judges what is lost beyond that."
     )
     return figures.lines(
         gaps, series, title="Retention", x_log=True, markers=True, caption=caption, **titles
@@ -166,9 +169,11 @@ def retention_curves(runs: Runs) -> Figure:
         rare = f"test.features.{task_of(group[0]).n_tasks - 1}"
         x[f"width {width}"] = [row["step"] for row in group[0].metrics]
         y[f"width {width}"] = np.mean([[row[rare] for row in run.metrics] for run in group], axis=0)
+    every = runs.select(arm="retention", gap=gap)[0].spec.train.evaluate_every
     caption = (
-        f"The rarest task, shown every {gap} steps, at the steps of evaluation, mean over seeds: "
-        "what one showing adds and what is lost before the next cannot be seen at these steps."
+        f"The rarest task, shown every {gap} steps and evaluated every {every}, mean over seeds. "
+        "What one showing adds and what is lost before the next shows only where evaluations are "
+        "closer than showings."
     )
     return figures.lines(
         x,
@@ -198,7 +203,8 @@ def data(runs: Runs) -> Figure:
     series["limit"] = [task.residual(width) for width in widths]
     caption = (
         "Loss over width with the data once and ten times, beside the limit Σ of the utilities "
-        "left out: data moves a model to its limit, not past it."
+        "left out. Data that only brings a model to what its width can hold leaves it on or above "
+        "the limit."
     )
     return figures.lines(
         widths,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mechint import figures
-from mechint.errors import TrainingError
+from mechint.errors import TrainingError, counted
 from mechint.results import Figure, Table
 from mechint.studies.composition.measures import (
+    LEARNED,
     Measures,
     accuracies,
+    in_order,
     pattern_targets,
     solved,
     steps_of,
@@ -57,9 +60,20 @@ def hops(study: Measures, arm: str, readout: str) -> Figure:
         levels=_chance(study, arm),
         caption=(
             "Test accuracy of every hop over the steps of mixture training, every example asking "
-            "all hops, one curve per seed: each longer hop is learned after the shorter one."
+            f"all hops, one curve per seed. {_order(study.learning_steps(arm), study.hops)}"
         ),
     )
+
+
+def _order(steps: Sequence[Sequence[float]], hops: Sequence[int]) -> str:
+    """How many runs learned each hop, and how many of those with all of them in order."""
+    each = ", ".join(
+        f"{hop}-hop in {sum(map(math.isfinite, column))} of {counted(len(column), 'run')}"
+        for hop, column in zip(hops, zip(*steps, strict=True), strict=True)
+    )
+    ordered = f", {sum(map(in_order, steps))} of them from easy to hard" if solved(steps) else ""
+    all_ = f"all hops in {solved(steps)} of {counted(len(steps), 'run')}"
+    return f"At {LEARNED:g}: {each}; {all_}{ordered}."
 
 
 def arms(study: Measures) -> Figure:
@@ -104,7 +118,7 @@ def attention(study: Measures) -> Figure:
         + ("which learned every hop" if learned else "where no run of the arm learned every hop")
         + "; circles mark (i, π_i(j)), the hidden permutations. Share of queries with their "
         f"largest weight there, block by block: {looking}; with their least weight of the block "
-        f"there: {avoiding}. The one tells as much as the other, and each block has its own."
+        f"there: {avoiding}. Either tells the value of a permutation, and a block may use either."
     )
     titles: dict[str, Any] = {
         "title": "First-layer attention against π",
@@ -137,10 +151,11 @@ def patterns(study: Measures) -> Figure:
         for arm in PATTERNED
         if study.that_learned(arm)
     }
+    counts = ", ".join(f"{arm} {len(study.that_learned(arm))}" for arm in PATTERNED)
     caption = (
-        "Runs that learned every hop: share of queries that follow the construction, layer 1 to "
-        "(i, π_i(j)), layer l+1 to (i + 2^(l-1), hop(j)), by their largest weight or by their "
-        "least within the target's block, whichever their block of queries has more of."
+        f"Runs that learned every hop ({counts}): share of queries that follow the construction, "
+        "layer 1 to (i, π_i(j)), layer l+1 to (i + 2^(l-1), hop(j)), by their largest weight or by "
+        "their least within the target's block, whichever their block of queries has more of."
     )
     return figures.bars(
         [f"layer {layer}" for layer in layers],

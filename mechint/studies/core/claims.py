@@ -110,7 +110,8 @@ class Replaced:
     """A criterion that was found wrong: its text, what came out under it, and why it went.
 
     verdict: a string where it is that of every size at which the criterion judged; else size →
-    verdict, a size that it never judged left out.
+    verdict, a size that it never judged left out, so that the verdict of an earlier one stands
+    there.
 
     >>> split = {"laptop": UNDERPOWERED, "overnight": NOT_REPRODUCED}
     >>> one, other = (Replaced("it falls", v, "2 [1, 3]", "") for v in (UNDERPOWERED, split))

@@ -153,7 +153,9 @@ def replaced_table(claims: Sequence[Claim]) -> Table | None:
         **{name: [one[name] for claim in claims for one in claim.replaced] for name in columns},
     }
     rows["verdict"] = [
-        one if isinstance(one, str) else "; ".join(f"{size}: {each}" for size, each in one.items())
+        one
+        if isinstance(one, str)
+        else "; ".join(f"{size}: {each}" for size, each in one.items()) or "not tested"
         for one in rows["verdict"]
     ]
     caption = "Earlier criteria, what came out under each, and why it was replaced."

@@ -28,8 +28,8 @@ def loss(runs: Runs) -> Figure:
         middle = np.exp(np.log(loss[window]).mean() - slope * np.log(steps[window]).mean())
         x[f"t^{slope:.2f}"], y[f"t^{slope:.2f}"] = steps[window], middle * steps[window] ** slope
     caption = (
-        "The loss (tail of the power law added) falls as a power of time; the short lines have "
-        "the predicted slopes, over the fitted window."
+        "The loss, tail of the power law added; the short lines have the predicted slopes, over "
+        "the fitted window. A loss that falls as that power of time runs along its line."
     )
     return figures.lines(
         x,
@@ -57,8 +57,8 @@ def times(runs: Runs) -> Figure:
         name = f"fit, p^{fit[0]:.2f}"
         x[name], y[name] = fitted + 1, np.exp(np.polyval(fit, np.log(fitted + 1)))
     caption = (
-        "Each direction's emergence time against its number: straight lines of slope β. The "
-        "fits cover the directions predicted to lie inside the run."
+        "Each direction's emergence time against its number; times that grow as p^β lie on a line "
+        "of slope β. The fits cover the directions predicted to lie inside the run."
     )
     style: dict[str, Any] = {
         "x_title": "direction p",
@@ -76,8 +76,8 @@ def alignment(runs: Runs) -> Figure:
     shown = [p for p in (0, 1, 2, 4, 8, 16, 32, 64) if p < task_of(run).n_directions]
     series = {f"p = {p + 1}": measured.curve(run, f"alignment.{p}")[1:] for p in shown}
     caption = (
-        f"Alignment with single directions, β = {task_of(run).beta:g}: a long plateau, then a "
-        "sharp rise; weaker directions (larger p) come later."
+        f"Alignment with single directions, β = {task_of(run).beta:g}, the weaker the larger p. "
+        "One that emerges sharply rises within a small share of the steps before."
     )
     style: dict[str, Any] = {"x_title": "step", "y_title": "alignment (0–1)", "x_log": True}
     return figures.lines(
@@ -120,8 +120,8 @@ def search(runs: Runs) -> Figure:
         for k in (2, *search_time.SEARCH)
     }
     caption = (
-        "Median search time of a single direction over the dimension: steeper for a larger "
-        "information exponent k, logarithmic at k = 2."
+        "Median search time of a single direction over the dimension. A power d^(k/2-1) is a line "
+        "of slope k/2-1 here, a logarithm a curve that flattens."
     )
     style: dict[str, Any] = {
         "x_title": "inputs d",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mechint.studies.remainders import claims_arms as arms
 from mechint.studies.remainders import claims_frequencies as frequencies
 from mechint.studies.remainders import claims_learning as learning
 from mechint.studies.remainders import claims_structure as structure
@@ -14,6 +15,6 @@ CLAIMS = (
     frequencies.active_frequencies,
     frequencies.shuffled_labels,
     structure.heads,
-    learning.ablations,
-    learning.masked,
+    arms.ablations,
+    arms.masked,
 )

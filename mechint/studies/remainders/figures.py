@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,16 @@ from mechint.studies.remainders.measures import (
     active_over_time,
     active_within,
     curves,
+    listed,
+    step_or_never,
 )
+
+ALTERED = {
+    "no grokfast": "slow gradients not amplified",
+    "no dropout": "nothing dropped",
+    "masked": "the easy primes not asked for",
+}
+"""Arms that leave something out of the main one, and what."""
 
 
 def draw(analysis: Analysis, study: Measures) -> None:
@@ -31,7 +41,9 @@ def draw(analysis: Analysis, study: Measures) -> None:
     analysis.add_figure("positions", lambda: positions(study))
     analysis.add_figure("attention", lambda: attention(study))
     analysis.add_figure("accuracy without the easy primes", lambda: accuracy(study, "masked"))
-    analysis.add_figure("what each arm learned", lambda: arms(study))
+    altered = [arm for arm in ALTERED if study.trained(arm)]
+    if altered:
+        analysis.add_figure("what each arm learned", lambda: arms(study, altered))
     analysis.add_figure("gradients", lambda: gradients(study))
     analysis.add_table("onsets", lambda: onsets(study))
 
@@ -73,11 +85,7 @@ def active(study: Measures) -> Figure:
         counts = {name: active_over_time(power), f"{name}, within": active_within(power)}
         for label, count in counts.items():
             x[label], y[label] = [max(step, 1) for step in steps], count
-    last = [
-        max((s for s in study.onsets(name).values() if math.isfinite(s)), default=None)
-        for name in study.names("main")
-    ]
-    words = ", ".join(f"{step:g}" if step is not None else "never" for step in last)
+    last = listed(step_or_never(max(study.onsets(name).values())) for name in study.names("main"))
     return figures.lines(
         x,
         y,
@@ -88,8 +96,8 @@ def active(study: Measures) -> Figure:
         markers=True,
         caption=(
             "μ and σ over all frequencies and times, as in the authors' code, and within each "
-            "checkpoint. In the paper the count spikes while the later primes generalize; here "
-            f"the last prime's onset is at step {words}."
+            "checkpoint. In the paper the count spikes while the later primes generalize; here the "
+            f"last of all primes gets half-way from chance to 1, run by run: {last}."
         ),
     )
 
@@ -101,6 +109,7 @@ def spectra(study: Measures) -> Figure:
         for arm in ("main", "addition", "shuffled")
     }
     names = {"main": "remainders", "addition": "addition", "shuffled": "shuffled labels"}
+    largest = listed(f"{names[arm]} {max(share.values()):.0%}" for arm, share in shares.items())
     return figures.lines(
         list(shares["main"]),
         {names[arm]: list(share.values()) for arm, share in shares.items()},
@@ -109,8 +118,8 @@ def spectra(study: Measures) -> Figure:
         y_title="share of the embedding's energy (0–1)",
         markers=True,
         caption=(
-            "Addition stands on a few frequencies, remainders on more of them; shuffled labels "
-            "leave a flat line."
+            "Frequencies that an embedding stands on rise above the others; without any the line "
+            f"is flat, at {1 / len(shares['main']):.0%}. Largest share of one: {largest}."
         ),
     )
 
@@ -158,9 +167,9 @@ def positions(study: Measures) -> Figure:
         x_title="coordinate of the first position",
         y_title="the same coordinate of the second position",
         equal=True,
-        caption="One point per coordinate: on the rising diagonal where order does not matter "
-        f"(addition, correlation {correlation['addition']:+.2f}), "
-        f"off it where it does (remainders, {correlation['main']:+.2f}).",
+        caption="One point per coordinate: on the rising diagonal where both positions have one "
+        "embedding, on the falling one where they have opposed ones. Correlation: addition "
+        f"{correlation['addition']:+.2f}, remainders {correlation['main']:+.2f}.",
     )
 
 
@@ -181,18 +190,17 @@ def attention(study: Measures) -> Figure:
         z_title="attention (0–1)",
         limits=(0.0, 1.0),
         caption=(
-            "A panel of one color is a head that looks at one digit whatever the input; stripes "
-            "follow the value of a digit."
+            "A panel of 1 is a head that looks at x0 alone whatever the input, one of 0 a head "
+            "that never does; stripes follow the value of a digit."
         ),
     )
 
 
-def arms(study: Measures) -> Figure:
-    """Held-out accuracy of every prime at the last step, with and without what the controls leave
-    out.
+def arms(study: Measures, altered: Sequence[str]) -> Figure:
+    """Held-out accuracy of every prime at the last step, in the first main run and in that of every
+    arm of `altered`.
     """
-    arms_ = ("main", "no grokfast", "no dropout", "masked")
-    names = [study.names(arm)[0] for arm in arms_ if study.runs.names(arm=arm)]
+    names = [study.names(arm)[0] for arm in ("main", *altered)]
     found = {name: study.final(name) for name in names}
     primes = list(found[names[0]])
     return figures.bars(
@@ -202,10 +210,9 @@ def arms(study: Measures) -> Figure:
         x_title="prime",
         y_title="accuracy (0–1)",
         levels={"generalized": GENERALIZED},
-        caption=(
-            "What is left when the slow gradients are not amplified, when nothing is dropped, and "
-            "when the easy primes are not asked for."
-        ),
+        caption=f"{names[0]} leaves nothing out; "
+        + "; ".join(f"{name}: {ALTERED[arm]}" for name, arm in zip(names[1:], altered, strict=True))
+        + ".",
     )
 
 

@@ -54,12 +54,18 @@ class Measures:
         Raises:
             DataError: there is none. TrainingError: one has failed.
         """
-        names = [name for name in self.runs.names(arm=arm) if self.runs.status(name) in _READABLE]
+        names = self.trained(arm)
         if not names:
             raise DataError(f"the study has no finished run of the arm {arm!r} at this size")
         for name in names:
             assert self.runs[name] is not None  # raises where it has failed
         return names
+
+    def trained(self, arm: str) -> list[str]:
+        """The runs of an arm that are over, those that failed too; none where it was not
+        trained.
+        """
+        return [name for name in self.runs.names(arm=arm) if self.runs.status(name) in _READABLE]
 
     def _subject(self, name: str) -> Subject:
         return self.runs[name].subject()
@@ -95,14 +101,7 @@ class Measures:
     def onsets(self, name: str) -> dict[int, float]:
         """Prime → the first step half-way from chance to 1; infinity where it never gets there."""
         return {
-            q: next(
-                (
-                    float(step)
-                    for step, value in zip(steps, values, strict=True)
-                    if (value - 1 / q) / (1 - 1 / q) >= HALFWAY
-                ),
-                math.inf,
-            )
+            q: _first(steps, [halfway(value, q) for value in values])
             for q, (steps, values) in self.curves(name).items()
         }
 
@@ -110,12 +109,27 @@ class Measures:
         """The same of the primes that come after the easy ones."""
         return {q: step for q, step in self.onsets(name).items() if q not in EASY}
 
+    def late_halfway(self, name: str) -> dict[int, bool]:
+        """The same primes → whether they are half-way from chance to 1 at the last step."""
+        return {q: halfway(value, q) for q, value in self.final(name).items() if q not in EASY}
+
+    def later_primes(self, name: str) -> tuple[float, float]:
+        """When the later primes generalize: the first step at which one is half-way from chance to
+        1, and that at which each has been at GENERALIZED; infinity where that never comes.
+        """
+        reached = [
+            _first(steps, [value >= GENERALIZED for value in values])
+            for q, (steps, values) in self.curves(name).items()
+            if q not in EASY
+        ]
+        return min(self.late_onsets(name).values()), max(reached)
+
     def every_run(self, what: str, arm: str, holds: Callable[[str], bool]) -> Part:
         """A control: what every run of an arm must show."""
         flags = [holds(name) for name in self.names(arm)]
         return Part(what, all(flags), f"{sum(flags)} of {len(flags)}", len(flags))
 
-    def halfway(self) -> Part:
+    def all_halfway(self) -> Part:
         """The control of when the later primes are learned: in every main run each gets
         half-way.
         """
@@ -147,7 +161,9 @@ class Measures:
         )
 
     def digits(self, name: str) -> Float[np.ndarray, "example head digit"]:
-        """Attention from the answer to x0 and to x1."""
+        """Attention from the answer to x0 and to x1; what they leave of 1 goes to the answer's own
+        position.
+        """
         return (
             self.subject(name)
             .activation("blocks.0.attn.hook_pattern", at="answer")[..., :2]
@@ -164,6 +180,21 @@ class Measures:
 
 
 _READABLE = ("finished", "stopped", "failed")
+
+
+def halfway(accuracy: float, q: int) -> bool:
+    """Whether the accuracy of the remainder by q is HALFWAY from chance, 1/q, to 1.
+
+    >>> halfway(0.75, 2), halfway(0.51, 2), halfway(0.51, 43)
+    (True, False, True)
+    """
+    return (accuracy - 1 / q) / (1 - 1 / q) >= HALFWAY
+
+
+def _first(steps: Sequence[int], flags: Sequence[bool]) -> float:
+    """The first step with a flag; infinity where none has."""
+    flagged = (float(step) for step, flag in zip(steps, flags, strict=True) if flag)
+    return next(flagged, math.inf)
 
 
 def neuron_power(subject: Subject) -> Float[np.ndarray, " frequency"]:
@@ -231,8 +262,10 @@ def in_steps(onsets: Sequence[Mapping[int, float]], lead: Sequence[int]) -> str:
     """
     medians = {q: float(np.median([first[q] for first in onsets])) for q in onsets[0]}
     rest = [step for q, step in medians.items() if q not in lead]
-    words = [f"{q} at {_step(medians[q])}" for q in lead if q in medians]
-    words += [f"the rest from {_step(min(rest))} to {_step(max(rest))}"] if rest else []
+    words = [f"{q} at {step_or_never(medians[q])}" for q in lead if q in medians]
+    words += (
+        [f"the rest from {step_or_never(min(rest))} to {step_or_never(max(rest))}"] if rest else []
+    )
     return f"{', '.join(words)} (medians of {len(onsets)} runs)"
 
 
@@ -250,7 +283,12 @@ def beside(words: Mapping[str, str], learned: Sequence[str]) -> str:
     return "; ".join(filter(None, (judged, apart)))
 
 
-def _step(step: float) -> str:
+def step_or_never(step: float) -> str:
+    """A step in words, infinity as never.
+
+    >>> step_or_never(950.0), step_or_never(math.inf)
+    ('step 950', 'never')
+    """
     return f"step {step:g}" if math.isfinite(step) else "never"
 
 
