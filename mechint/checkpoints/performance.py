@@ -99,8 +99,8 @@ class Performance:
             )
         if not said and worst < LEARNED:
             said.append(
-                f"the model answers only {worst:.3g} of its inputs right, so it may have learned "
-                "only part of a mechanism"
+                f"the model answers only {worst:.3g} of its inputs right: it may have learned only "
+                "part of a mechanism, or not all answers follow from the inputs, as in a text"
             )
         return said
 

@@ -21,7 +21,7 @@ from probes.attribution.measures import Effects, measured
 from probes.circuits.choosing import ablation_setting, paired, stand_in, variable_setting
 from probes.circuits.effects import correlation
 from probes.lens.readout import Readout
-from probes.ties import as_much, tied
+from probes.ties import as_much, not_told_apart, or_one_of, tied
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -52,9 +52,11 @@ class Attribution(Probe):
 
     `correlation` of first_order and exact over the components and `worst`, the component where they
     differ most, say what the estimate is worth; exact minus the direct part of the same replacement
-    is what the component does through others. Null: the sign of every example's loss, the mean over
-    the answers asked of it, drawn at random, the largest mean over the components. Found: p ≤ 0.01
-    (six examples cannot give it) on a model that answers most of them right.
+    is what the component does through others. Beside the largest stand those that these examples do
+    not tell from it (`not_told_apart`, `writers_not_told_apart`: mean difference over the examples
+    within 3 standard errors). Null: the sign of every example's loss, the mean over the answers
+    asked of it, drawn at random, the largest mean over the components. Found: p ≤ 0.01 (six
+    examples cannot give it) on a model that answers most of them right.
 
     Examples of a generated task are drawn anew, unless the subject was given some (`with_data`).
     Cost: two forwards, one backward, and one forward per component, stacked.
@@ -132,6 +134,7 @@ class Attribution(Probe):
         inner = [i for i, site in enumerate(effects.sites) if site.layer is not None]
         exact, first = effects.exact.mean(1), effects.first_order.mean(1)
         top, *ties = _largest(exact, inner)
+        near = not_told_apart(effects.exact, top, set(inner) - {top, *ties})
         worst = max(range(len(exact)), key=lambda i: float(abs(exact[i] - first[i])))
         report.metric(
             "largest_loss",
@@ -146,6 +149,7 @@ class Attribution(Probe):
                 "score": float(effects.score.mean()),
                 "component": names[top],
                 "tied": [names[i] for i in ties],
+                "not_told_apart": [names[i] for i in near],
                 "sum_error": effects.sum_error,
                 "correlation": correlation(exact, first),
                 "worst": names[worst],
@@ -163,6 +167,8 @@ class Attribution(Probe):
             writer, *others = _largest(direct, inner)
             report.update({"writer": names[writer], "written": float(direct[writer])})
             report.metric("writers_tied", [names[i] for i in others])
+            near = not_told_apart(effects.direct, writer, set(inner) - {writer, *others})
+            report.metric("writers_not_told_apart", [names[i] for i in near])
         self._show(report, names, effects)
         self._say(report)
         return report.result()
@@ -233,8 +239,9 @@ class Attribution(Probe):
             return
         instead = INSTEAD.get(metrics["ablation"], "its mean")
         report.finding(
-            f"Of heads and MLPs {metrics['component']}{as_much(metrics['tied'])}, replaced by "
-            f"{instead}, costs the score most: {numbers}",
+            f"Of heads and MLPs {metrics['component']}{as_much(metrics['tied'])}"
+            f"{or_one_of(metrics['not_told_apart'])}, replaced by {instead}, costs the score most: "
+            f"{numbers}",
             question=WHICH,
             otherwise=f"With any one head or MLP replaced by {instead} ({metrics['component']} "
             f"at most) what the score loses is not told from chance: {numbers}",
@@ -258,7 +265,9 @@ def _straight(metrics: Mapping[str, Any]) -> str:
             f"to the score (off by up to {metrics['sum_error']:.2g} nats), as where a norm follows "
             "attention or MLP"
         )
-    written = f"{metrics['written']:.2f} ({metrics['writer']}{as_much(metrics['writers_tied'])})"
+    near = or_one_of(metrics["writers_not_told_apart"])
+    written = f"{metrics['written']:.2f} ({metrics['writer']}{as_much(metrics['writers_tied'])}"
+    written += f"{near})"
     if metrics["written"] > metrics["score"]:
         return f"Parts written straight to the logits cancel: the largest of these is {written}"
     if metrics["written"] > 0:

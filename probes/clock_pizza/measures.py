@@ -3,7 +3,8 @@
 Zhong et al. 2023, "The Clock and the Pizza", Sec. 4 and App. on metrics. A clock multiplies the two
 operands' waves, so that the gradients at the two embeddings differ, and its logit of the answer
 depends on the sum alone. A pizza adds them first: the gradients are alike, and the logit also
-depends on the distance between the operands.
+depends on the distance between the operands. Logits are without their mean over the classes, which
+no softmax sees: one vector more in every class's column changes no answer.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from probes.fourier.spectra import Array
 
 @dataclass(frozen=True)
 class Triples:
-    """Gradients of a logit at the embeddings of both operands, (triple, d_model) each; one triple
-    is two operands and a class.
+    """Gradients of a logit, less the classes' mean, at the embeddings of both operands, (triple,
+    d_model) each; one triple is two operands and a class.
     """
 
     first: Tensor
@@ -46,16 +47,20 @@ def _cosines(a: Tensor, b: Tensor) -> Array:
 def gradients(
     subject: Subject,
     examples: Int[Array, " triple"],
-    columns: Int[Array, " triple"],
+    chosen: Int[Array, " triple"],
     operands: tuple[int, int],
+    columns: Int[Array, " class"],
 ) -> Triples:
-    """The gradients of logit `columns[i]` on example `examples[i]` at the embeddings of the
-    operands, which stand at the positions `operands`.
+    """The gradients of the logit of class `chosen[i]`, less the mean of all classes', on example
+    `examples[i]` at the embeddings of the operands, which stand at the positions `operands`.
+
+    columns: those of the classes' logits.
 
     The gradient is taken at ``hook_embed``: of the token's embedding alone, not of its position's.
     """
     found: list[tuple[Tensor, Tensor]] = []
     where = subject.answer_positions[torch.from_numpy(examples).to(subject.device)]
+    classes = torch.from_numpy(columns).to(subject.device)
     for start in range(0, len(examples), subject.chunk):
         part = slice(start, start + subject.chunk)
         data = subject.data[torch.from_numpy(examples[part]).to(subject.device)]
@@ -64,8 +69,9 @@ def gradients(
             logits = subject.model.run_with_hooks(
                 data.tokens, fwd_hooks=[("hook_embed", _leaf_into(leaves))]
             )
-            chosen = torch.from_numpy(columns[part]).to(subject.device)
-            picked = select_positions(logits, where[part]).gather(1, chosen[:, None]).sum()
+            of_classes = select_positions(logits, where[part])[:, classes]
+            one = torch.from_numpy(chosen[part]).to(subject.device)[:, None]
+            picked = (of_classes.gather(1, one) - of_classes.mean(1, keepdim=True)).sum()
             (gradient,) = torch.autograd.grad(picked, leaves)
         found.append((gradient[:, operands[0]], gradient[:, operands[1]]))
     return Triples(*(torch.cat(parts) for parts in zip(*found, strict=True)))
@@ -122,15 +128,15 @@ def distance_irrelevance(values: Float[Array, "difference sum"]) -> float:
     return float(values.std(1).mean() / spread) if spread > 1e-12 else 1.0
 
 
-def distance_effect(values: Float[Array, "distance sum"], level: float) -> float:
-    """How much the right logit changes with the distance, relative to how far it stands out:
-    standard deviation over the distances of its mean, over its mean less `level`, the mean of all
-    logits. Where it is near 0 the irrelevance compares rounding errors.
+def distance_effect(values: Float[Array, "distance sum"]) -> float:
+    """How much the right logit changes with the distance, relative to how far it stands out of all
+    classes': standard deviation over the distances of its mean, over its mean. Where it is near 0
+    the irrelevance compares rounding errors.
 
-    >>> distance_effect(np.array([[1.0, 1.0], [3.0, 3.0]]), 0.0)
+    >>> distance_effect(np.array([[1.0, 1.0], [3.0, 3.0]]))
     0.5
     """
-    margin = abs(float(values.mean()) - level)
+    margin = abs(float(values.mean()))
     return float(values.mean(1).std() / margin) if margin > 1e-12 else 0.0
 
 
@@ -151,15 +157,17 @@ def circularity(rows: Float[Array, "n d_model"], waves: Float[Array, "n_waves n"
 
 def correct_and_wrong(
     subject: Subject, columns: Int[Array, " class"], exponents: Int[Array, " example"]
-) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"], float]:
-    """(example,) the logit of the right class, the largest of the wrong ones, and the mean of all.
+) -> tuple[Float[np.ndarray, " example"], Float[np.ndarray, " example"]]:
+    """(example,) the logit of the right class and the largest of the wrong ones, each less the mean
+    of all classes'.
 
     columns: the logits of the classes, by exponent; exponents: of every example's answer.
     """
     logits = (
         subject.logits()[:, torch.from_numpy(columns).to(subject.device)].double().cpu().numpy()
     )
+    logits -= logits.mean(1, keepdims=True)
     examples = np.arange(len(logits))
-    correct, mean = logits[examples, exponents].copy(), float(logits.mean())
+    correct = logits[examples, exponents].copy()
     logits[examples, exponents] = -np.inf
-    return correct, logits.max(1), mean
+    return correct, logits.max(1)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class ClockPizza(Probe):
     """Does the model add its operands as a clock, as a pizza, as both or as neither?
 
+    Every logit is taken less the mean over the classes, which no softmax sees.
+
     - `gradient_symmetricity`: cosine of the gradients of a logit at the embeddings of the two
       operands, mean over random triples of two operands and a class. A pizza adds the embeddings
       before anything else and has 1; a clock multiplies them and has less. With its 95% interval
@@ -161,8 +163,9 @@ class ClockPizza(Probe):
         draw = rng("clock-pizza triples", seed)
         pairs = np.array(order)[draw.integers(len(order), size=(self.triples, 2))]
         examples = pairs[:, 0] * subject.task.grid[1] + pairs[:, 1]  # type: ignore[union-attr]
-        columns = self._columns(subject, cycle)[draw.integers(cycle.n, size=self.triples)]
-        return measures.gradients(subject, examples, columns, positions)
+        classes = draw.integers(cycle.n, size=self.triples)
+        columns = self._columns(subject, cycle)
+        return measures.gradients(subject, examples, classes, positions, columns)
 
     def _columns(self, subject: Subject, cycle: Cycle) -> Array:
         """(class,) columns of the logits, by exponent."""
@@ -201,13 +204,13 @@ class ClockPizza(Probe):
         assert sign is not None
         grid = subject.task.grid  # type: ignore[union-attr]
         exponents = self._exponents(subject, cycle)
-        *found, mean = measures.correct_and_wrong(subject, self._columns(subject, cycle), exponents)
+        found = measures.correct_and_wrong(subject, self._columns(subject, cycle), exponents)
         names = ("distance_irrelevance", "distance_irrelevance_wrong")
         for name, logit in zip(names, found, strict=True):
             by_distance = measures.by_distance(logit.reshape(grid), values, sign)
             report.metric(name, measures.distance_irrelevance(by_distance))
         correct = measures.by_distance(found[0].reshape(grid), values, sign)
-        report.metric("distance_effect", measures.distance_effect(correct, mean))
+        report.metric("distance_effect", measures.distance_effect(correct))
         report.figure(
             "distance",
             figures.heatmap(
@@ -215,7 +218,7 @@ class ClockPizza(Probe):
                 title="Logit of the right class",
                 x_title="first operand (exponent)",
                 y_title="distance between the operands (exponent)",
-                z_title="logit (nats)",
+                z_title="logit less the mean (nats)",
                 caption="Rows of one color: the logit depends on the distance, as a pizza's does.",
                 annotate=False,
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,10 +82,26 @@ def test_a_planted_pizza_has_the_closed_form_of_its_mechanism() -> None:
     assert np.corrcoef(by_distance, expected)[0, 1] > 0.999
 
 
+@pytest.mark.parametrize("plant", [library.addition, library.pizza])
+def test_one_vector_more_for_every_class_changes_nothing(plant: Any) -> None:
+    """Of all logits it adds the same, which no softmax sees."""
+    subject = plant(0, 0).subject
+    before = probe.run("clock-pizza", subject, triples=256)
+    with torch.no_grad():
+        weight = subject.model.weights()["unembed.W_U"]
+        weight += 3 * weight.norm(dim=0).mean() * torch.linspace(-1, 1, len(weight))[:, None]
+    shifted = subject.with_model(subject.model)
+    after = probe.run("clock-pizza", shifted, triples=256)
+    assert (shifted.logits() - subject.logits()).std(1).max() < 1e-3
+    for name in ("gradient_symmetricity", "distance_irrelevance", "distance_irrelevance_wrong"):
+        assert after.metrics[name] == pytest.approx(before.metrics[name], abs=2e-3), name
+    assert after.status == before.status == "found"
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
     subject.model.double()
-    found = measures.gradients(subject, np.array([5, 37]), np.array([3, 8]), (0, 1))
+    found = measures.gradients(subject, np.array([5, 37]), np.array([3, 8]), (0, 1), np.arange(11))
     step = 1e-5
     for row, (example, column) in enumerate([(5, 3), (37, 8)]):
         for position, gradient in enumerate((found.first[row], found.second[row])):
@@ -102,15 +119,13 @@ def test_gradients_are_those_of_finite_differences() -> None:
                     return x
 
                 data = subject.data[example : example + 1]
-                up, down = (
-                    float(
-                        subject.logits(
-                            data,
-                            hooks=[("hook_embed", lambda x, hook, by=by: shifted(x, hook, by))],
-                        )[0, column]
-                    )
+                each = [
+                    subject.logits(
+                        data, hooks=[("hook_embed", lambda x, hook, by=by: shifted(x, hook, by))]
+                    )[0]
                     for by in (step, -step)
-                )
+                ]
+                up, down = (float(logits[column] - logits.mean()) for logits in each)
                 assert float(gradient[direction]) == pytest.approx(
                     (up - down) / (2 * step), abs=1e-4, rel=1e-4
                 )

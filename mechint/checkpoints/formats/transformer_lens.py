@@ -44,7 +44,9 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 ASSUMED = {
-    "act_fn": Assumption("relu", "the file does not say; ReLU is TransformerLens's default"),
+    "act_fn": Assumption(
+        "relu", "the file does not say; ReLU is TransformerLens 4's default, earlier ones have none"
+    ),
     "attention_dir": Assumption(
         "causal", "the file does not say; causal is TransformerLens's default"
     ),
