@@ -185,7 +185,7 @@ _READABLE = ("finished", "stopped", "failed")
 def halfway(accuracy: float, q: int) -> bool:
     """Whether the accuracy of the remainder by q is HALFWAY from chance, 1/q, to 1.
 
-    >>> halfway(0.75, 2), halfway(0.51, 2), halfway(0.51, 43)
+    >>> halfway(0.75, 2), halfway(0.52, 2), halfway(0.52, 43)
     (True, False, True)
     """
     return (accuracy - 1 / q) / (1 - 1 / q) >= HALFWAY
