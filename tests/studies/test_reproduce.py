@@ -543,8 +543,9 @@ def test_the_verdict_by_an_earlier_criterion_is_that_of_the_size(tmp_path: Path)
 
     def replaced(verdict: str | dict[str, str]) -> list[ClaimSpec]:
         entry = Replaced(str(holds.criterion), verdict, "1.6", "too easy")
+        never = Replaced("it is small", "not tested", "not measured", "none was judged by it")
         criterion = Criterion("every last loss is below {bar:g}", bar=1e-6)
-        new = dataclasses.replace(holds, criterion=criterion, replaced=(entry,))
+        new = dataclasses.replace(holds, criterion=criterion, replaced=(entry, never))
         return [new, *Toy.claims[1:]]
 
     with pytest.raises(RunError, match="claim a is kept as not reproduced"):

@@ -28,7 +28,7 @@ from mechint.studies.core.study import mean_and_spread
         "the interchange accuracy of a 1-D subspace, mean over a seed's models, lies above {iia:g} "
         "for either operand, by its 95% interval over seeds, and every one beats all random "
         "subspaces (p ≤ {alpha:g}). Control: at the same sites the same search for ranks dealt out "
-        "anew, and in untrained models, stays below {iia:g}, likewise. {seeds}",
+        "anew stays below {iia:g}, likewise. {seeds}",
         learned=LEARNED,
         iia=0.8,
         alpha=0.01,
@@ -36,7 +36,8 @@ from mechint.studies.core.study import mean_and_spread
     ),
     reason=(
         "Random subspaces give about 0.5, and the search itself about 0.7 for ranks that mean "
-        "nothing, which the control holds below the bar. Before block 0 the stream is "
+        "nothing, which the control holds below the bar; an untrained model answers with any word "
+        "of the language, so that what it gives is shown alone. Before block 0 the stream is "
         "the word's embedding and its position: a subspace found there is the order in the "
         "embedding, and swapping the whole activation is the prompt with another word, which says "
         "nothing of the site. What the search finds behind block 0 stands beside, not judged."
@@ -61,11 +62,19 @@ from mechint.studies.core.study import mean_and_spread
             "could not fail, since in the embedding, where the best sites are, the whole "
             "activation is the word.",
         ),
+        Replaced(
+            "The same bars by the 95% interval over seeds; control: ranks dealt out anew, and "
+            "untrained models, stay below 0.8.",
+            {"laptop": "reproduced"},
+            "laptop 0.94 and 0.92; ranks dealt out anew 0.71 and 0.69, untrained models 0.02 and "
+            "0.01",
+            "Half of the control could not fail: an untrained model answers with any of 96 words.",
+        ),
     ),
 )
 def alignment(study: Measures, criterion: Criterion) -> Finding:
     """Interchange accuracy of the 1-D subspaces of the models that learned the task, by seed."""
-    if none := none_learned(study, "interchange accuracy", "shuffled ranks, untrained models"):
+    if none := none_learned(study, "interchange accuracy", "shuffled ranks"):
         return none
     parts, controls, words, values = [], [], [], {}
     for operand in OPERANDS:
@@ -75,18 +84,19 @@ def alignment(study: Measures, criterion: Criterion) -> Finding:
         worst = by_seed(study, rows, "p", max)
         beats = [p <= criterion["alpha"] for p in worst]
         parts.append(every(f"{operand}, above random subspaces", beats))
-        for column in ("shuffled ranks", "untrained model"):
-            values_there = by_seed(study, rows, column)
-            controls.append(
-                mean_within(f"{operand}, {column}", values_there, high=criterion["iia"])
-            )
+        shuffled = by_seed(study, rows, "shuffled ranks")
+        controls.append(mean_within(f"{operand}, shuffled ranks", shuffled, high=criterion["iia"]))
         sites = Counter(place_of(one["hook"]) for one in rows.values()).most_common()
         where = ", ".join(f"{site} in {count}" for site, count in sites)
         behind = by_seed(study, rows, "iia behind block 0")
-        swap = np.mean(by_seed(study, rows, "full swap behind block 0"))
+        swap, untrained = (
+            np.mean(by_seed(study, rows, column))
+            for column in ("full swap behind block 0", "untrained model")
+        )
         words.append(
             f"{operand} {mean_and_spread(iia)}, best in {where} of {len(rows)} models; at its "
-            f"position behind block 0 {mean_and_spread(behind)}, full swap there {swap:.2f}"
+            f"position behind block 0 {mean_and_spread(behind)}, full swap there {swap:.2f}; "
+            f"in untrained models {untrained:.2f}"
         )
         values[operand] = rows
     return Finding(
@@ -94,7 +104,7 @@ def alignment(study: Measures, criterion: Criterion) -> Finding:
         f"Interchange accuracy in the models that learned, by seed: {'; '.join(words)}.",
         values,
         control=Part(
-            "shuffled ranks, untrained models",
+            "shuffled ranks",
             all(part.met for part in controls),
             "; ".join(f"{part.name} {part.shown}" for part in controls),
             min(part.n for part in controls),

@@ -169,7 +169,7 @@ def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
 @claim(
     "f",
     statement=(
-        "The order of utility decides what is learned when tasks differ in complexity, too: "
+        "Features are learned in the order of their utility when tasks differ in complexity, too: "
         "spectra that fall more slowly the rarer the task."
     ),
     paper="App. D: complexity modulated by varying β",
@@ -183,7 +183,8 @@ def residual_threshold(study: Measures, criterion: Criterion) -> Finding:
     reason=(
         "As in (a). A slower spectrum has more features, each of larger utility, so whether it "
         "needs more width depends on the share of its energy that is asked for: nothing is judged "
-        "of that, and what Theorem 3 says of it is printed. At sizes laptop and overnight priors "
+        "of that, and what Theorem 3 says of it is printed, as are the cells that two other orders "
+        "give, which (a) judges and this does not: at sizes laptop and overnight priors "
         "fall as t^-0.3, so that frequency alone says little and the spectra most of the order; at "
         "full as t^-1, as in the other arms, where neither does."
     ),

@@ -37,6 +37,19 @@ def kept(
     return np.bincount(order // scores.shape[1], minlength=len(scores))
 
 
+def margin(task: Any, width: int) -> float:
+    """By what share the last utility that a width keeps exceeds the first that it leaves; the less,
+    the less Theorem 3 prefers the one feature to the other.
+
+    >>> from mechint.registry import TASKS
+    >>> one = {"n": 4, "n_tasks": 2, "rank": 2, "alpha": 1.0, "beta": 1.0}
+    >>> [round(margin(TASKS["regression-mixture"](**one), width), 6) for width in (1, 2)]
+    [1.0, 0.0]
+    """
+    ordered = np.sort(task.utilities.numpy(), axis=None)[::-1]
+    return float(ordered[width - 1] / ordered[width] - 1)
+
+
 def share_as_predicted(group: list[Run], order: str = "utility") -> float:
     """Share of cells (run, task) that hold a number of features within HALF of the order's:
     utility, frequency or spectrum.

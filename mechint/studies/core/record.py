@@ -149,17 +149,18 @@ def _row(*cells: str) -> str:
 
 def _before(claim: Mapping[str, Any], size: str) -> str:
     """The verdict at `size` under the last of the criteria replaced that says anything of it, in
-    parentheses; empty where none does, or where the claim was not tested under it.
+    parentheses; empty where none does.
     """
     said = _last_said([one["verdict"] for one in claim.get("replaced") or []], size)
-    given = said is not None and not said.startswith("not tested")
-    return f" (by an earlier criterion: {said})" if given else ""
+    return f" (by an earlier criterion: {said})" if said else ""
 
 
 def _last_said(verdicts: Sequence[str | Mapping[str, str]], size: str) -> str | None:
-    """The last of the replaced criteria's verdicts that says anything of `size`."""
+    """The last of the replaced criteria's verdicts that says anything of `size`; a criterion that
+    nothing was tested by says nothing.
+    """
     said = (verdict_at(verdict, size) for verdict in reversed(verdicts))
-    return next((verdict for verdict in said if verdict is not None), None)
+    return next((one for one in said if one and not one.startswith("not tested")), None)
 
 
 def table(results: Path) -> str:

@@ -48,6 +48,11 @@ BLOCKS: Arms = {
 }
 """Products of 6 by 6 permutation matrices with two blocks, whole and block by block."""
 
+MODULI: Arms = {
+    f"{name}, n = {n}": {"n": n, "operations": (name,)} for name in ("MAX", "ADD") for n in (10, 26)
+}
+"""Whose moduli are compared, with data in proportion to them."""
+
 FULL_ARMS: Arms = {
     **{
         name: {"n": 20, "operations": (name,)}
@@ -65,17 +70,14 @@ FULL_ARMS: Arms = {
         "operations": SUMS,
         "addition": "shuffled",
     },
+    "shuffled ADD, n = 26": {"n": 26, "operations": ("ADD",), "addition": "shuffled"},
     "ADD, even table": {"n": 20, "operations": ("ADD",), "addition": "random-uniform"},
     "ADD, uneven table": {"n": 20, "operations": ("ADD",), "addition": "random-skewed"},
     **{
         f"{name}, no steps": {"n": 20, "operations": (name,), "chain_of_thought": False}
         for name in ("MAX", "MED", "ADD")
     },
-    **{
-        f"{name}, n = {n}": {"n": n, "operations": (name,)}
-        for name in ("MAX", "ADD")
-        for n in (10, 26)
-    },
+    **MODULI,
     **BLOCKS,
     **{
         f"{m} operands, depth {k}": {"n": 10, "operations": SUMS, "operands": m, "depth": k}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mechint.studies.joint_training import claims_curriculum as staged
 from mechint.studies.joint_training import claims_hardness as hardness
 from mechint.studies.joint_training import claims_nested as nested
 from mechint.studies.joint_training import claims_order as difficulty
@@ -17,7 +18,7 @@ CLAIMS = (
     sizes.permutation_blocks,
     nested.embeddings,
     nested.norm_ratios_differ,
-    nested.curriculum,
+    staged.curriculum,
     hardness.operands_and_depth,
     hardness.chain_of_thought,
     hardness.modulus,

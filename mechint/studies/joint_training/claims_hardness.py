@@ -117,8 +117,8 @@ def chain_of_thought(study: Measures, criterion: Criterion) -> Finding:
 
 @claim(
     "l",
-    statement="the transition grows with the modulus, most for ADD and for PROD at primes",
-    paper="n = 10 to 226",
+    statement="the transition of ADD grows with the modulus, by a larger factor than that of MAX",
+    paper="n = 10 to 226, most for ADD and for PROD at primes (Fig. 6)",
     criterion=Criterion(
         "95% bootstrap intervals of factors between 50% points: ADD at n = 26 over n = 10 lies "
         "above {grows:g}, and that factor over the one of MAX lies above {more:g}. Control: every "
@@ -126,7 +126,10 @@ def chain_of_thought(study: Measures, criterion: Criterion) -> Finding:
         grows=1.0,
         more=1.0,
     ),
-    reason="Moduli whose values are one character each.",
+    reason=(
+        "Moduli whose values are one character each, with data in proportion to them. PROD is "
+        "trained at one prime, and how its transition grows is not judged."
+    ),
     sizes=FULL,
     replaced=(
         Replaced(

@@ -39,7 +39,7 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prim
             "laptop, at one width: all runs of MAX, MIN and MED reach 0.9 on held-out triplets, "
             "MAX and MIN on average no later than MED, and no run of ADD or NADD does before the "
             "last of these; PROD is shown and not judged.",
-            "reproduced",
+            {"laptop": "reproduced"},
             "MAX, MIN, MED at step 250 in every run; PROD never, 5000; ADD never, 1750, 1500",
             "PROD contradicted the statement and was left out of the judgment; with an evaluation "
             "every 250 steps MAX, MIN and MED could not be told apart. Nine in ten of the triplets "
@@ -49,7 +49,7 @@ EASY, MIDDLE, HARD = ("MAX", "MIN"), ("MED", "PROD"), ("ADD", "NADD", "PROD prim
             "laptop, on triplets at one width, by the first step at 0.9 in each run and the "
             "exact one-sided Mann–Whitney test at p ≤ 0.05: MAX and MIN before MED, MAX and MIN "
             "before PROD, MED before ADD and NADD, PROD before ADD and NADD",
-            "not reproduced",
+            {"laptop": "not reproduced"},
             "median first step: MAX 100, MIN 100, MED 150 (5 of 5 runs each), PROD never (1 of 5), "
             "ADD never (5 of 12), NADD never (2 of 5)",
             "The paper orders operations by the model size they need, on nested expressions, at "

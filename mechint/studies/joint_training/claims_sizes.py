@@ -51,7 +51,7 @@ def _one_factor(study: Measures, alone: str, mixed: str, **bounds: float) -> Fin
         Replaced(
             "laptop: the 50% point of ADD lies at least 2 times above that of MAX+MED+ADD on "
             "triplets, the largest model counting as a lower bound where ADD never reaches 50%",
-            "not reproduced",
+            {"laptop": "not reproduced"},
             "both at 2,214 parameters, the smallest model: factor 1",
             "Un-nested triplets mod 10 at widths 8 to 64 hold no transition, so both fits stood at "
             "the smallest model; ADD+PROD was trained and not judged.",
@@ -60,7 +60,7 @@ def _one_factor(study: Measures, alone: str, mixed: str, **bounds: float) -> Fin
             "overnight: the 95% bootstrap interval of the factor by which the 50% point of ADD "
             "alone lies above that of ADD beside others lies above 1.5, beside MAX and MED and "
             "beside PROD; control: every fitted curve passes 50% inside the range of widths",
-            "reproduced",
+            {"overnight": "reproduced"},
             "factors 6.2 [2.9, ∞) and 7.9 [3.9, ∞): ADD 50% at 149,674 [74,205, ∞), beside MAX and "
             "MED at 24,015 [16,804, 34,002], beside PROD at 18,865 [15,227, 23,136]",
             "No run of ADD alone had learned it in 10,000 steps (0 of 29 at 0.9), and its mean "
@@ -119,7 +119,7 @@ def fewer_parameters(study: Measures, criterion: Criterion) -> Finding:
         ),
         replace(
             BY_POINT,
-            verdict="underpowered",
+            verdict={"laptop": "underpowered"},
             ours="OP 50% at > 44,173 [44,173, ∞), in the mixture > 9,741 [4,261, ∞)",
         ),
     ),

@@ -45,7 +45,7 @@ MIXTURE, ALONE = "MAX+MED+ADD, early stop", "ADD, early stop"
         Replaced(
             "at the last step: mean held-out accuracy of the mixture at least 0.9, of ADD alone at "
             "most 0.6, over five seeds each (width 64, no early stop)",
-            "not reproduced",
+            {"laptop": "not reproduced"},
             "mixture 1.00 ± 0.00, ADD alone 0.65 ± 0.33 (5 runs each)",
             "A bar inside the standard error of five runs at one width, and no early stop, which "
             "is what the paper's 50% is. Nine in ten of the triplets that accuracies were read on "
@@ -56,7 +56,7 @@ MIXTURE, ALONE = "MAX+MED+ADD, early stop", "ADD, early stop"
             "more runs than sums alone (Fisher's exact one-sided test, p ≤ 0.05); at the widest "
             "width the mean accuracy of the mixture is at least 0.9 and that of sums alone with "
             "the paper's early stop at most 0.6, each by its 95% interval",
-            "underpowered",
+            {"laptop": "underpowered"},
             "36 of 48 runs against 13 of 48; mixture 0.937 [0.823, 1.05], sums alone 0.612 [0.412, "
             "0.813] (12 runs each)",
             "Accuracies were read on the held-out triplets of seed 0, nine in ten of which runs of "

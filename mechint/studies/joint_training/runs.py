@@ -21,25 +21,21 @@ from mechint.studies.joint_training.arms import (
     BLOCKS,
     FULL_ARMS,
     LAYERED,
+    MODULI,
     OVERNIGHT_ARMS,
     RECURRENT,
-    SUMS,
     THREE_LAYERS,
     TOGETHER,
     judged_operation,
 )
 from mechint.studies.joint_training.claims import CLAIMS
 from mechint.studies.joint_training.measures import MIXTURES, Measures
-
-TRIPLET_WIDTHS = (8, 16, 32, 64)
-TRIPLET_TRAIN = {"steps": 5000, "evaluate_every": 50}
-LEARNED = {"stop_accuracy": 0.99}
-"""A run on triplets ends where it has learned all that is held out: what it costs after that
-decides nothing.
-"""
-
-EARLY_STOP = {"stop_patience": 10, "stop_after": 2000, "stop_delta": 2.5e-4}
-"""The paper's rule: the training loss changed by less than this over ten evaluations."""
+from mechint.studies.joint_training.triplet_runs import (
+    EARLY_STOP,
+    LEARNED,
+    TRIPLET_TRAIN,
+    triplet_arms,
+)
 
 NESTED_TRAIN = {"steps": 10_000, "evaluate_every": 1000}
 """Models that have not learned yet write long nonsense: reading it costs as much as 200 steps."""
@@ -68,6 +64,12 @@ TABLE_WIDTHS: Mapping[str, Sequence[int]] = {
 at 48; in the mixture 0.02 at width 12, 1.00 at 16).
 """
 
+EXAMPLES = 45_000
+"""Nested expressions that a model of the paper is trained on."""
+
+CURRICULA = 8
+"""Seeds of the curriculum: where none of five learns, half of all may, by the exact interval."""
+
 FULL_WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 FULL_TRAIN = {
     "steps": 20_000,
@@ -78,72 +80,6 @@ FULL_TRAIN = {
 }
 
 
-def triplets(
-    arm: str,
-    operations: Sequence[str],
-    width: int,
-    seeds: int,
-    train: Mapping[str, Any],
-    init: str = "normal",
-    stage: int = 0,
-    **task: Any,
-) -> Iterator[PlannedRun]:
-    """Runs on triplets of digits, not nested: the paper's most controlled comparison."""
-    judged = "ADD" if "ADD" in operations else operations[-1]
-    for seed in range(FRESH, FRESH + seeds):
-        name = f"triplets-{arm}-{width}" + (f"-{init}" if init != "normal" else "")
-        yield plan(
-            name.replace(" ", "-"),
-            "listops-triplets",
-            {"operations": tuple(operations), **task},
-            {"d_model": width, "init_mode": init},
-            train,
-            seed=seed,
-            stage=stage,
-            arm=f"triplets {arm}",
-            width=width,
-            init=init,
-            judged=judged,
-        )
-
-
-def triplet_arms(
-    train: Mapping[str, Any],
-    widths: Sequence[int] = TRIPLET_WIDTHS,
-    seeds: int = 12,
-    few: int = 5,
-    stage: int = 0,
-    **task: Any,
-) -> Iterator[PlannedRun]:
-    """Sums alone and beside others at every width; each operation alone at the middle one; the
-    early stop, of both as in the paper, and the other initial weights at the widest. 300 of each
-    operation is shown and not judged, by fewer seeds.
-    """
-    early, train = {**train, **EARLY_STOP}, {**train, **LEARNED}
-    middle, widest = widths[-2], widths[-1]
-    per_operation: dict[str, Any] = {"per_operation": 300 if task.get("n", 10) == 10 else 10}
-    for width in reversed(widths):
-        yield from triplets("MAX+MED+ADD", SUMS, width, seeds, train, stage=stage, **task)
-        yield from triplets("ADD", ("ADD",), width, seeds, train, stage=stage, **task)
-        yield from triplets(
-            "300 each of MAX+MED+ADD",
-            SUMS,
-            width,
-            few,
-            train,
-            stage=stage,
-            **task,
-            **per_operation,
-        )
-    for name in ("MAX", "MIN", "MED", "PROD", "NADD"):
-        yield from triplets(name, (name,), middle, few, train, stage=stage, **task)
-    for arm in ("MAX+MED+ADD", "ADD"):
-        stopped = f"{arm}, early stop"
-        yield from triplets(stopped, arm.split("+"), widest, seeds, early, stage=stage, **task)
-    for arm in ("MAX+MED+ADD", "ADD"):
-        yield from triplets(arm, arm.split("+"), widest, few, train, "torch", stage, **task)
-
-
 def nested(
     arm: str,
     parameters: Mapping[str, Any],
@@ -152,16 +88,20 @@ def nested(
     train: Mapping[str, Any],
     stage: int = 0,
     model: Mapping[str, Any] = RECURRENT,
+    own: bool = False,
 ) -> Iterator[PlannedRun]:
-    """Runs on nested expressions, by the recurrent model unless another is named."""
-    for seed in seeds:
+    """Runs on nested expressions, by the recurrent model unless another is named. own: each seed
+    has held-out triplets and tables of its own; otherwise all share those of seed 0.
+    """
+    for seed in (FRESH + one for one in seeds):
+        drawn = {"excluded_seed": seed, "table_seed": seed} if own else {}
         yield plan(
             f"{arm}-{width}".replace(" ", "-"),
             "listops",
-            {"excluded": None, **parameters},
+            {"excluded": None, **parameters, **drawn},
             {**model, "d_model": width},
             train,
-            seed=FRESH + seed,
+            seed=seed,
             stage=stage,
             arm=arm,
             width=width,
@@ -171,10 +111,14 @@ def nested(
 
 
 def curricula(
-    widths: Sequence[int], seeds: int, train: Mapping[str, Any], stage: int = 0
+    widths: Sequence[int],
+    seeds: int,
+    train: Mapping[str, Any],
+    stage: int = 0,
+    **settings: Any,
 ) -> Iterator[PlannedRun]:
     """MAX and MED to proficiency in the first half, then ADD ramped up; beside ADD alone for as
-    many steps. Neither stops early: the ramp comes late.
+    many steps. Neither stops early: the ramp comes late. settings: of `nested`.
     """
     steps = train["steps"]
     ramp = {
@@ -188,7 +132,7 @@ def curricula(
     alone = {"n": 10, "operations": ("ADD",)}
     arms = {"curriculum": ramp, "ADD beside the curriculum": alone}
     for width, (arm, parameters) in itertools.product(widths, arms.items()):
-        yield from nested(arm, parameters, width, range(seeds), late, stage)
+        yield from nested(arm, parameters, width, range(seeds), late, stage, **settings)
 
 
 def tables(seeds: Sequence[int], stage: int = 0) -> Iterator[PlannedRun]:
@@ -201,11 +145,14 @@ def tables(seeds: Sequence[int], stage: int = 0) -> Iterator[PlannedRun]:
             yield from nested(arm, {**BLOCKS[arm], **TABLES}, width, seeds, train, stage)
 
 
-def three_layers(seeds: int, train: Mapping[str, Any]) -> Iterator[PlannedRun]:
-    """Whose norm ratios the paper compares; to the end, for ADD alone has a long plateau."""
+def three_layers(seeds: int, train: Mapping[str, Any], examples: int) -> Iterator[PlannedRun]:
+    """Whose norm ratios the paper compares; to the end, for ADD alone has a long plateau. All share
+    the held-out triplets: a pair is compared on sums that neither has seen.
+    """
     long = {**train, "stop_after": train["steps"]}
     for arm, parameters in THREE_LAYERS.items():
-        yield from nested(arm, parameters, 128, range(seeds), long, model=LAYERED)
+        fixed = {**parameters, "train_examples": examples}
+        yield from nested(arm, fixed, 128, range(seeds), long, model=LAYERED)
 
 
 def smoke() -> list[PlannedRun]:
@@ -241,7 +188,7 @@ def overnight() -> list[PlannedRun]:
     ]
     planned += together(NESTED_WIDTHS, (2, 3, 4), ("ADD",), stage=3)
     planned += together(WIDER, (0, 1), ("ADD",), stage=4)
-    planned += curricula((24, 48), 8, NESTED_TRAIN, stage=5)
+    planned += curricula((24, 48), CURRICULA, NESTED_TRAIN, stage=5)
     planned += together(WIDER, (2,), ("ADD",), stage=6)
     planned += together(NESTED_WIDTHS, (2, 3, 4), MIXTURES, stage=7)
     planned += tables(range(5), stage=8)
@@ -254,19 +201,25 @@ def overnight() -> list[PlannedRun]:
 
 
 def full(
-    widths: Sequence[int] = FULL_WIDTHS, seeds: int = 5, train: Mapping[str, Any] | None = None
+    widths: Sequence[int] = FULL_WIDTHS,
+    seeds: int = 5,
+    train: Mapping[str, Any] | None = None,
+    examples: int = EXAMPLES,
 ) -> list[PlannedRun]:
-    """ListOps with chain of thought over the paper's widths, the recurrent model; the curriculum;
-    the layered models of the norm ratios; the triplets.
+    """ListOps with chain of thought over the paper's widths, the recurrent model; the curriculum
+    and what norm ratios are of, in layers of their own; the triplets. `examples` are trained on,
+    in proportion to the modulus where moduli are compared; a curriculum has ever new ones.
     """
     train = dict(FULL_TRAIN if train is None else train)
-    planned = [
-        one
-        for arm, width in itertools.product(FULL_ARMS, widths)
-        for one in nested(arm, FULL_ARMS[arm], width, range(seeds), train)
-    ]
-    planned += curricula((24, 48), seeds, train)
-    planned += three_layers(seeds, train)
+    planned: list[PlannedRun] = []
+    for arm, parameters in FULL_ARMS.items():
+        most = examples * parameters["n"] // 10 if arm in MODULI else examples
+        fixed = {**parameters, "train_examples": most}
+        for width in widths:
+            planned += nested(arm, fixed, width, range(seeds), train, own=True)
+    pairs = CURRICULA if seeds > 1 else 1
+    planned += curricula((24, 48), pairs, train, model=LAYERED, own=True)
+    planned += three_layers(seeds, train, examples)
     few = {name: train[name] for name in ("steps", "evaluate_every")}
     return [*planned, *triplet_arms(few, (8, 16, 32, 64) if seeds > 1 else (8, 12), max(2, seeds))]
 
@@ -283,6 +236,14 @@ class JointTraining(Study):
         "learned by models several times smaller. Embeddings of models that learned sums show "
         "parity and order, and where tables are shuffled nothing is gained: the easy operations "
         "teach the numbers that the hard ones need."
+    )
+    setting: ClassVar[str] = (
+        "Below size full, nested expressions are ever new, where the paper trains on some 45,000 "
+        "fixed ones; all seeds of a modulus share the held-out operands, so that intervals hold "
+        "initialization and batches only; and models are one block passed three times, where the "
+        "paper's curriculum (i) trains layers of their own. At full expressions are as many as in "
+        "the paper, in (i) ever new; each seed has its own operands and tables, in (h) all share "
+        "one set; and (i) trains three layers."
     )
     claims = CLAIMS
 
