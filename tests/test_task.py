@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.errors import ParameterError
-from mechint.task import IGNORE, Batch, TargetKind
+from mechint.task import IGNORE, Batch, Chance, TargetKind
 from mechint.task.drawing import epochs
 
 
@@ -111,11 +111,38 @@ def test_an_epoch_has_as_many_batches_as_examples_fill(batch_size: int, per_epoc
     data = Batch(torch.arange(12)[:, None], torch.zeros(12, 1, 1, dtype=torch.long))
     whole = epochs(data, 0, batch_size)
     drawn = [next(whole).tokens[:, 0].tolist() for _ in range(3 * per_epoch)]
-    orders = [sum(drawn[i : i + per_epoch], []) for i in range(0, len(drawn), per_epoch)]
-    assert all(len(set(order)) == per_epoch * batch_size for order in orders)
+    flat = [example for batch in drawn for example in batch]
+    size = per_epoch * batch_size
+    orders = [flat[i : i + size] for i in range(0, len(flat), size)]
+    assert all(len(set(order)) == size for order in orders)
     assert len({tuple(order) for order in orders}) == 3
     for start, expected in enumerate(drawn):
         assert next(epochs(data, 0, batch_size, start)).tokens[:, 0].tolist() == expected
+
+
+def test_a_split_has_the_shares_asked_for_and_its_stream_no_other_examples() -> None:
+    task = tasks.make("modular-arithmetic", p=11, train_fraction=0.5, validation_fraction=0.2)
+    parts, every = task.split(3), task.examples().tokens
+    assert [len(parts[name]) for name in ("train", "validation", "test")] == [60, 24, 37]
+    assert sorted(torch.cat(list(parts.values())).tolist()) == list(range(121))
+    for name, index in parts.items():
+        assert torch.equal(next(task.stream(name, 3, None)).tokens, every[index])
+
+
+def test_what_is_generated_hangs_on_the_split_and_the_seed() -> None:
+    for task in (tasks.make("repeated-tokens"), tasks.make("single-index")):
+        for draw in (
+            task.sample,
+            lambda n, seed, split, task=task: next(task.stream(split, seed, n)),
+        ):
+            keys = [(seed, split) for split in ("train", "validation", "test") for seed in (0, 1)]
+            drawn, again = ([str(draw(9, *key).tokens.tolist()) for key in keys] for _ in range(2))
+            assert drawn == again and len(set(drawn)) == len(keys)
+
+
+def test_an_example_that_lacks_an_output_has_no_part_in_the_chance_of_all() -> None:
+    rows = [[0, 1], [0, 1], [1, 1]] + [[1, IGNORE]] * 3
+    assert Chance.of(torch.tensor(rows)).accuracy == pytest.approx(2 / 3)
 
 
 def test_an_empty_split_is_refused_in_one_line() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from mechint import transitions
 from mechint.errors import DataError, ParameterError
 from mechint.transitions import SHALLOWEST, fit_transition, logistic
 
@@ -54,6 +55,28 @@ def test_the_bootstrap_spreads_as_fits_to_new_runs_do() -> None:
     assert within == pytest.approx(apart, rel=0.35)  # 30 fits know their own spread to 13%
     low, high = found[0].interval()
     assert low < found[0].at() < high
+
+
+def test_the_mean_of_runs_drawn_again_varies_by_its_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two runs of a size, too, where runs drawn as they are would vary by 0.71 of it."""
+    sizes, accuracies = np.array([1e3, 1e3, 1e5, 1e5, 1e5]), np.array([0.1, 0.4, 0.7, 0.9, 0.8])
+    for size, own in ((1e3, accuracies[:2]), (1e5, accuracies[2:])):
+        monkeypatch.setattr(
+            transitions,
+            "_least_squares",
+            lambda x, y, size=size: (y[np.isclose(x, math.log(size))].mean(), 1.0),
+        )
+        drawn = fit_transition(sizes, accuracies, bootstrap=4000).samples[:, 0]
+        assert drawn.std() == pytest.approx(own.std(ddof=1) / math.sqrt(len(own)), rel=0.05)
+        assert drawn.mean() == pytest.approx(own.mean(), abs=0.01)
+
+
+def test_the_interval_leaves_one_in_forty_out_on_either_side() -> None:
+    found = fit_transition(*planted(2e4, 2.0, 3, 0.1), bootstrap=41)
+    least, most = np.sort(found.bounds(), axis=0).T
+    assert found.interval() == (least[1], most[39])
 
 
 def test_the_band_holds_the_curve() -> None:

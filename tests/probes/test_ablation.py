@@ -22,6 +22,7 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
 from probes.ablation import Ablation, answer_scores, neuron_importance
+from probes.ablation.nulls import no_effect
 
 FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
 
@@ -49,6 +50,14 @@ def rows(subject: Subject, **settings: Any) -> dict[str, float]:
     result = Ablation(**FAST, **settings).run(subject, seed=0)
     table = result.tables["effects"].to_frame()
     return dict(zip(table.component, result.metrics["loss"] + table.loss_change, strict=True))
+
+
+def test_samples_without_an_effect_are_of_the_component_that_harms_most_in_each() -> None:
+    """Of three examples the signs can be drawn in eight ways, the same for both components."""
+    increases = np.array([[1.0, 2.0, 4.0], [3.0, -2.0, 0.5]])
+    every = [max(increases @ signs / 3) for signs in itertools.product((-1.0, 1.0), repeat=3)]
+    found = no_effect(increases, 200, 0)
+    assert set(found.round(9)) == set(np.round(every, 9))
 
 
 def test_zeroing_equals_zero_weights() -> None:

@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from probes.circuits import (
     sender_outputs,
 )
 from probes.circuits.choosing import graph_of, paired, split
-from probes.circuits.judging import rivals_of, without_others
+from probes.circuits.judging import judge_circuit, rivals_of, without_others
 from probes.circuits.paths import path_logits
 from probes.circuits.search import without_each
 
@@ -310,6 +311,31 @@ def test_no_edge_of_a_found_circuit_can_go() -> None:
         kept = find_circuit(one, path_patching(one), threshold)
         assert one.faithfulness(kept[None])[0] >= threshold
         assert (one.faithfulness(without_each(kept)) < threshold).all()
+
+
+def test_edges_are_added_by_the_size_of_their_effects() -> None:
+    """Whichever way they push."""
+    one = scorer(small(normalization_type="LN"))
+    effects = path_patching(one)
+    signs = np.where(np.arange(len(effects)) % 2, 1, -1)
+    for threshold in (0.5, 0.9):
+        found = [find_circuit(one, each, threshold) for each in (effects, effects * signs)]
+        assert (found[0] == found[1]).all()
+
+
+def test_pairs_on_which_a_circuit_scores_as_the_model_count_half() -> None:
+    """Scores of the model, of the circuit and without it on four pairs."""
+    scores = np.array([[1.0, 2.0, 3.0, 2.0], [1.0, 3.0, 1.0, 2.0], [0.0, 0.0, 1.0, 0.0]])
+    made_up: Any = SimpleNamespace(
+        ends=(0.0, 2.0),
+        scores=lambda kept: scores,
+        faithfulness=lambda kept: np.array([0.25, 0.5]),
+        answered=lambda kept: np.array([[1.0, 0.0, 1.0, 1.0]]),
+    )
+    found = judge_circuit(made_up, np.array([True, True, False]))
+    assert (found.above, found.accuracy) == (0.5, 0.75)  # above on one, below on one, equal on two
+    assert (found.faithfulness, found.completeness) == (0.875, 0.875)
+    assert found.drops.tolist() == [0.625, 0.375]
 
 
 def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:

@@ -204,6 +204,17 @@ def test_removals_are_those_of_edited_weights(constant_attention: bool) -> None:
         assert metrics[f"loss.{name}"] == pytest.approx(float(loss), rel=1e-4), name
 
 
+@pytest.mark.parametrize(
+    ("alone", "without", "shown"),
+    [(0.2, 2.9, True), (0.2, 0.3, False), (2.9, 3.0, False), (1.6, 2.9, False), (0.2, 1.4, False)],
+)
+def test_frequencies_are_needed_where_they_suffice_and_nothing_else_does(
+    alone: float, without: float, shown: bool
+) -> None:
+    """The model's own loss is 0, that of equal logits 3."""
+    assert Needed(0.0, alone, without, 3.0).shown is shown
+
+
 def test_where_no_frequency_is_left_to_take_away_nothing_is_shown() -> None:
     subject = planted.modular_addition(7, (1, 2)).subject
     (cycle,) = answers.cycles(subject)

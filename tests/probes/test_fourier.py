@@ -27,6 +27,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes import neuron_removal, removal
 from probes.answers import Cycle
 from probes.fourier import neurons, outputs, reporting, spectra
@@ -130,6 +131,16 @@ def test_planted_frequencies_are_recovered_exactly(
         assert result.metrics[f"{part}.key_frequencies"] == list(frequencies), part
     assert result.metrics["residual.modes"]["blocks.0.hook_resid_post"] == len(frequencies)
     assert result.null["logits.largest_cosine"].p_value <= 0.002
+
+
+def test_the_null_of_shares_is_the_largest_of_each_order_by_brute_force() -> None:
+    x = np.random.default_rng(3).standard_normal((9, 4))
+    found = spectra.share_spectrum(x, spectra.KeyFrequencyRule(permutations=11), seed=5)
+    draw, centered = rng("share null", 5), x - x.mean(0)
+    largest = [
+        brute_energies(centered[draw.permutation(9)]).max() / (centered**2).sum() for _ in range(11)
+    ]
+    assert found.keys == [] and found.null == pytest.approx(np.array(largest))
 
 
 def test_planted_neurons_belong_to_their_frequency() -> None:

@@ -46,6 +46,30 @@ def test_the_penalty_is_relative_to_the_variance_whatever_the_number_of_inputs()
     assert Ridge(np.tile(x, (10, 1)), 0.3).weights(np.tile(y, 10)) == pytest.approx(expected)
 
 
+def test_the_null_of_several_places_is_of_the_best_in_every_shuffle() -> None:
+    subject = planted.comparison(n=12).subject
+    variable = next(iter(subject.task.variables.values()))
+    x, y = np.random.default_rng(0).standard_normal((2, len(subject.data), 3))
+    probe = Linear(ridge=0.1, permutations=19, pos=0)
+    alone = [probe._probe(subject, variable, {"a": one}, 0).null for one in (x, y)]
+    both = probe._probe(subject, variable, {"a": x, "b": y}, 0).null
+    assert both.tolist() == np.maximum(*alone).tolist() and len(set(alone[0] > alone[1])) == 2
+
+
+def test_a_control_below_chance_adds_nothing_to_the_selectivity() -> None:
+    """R² of a control task is often below 0."""
+    columns = (
+        Linear(**NUMBER, permutations=19)
+        .run(planted.comparison(n=12).subject)
+        .tables["scores"]
+        .columns
+    )
+    _, _, scores, controls, selectivity, _ = columns.values()
+    assert min(controls) < 0
+    for score, control, found in zip(scores, controls, selectivity, strict=True):
+        assert found == pytest.approx(score - max(control, 0.0))
+
+
 def test_r2_is_one_minus_residual_over_variance() -> None:
     draw = np.random.default_rng(1)
     x, y, x_new, y_new = (

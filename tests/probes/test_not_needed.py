@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,7 +25,7 @@ from probes.das.controls import readers
 from probes.das.swap import SwapSite
 from probes.lens import Lens
 from probes.patching import Patching
-from probes.patching.removal import left_without
+from probes.patching.removal import Left, first_needed, left_without
 
 Weights = dict[str, torch.Tensor]
 SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)
@@ -126,6 +127,14 @@ def test_what_is_left_without_a_component_by_hand() -> None:
     both = [Site.head(0, 1, 2), Site.head(0, 2, 2)]
     assert left_without(subject, pairs, both[:1]) == pytest.approx(0.5)
     assert left_without(subject, pairs, both) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_what_is_needed_recovers_and_flips_and_leaves_at_most_half() -> None:
+    """The first recovers all and flips little, the second leaves most: neither is it."""
+    recovered, flips = np.array([1.0, 0.9, 0.8, 0.7]), np.array([0.2, 0.9, 0.9, 0.9])
+    shares = [0.0, 0.8, 0.1, 0.1]
+    needed, tried = first_needed(range(4), recovered, flips, lambda i: Left(shares[i]))
+    assert needed == [2] and tried == {1: Left(0.8), 2: Left(0.1)}
 
 
 def with_twins(*factors: float) -> Subject:

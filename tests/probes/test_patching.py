@@ -18,9 +18,11 @@ from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import UnknownNameError
 from mechint.interventions import RecordedForward, Site, select_positions
 from mechint.models.transformer import HookedTransformer
+from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
+from mechint.task import IGNORE
 from probes.patching import (
     KINDS,
     Effects,
@@ -31,6 +33,7 @@ from probes.patching import (
     patched,
 )
 from probes.patching.measures import DIGITS, largest_by_chance
+from probes.patching.removal import left_without
 
 
 def made(seed: int = 0, **changes: Any) -> Subject:
@@ -262,6 +265,49 @@ def test_ends_of_the_scale_and_flips() -> None:
     assert torch.equal(
         flipped(subject.task, logits[0], pairs), (answers == pairs.labels[:, 0]).float()
     )
+
+
+def test_only_outputs_that_change_count_and_each_alike() -> None:
+    """Two outputs, of 2 and 3 classes, of which none, one or both change; sums by hand."""
+    task, tokens = TASKS["remainders"](p=5), torch.zeros(4, 3, dtype=torch.long)
+    answers = torch.tensor([[0, 2], [0, 2], [0, 2], [1, 1]])
+    labels = torch.tensor([[1, 0], [1, 2], [1, IGNORE], [1, 1]])
+    reads = torch.full((4,), 2)
+    pairs = Pairs(tokens, tokens, reads, reads, answers, labels, labels)
+    logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    a, b, c, _ = logits.tolist()
+    expected = [((a[1] - a[0]) + (a[2] - a[4])) / 2, b[1] - b[0], c[1] - c[0], 0.0]
+    assert logit_difference(task, logits, pairs).tolist() == pytest.approx(expected)
+    one, right = torch.tensor([[0.0, 9, 0, 0, 9]]).expand(4, 5), torch.tensor([[0.0, 9, 9, 0, 0]])
+    assert flipped(task, one, pairs).tolist() == [0.5, 1.0, 1.0, 0.0]
+    assert flipped(task, right.expand(4, 5), pairs).tolist() == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_what_is_left_is_that_of_plain_hooks() -> None:
+    """One head at its mean over the bases and the sources, in the runs of both."""
+    subject = made(2)
+    variable = choose_variable(subject.task, "rank of a")
+    pairs = draw(subject, variable, 20, 0, only_correct=False, relation="minimal")
+    hook, read = "blocks.0.attn.hook_z", int(pairs.reads[0])
+    runs = [subject.model.run_with_cache(tokens)[1][hook] for tokens in (pairs.base, pairs.source)]
+    mean = torch.cat(runs)[:, read, 1].mean(0)
+
+    def hold(z: torch.Tensor, hook: Any) -> torch.Tensor:
+        z = z.clone()
+        z[:, read, 1] = mean
+        return z
+
+    def apart(hooks: list[Any]) -> float:
+        base, source = (
+            subject.model.run_with_hooks(tokens, fwd_hooks=hooks)[:, read]
+            for tokens in (pairs.base, pairs.source)
+        )
+        more, rows = (source - base).detach(), torch.arange(20)
+        return float((more[rows, pairs.labels[:, 0]] - more[rows, pairs.answers[:, 0]]).sum())
+
+    found = left_without(subject, pairs, [Site.head(0, 1, read)])
+    assert found == pytest.approx(apart([(hook, hold)]) / apart([]), rel=1e-9)
+    assert abs(found - 1) > 1e-3
 
 
 def test_chunks_do_not_change_the_numbers() -> None:

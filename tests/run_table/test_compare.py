@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from scipy.stats import binomtest
 
 import tasks
 from mechint import planted
+from mechint.config import ModelConfig
 from mechint.errors import DataError
 from mechint.intervals import paired_difference
 from mechint.models import build
@@ -75,6 +78,37 @@ def test_an_untrained_model_differs_and_the_interval_says_so(subject: Subject) -
     assert found.difference[1] <= right[0] - right[1] <= found.difference[2]
     assert found.difference[1] > 0 and found.p_value < 1e-6
     assert found.to_dict()["right.only_first"] == found.only_first
+
+
+def test_an_answer_of_several_outputs_is_right_where_all_are() -> None:
+    task = tasks.make("remainders", p=5)
+    sizes = {"d_vocab": task.d_vocab, "d_vocab_out": 5, "output_sizes": (2, 3), "n_ctx": 3}
+    models = [build(ModelConfig(n_layers=1, d_model=8, n_heads=1, **sizes), seed=i) for i in (0, 1)]
+    first, second = (Subject(model, task) for model in models)
+    by_hand = []
+    for subject in (first, second):
+        parts = subject.logits().split((2, 3), dim=1)
+        said = np.stack([part.argmax(1).numpy() for part in parts], 1)
+        by_hand.append([(a == b).all() for a, b in zip(said, subject.targets.numpy(), strict=True)])
+    found = compare(first, second, samples=9)
+    assert found.accuracy == tuple(np.mean(by_hand, axis=1))
+    assert found.only_first == sum(a and not b for a, b in zip(*by_hand, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [
+        ((0.1, -0.05, 0.25), "The two answer equally well as far as can be told"),
+        ((-0.1, -0.25, 0.05), "The two answer equally well as far as can be told"),
+        ((0.1, 0.02, 0.25), "The first model answers better"),
+        ((-0.1, -0.25, -0.02), "The second model answers better"),
+    ],
+)
+def test_a_difference_is_said_where_its_interval_leaves_zero_out(
+    subject: Subject, difference: tuple[float, float, float], said: str
+) -> None:
+    found = replace(compare(subject, subject, samples=9), difference=difference)
+    assert found.sentence().startswith(said)
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(24, 200))

@@ -37,6 +37,20 @@ def test_what_never_passes_is_censored() -> None:
     assert emergence_times([{"path": "a", "step": 3, "x": 1.0}], "x")[0].step == 3
 
 
+def test_a_level_that_is_reached_and_kept_is_passed() -> None:
+    rows = [{"path": "a", "step": step, "x": min(step, 2) / 4} for step in range(5)]
+    assert emergence_times(rows, "x", 0.5)[0].step == 2
+    falls = [row | {"x": -row["x"]} for row in rows]
+    assert emergence_times(falls, "x", -0.5, falling=True)[0].step == 2
+
+
+def test_a_run_that_never_passes_one_of_two_counts_for_the_other() -> None:
+    for never, expected in (("y", (1, 0)), ("x", (0, 1))):
+        rows = [row | {"y": row["x"]} | {never: 0.0} for row in curve("a", 40)]
+        found = which_first(rows, "x", "y")
+        assert (found.first, found.second) == expected and found.neither == found.ties == 0
+
+
 def test_which_first_is_an_exact_sign_test() -> None:
     rows = []
     for seed in range(9):

@@ -49,6 +49,17 @@ def test_transitions_are_where_the_shares_are_passed() -> None:
     assert (found["fall"]["from"], found["fall"]["to"]) == (0.0, -20.0)
 
 
+def test_one_late_run_of_three_moves_the_range_alone() -> None:
+    rows = [
+        {"path": str(k), "step": step, "x": min(step / (10 * k), 1.0)}
+        for k in (1, 2, 8)
+        for step in range(0, 81, 10)
+    ]
+    (found,) = transitions(rows, ["x"])
+    assert (found["earliest"], found["half way"], found["latest"]) == (5.0, 10.0, 40.0)
+    assert found["90%"] == 18.0
+
+
 def test_the_page_of_a_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = mechint.runs(run).over_steps().probe("embedding", permutations=9).with_figures()
     rows = table.rows()

@@ -39,7 +39,7 @@ from mechint.studies.capacity.measures import (
 )
 from mechint.studies.capacity.runs import BUDGETS, MIXTURE, SMALL
 from mechint.training import Run, train_many
-from tests.studies.planted_outcomes import judge
+from tests.studies.planted_outcomes import judge, outcomes
 
 TASK = {"n": 16, "n_tasks": 4, "rank": 4, "alpha": 1.0, "beta": 0.7}
 WIDTHS = (1, 2, 3, 5, 7, 9, 11, 13, 15, 16)
@@ -114,6 +114,14 @@ def test_planted_features(letter: str) -> None:
     for run in unfilled.values():
         run.metrics[0] |= {f"test.features.{t}": 0.0 for t in range(1, 4)}
     assert verdict(letter, unfilled) == "underpowered"  # the control: width left over
+
+
+def test_a_rare_task_that_no_width_holds_is_missed() -> None:
+    runs = runs_of(utilities)
+    for run in runs.values():
+        run.metrics[0][f"test.features.{run.spec.task.n_tasks - 1}"] = 0.0
+    claim = judge("capacity", "c", Measures(runs))
+    assert outcomes(claim)["every rare task held at some width"] == "missed"
 
 
 @given(st.integers(0, 32), st.floats(0.1, 2), st.floats(0.1, 2))

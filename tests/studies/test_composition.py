@@ -187,6 +187,15 @@ def test_direct_training(direct: list, mixture: list, verdict: str) -> None:
     assert judge("composition", "a", measures).verdict == verdict
 
 
+def test_half_of_the_answers_of_three_points_is_not_chance() -> None:
+    arms = {"direct": [{4: 0}] * 6, "mixture-last": [IN_ORDER] * 6}
+    made = [learned(arm, one, i) for arm, runs in arms.items() for i, one in enumerate(runs)]
+    for last in (1 / 3 + 0.049, 0.5):
+        made[0][1].metrics[-1]["test.accuracy"] = last
+        said = judge("composition", "a", Measures(runs_of(made), 4)).verdict
+        assert said == ("not reproduced" if last == 0.5 else "reproduced")
+
+
 @pytest.mark.parametrize(
     ("staged", "last", "verdict"),
     [

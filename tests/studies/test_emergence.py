@@ -73,6 +73,8 @@ def test_planted_exponent_of_the_times() -> None:
     wrong = verdict("a", mixtures(0.3))
     assert wrong.verdict == "not reproduced"
     assert wrong.values["exponents"][1.0] == pytest.approx([1.3] * 3, abs=0.01)
+    counted = "not learned at the last step, β = 1"
+    assert (outcomes(right)[counted], outcomes(wrong)[counted]) == ("met", "missed")
     assert verdict("a", mixtures(seeds=2)).verdict == "underpowered"
 
 

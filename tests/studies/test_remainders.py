@@ -467,18 +467,25 @@ def test_runs_that_did_not_learn_all_primes_are_shown_and_not_judged(
 @pytest.mark.parametrize(
     ("main", "shuffled", "n", "expected"),
     [
-        (0.001, 0.6, 3, "reproduced"),
-        (0.001, 0.001, 3, "not reproduced"),
-        (0.4, 0.6, 3, "underpowered"),
-        (0.001, 0.6, 2, "underpowered"),
+        ((0.001, 0.001), (0.6, 0.6), 3, "reproduced"),
+        ((0.001, 0.001), (0.001, 0.001), 3, "not reproduced"),
+        ((0.001, 0.001), (0.6, 0.001), 3, "not reproduced"),  # one site is enough
+        ((0.4, 0.4), (0.6, 0.6), 3, "underpowered"),
+        ((0.4, 0.001), (0.6, 0.6), 3, "underpowered"),
+        ((0.001, 0.001), (0.6, 0.6), 2, "underpowered"),
     ],
 )
-def test_shuffled_labels(main: float, shuffled: float, n: int, expected: str) -> None:
+def test_shuffled_labels(
+    main: tuple[float, float], shuffled: tuple[float, float], n: int, expected: str
+) -> None:
+    """p-values of embedding and neurons: the control asks for both, silence for neither."""
+
     def fourier(name: str, step: int | None) -> Any:
         early = name.startswith("main") and step == 1886  # at another step there is no order yet
-        null = SimpleNamespace(p_value=main if early else 0.6 if step else shuffled)
+        given = main if early else (0.6, 0.6) if step else shuffled
+        values = zip(("embedding", "neurons"), given, strict=True)
         return SimpleNamespace(
-            null={f"{site}.largest_share": null for site in ("embedding", "neurons")}
+            null={f"{site}.largest_share": SimpleNamespace(p_value=p) for site, p in values}
         )
 
     study = canned({"main": n, "shuffled": n}, fourier=fourier, checkpoint=lambda name, arm: 1886)

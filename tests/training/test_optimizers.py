@@ -17,7 +17,7 @@ from mechint.config import TrainConfig
 from mechint.training import spec, train, train_many
 from mechint.training.loss import combined, cross_entropies, stablemax
 from mechint.training.muon import as_matrices, from_matrices, orthogonalize
-from mechint.training.optimizer import AHEAD, Optimizer, learning_rate
+from mechint.training.optimizer import AHEAD, Optimizer, _for_muon, learning_rate
 from mechint.training.parameters import FlatParameters
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -204,6 +204,14 @@ class Made(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.count += "lift_fresh" in str(function)
         return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_the_rate_of_muon_falls_to_the_share_that_the_other_rate_falls_to(schedule: str) -> None:
+    config = TrainConfig(lr=1e-3, min_lr=1e-4, muon_lr=0.02, steps=50, schedule=schedule)
+    for step in range(config.steps):
+        share = learning_rate(config, step) / config.lr
+        assert learning_rate(_for_muon(config), step) == pytest.approx(share * config.muon_lr)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt"])

@@ -23,7 +23,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.training import spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
-from mechint.training.schedule import kept_steps
+from mechint.training.schedule import kept_steps, stops
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
@@ -106,6 +106,20 @@ def test_one_ensemble_holds_different_rates_and_labels() -> None:
     together = train_many(specs)
     for run, alone in zip(together, (train_many([one])[0] for one in specs), strict=True):
         assert run.final == pytest.approx(alone.final, rel=2e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("field", ["betas", "clip", "momentum", "eps"])
+def test_models_that_differ_in_what_an_update_shares_do_not_train_together(field: str) -> None:
+    """Each ends as it does alone."""
+    values = {"betas": ((0.9, 0.98), (0.5, 0.7)), "clip": (0.01, 10.0), "momentum": (0.0, 0.9)}
+    brief = {**BRIEF, "optimizer": "sgd" if field == "momentum" else "adamw"}
+    specs = [
+        spec(TASK, SMALL, {**brief, field: value}) for value in values.get(field, (1e-8, 1e-2))
+    ]
+    alone = [train_many([one])[0].final["train.loss"] for one in specs]
+    assert abs(alone[0] - alone[1]) > 1e-3
+    together = [run.final["train.loss"] for run in train_many(specs)]
+    assert together == pytest.approx(alone, rel=2e-3)
 
 
 def test_tasks_whose_long_tables_differ_are_each_evaluated_on_their_own_answers() -> None:
@@ -239,13 +253,24 @@ def test_a_non_finite_loss_names_step_and_parameter() -> None:
         train(TASK, SMALL, {**BRIEF, "optimizer": "sgd", "lr": 1e30})
 
 
-def test_a_non_finite_run_leaves_its_ensemble_alone() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_non_finite_run_leaves_its_ensemble_alone(dropout: float) -> None:
     training = {**BRIEF, "optimizer": "sgd", "weight_decay": 0.0}
-    good, bad = spec(TASK, SMALL, training), spec(TASK, SMALL, {**training, "lr": 1e30}, seed=1)
-    runs = train_many([good, bad, good])
+    model = {**SMALL, "dropout": dropout}
+    good = [spec(TASK, model, training, seed=seed) for seed in (0, 2)]
+    bad = spec(TASK, model, {**training, "lr": 1e30}, seed=1)
+    runs = train_many([good[0], bad, good[1]])
     assert [run.status for run in runs] == ["finished", "failed", "finished"]
     assert "seed 1" in runs[1].error
-    assert runs[0].final == pytest.approx(train_many([good])[0].final, rel=1e-4)
+    for run, own in zip(runs[::2], good, strict=True):
+        assert run.final == pytest.approx(train_many([own])[0].final, rel=1e-4)
+
+
+def test_a_run_of_several_outputs_stops_when_all_are_learned() -> None:
+    config = TrainConfig(stop_accuracy=0.9, stop_after=10)
+    row = {"test.accuracy": 0.95, "test.accuracy.mod 2": 1.0, "test.accuracy.mod 3": 0.85}
+    assert not stops(config, 10, 0, row)
+    assert stops(config, 10, 0, row | {"test.accuracy.mod 3": 0.9})
 
 
 def test_early_stops() -> None:
