@@ -134,13 +134,16 @@ def run_group(
     finished; a failure is a row, not an exception. A group that another process trains is left to
     it.
     """
-    for _ in range(2):  # a process that merely checks the lock holds it briefly, so try twice
+    if is_finished(group, out):
+        return rows_of(group, out)
+    with contextlib.suppress(BusyError), locked(group.books(out)) as check_held:
         if is_finished(group, out):  # by another process, meanwhile
             return rows_of(group, out)
-        with contextlib.suppress(BusyError), locked(group.books(out)):
-            if is_finished(group, out):
-                return rows_of(group, out)
-            return _train_group(group, out, device, progress)
+        rows = _train_group(group, out, device, progress)
+        check_held()
+        _write_rows(rows, group, out)
+        measure_rows(rows, out, device)
+        return rows
     return live_rows(group, out)
 
 
@@ -174,8 +177,6 @@ def _train_group(
                 "path": str(run.path),
                 "metrics": to_jsonable(run.final),
             } | ({"error": run.error} if run.error else {})
-    _write_rows(rows, group, out)
-    measure_rows(rows, out, device)
     return rows
 
 

@@ -158,16 +158,25 @@ def test_a_look_at_a_group_does_not_keep_it_from_being_trained(
     looking = (group.books(out) / ".lock").open()
     fcntl.flock(looking, fcntl.LOCK_SH)
 
-    def busy_once(directory: Path):
-        try:
-            with locked(directory):
-                pass
-        finally:
-            looking.close()
-        return locked(directory)
-
-    monkeypatch.setattr("mechint.sweeps.table.locked", busy_once)
+    monkeypatch.setattr("mechint.locks.time.sleep", lambda seconds: looking.close())
     assert [row["status"] for row in run_group(group, out)] == ["finished"]
+    assert looking.closed
+
+
+def test_a_sweep_that_is_moved_while_it_trains_goes_on_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mechint.sweeps import table
+
+    (group,), out, moved = plan(TASK, SMALL, {"seed": [0]}), tmp_path / "sweep", tmp_path / "moved"
+    keep_plan([group], out)
+    real = table._train_group
+    monkeypatch.setattr(table, "_train_group", lambda *args: [real(*args), out.rename(moved)][0])
+    with pytest.raises(RunError, match=r"groups/0000: was moved, removed or replaced"):
+        run_group(group, out)
+    assert not out.exists()
+    monkeypatch.setattr(table, "_train_group", real)
+    assert [row["status"] for row in run_group(group, moved)] == ["finished"]
 
 
 def test_two_sweeps_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
