@@ -125,21 +125,27 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
 
 
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
-    """The columns of one probe on one model; read from beside the run where they are kept."""
+    """The columns of one probe on one model; read from beside the run where they are kept. A model
+    whose weights changed meanwhile, because its run was gone on with, is measured again.
+    """
     columns = kept_columns(entry, measurement)
     if columns is not None:
         return columns
-    name = measurement.probe.name
-    try:
-        result = measurement.probe.run(
-            entry.subject(), seed=measurement.seed, answer=measurement.answer
-        )
-    except MechintError as error:
-        return {f"{name}.error": " ".join(str(error).split())}
+    name, key, place = measurement.probe.name, measurement.key, entry.place_of(measurement.key)
+    while True:
+        try:
+            result = measurement.probe.run(
+                entry.subject(), seed=measurement.seed, answer=measurement.answer
+            )
+        except MechintError as error:
+            return {f"{name}.error": " ".join(str(error).split())}
+        measured, place = place, entry.place_of(key)
+        if measured == place:
+            break
     columns = columns_of(name, result)
     if measurement.code is not None:
         figures = result.figures if measurement.figures else None
-        entry.keep(measurement.key, columns, figures, code=measurement.code)
+        entry.keep(place, key, columns, figures, code=measurement.code)
     return columns
 
 
