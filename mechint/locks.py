@@ -82,8 +82,9 @@ def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[]
                 "one process writes there",
                 stacklevel=3,
             )
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+        with contextlib.suppress(OSError):  # on a full disk the others are not told who it is
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
         yield lambda: _check_held(directory, descriptor)
     finally:
         os.close(descriptor)

@@ -36,16 +36,17 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
     file = make_directory(out) / PLAN
     # list before looking for the plan: another process sharing the sweep may be writing it now
     others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
-    if file.exists():
-        if read_plan(out) != from_json(json.loads(text)):
-            raise RunError(
-                f"{out}: holds another sweep; choose another --out, or give the directory "
-                "itself to see it"
-            )
-    elif any(not path.name.endswith(".part") for path in others):
-        raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
-    else:
-        write_text(file, text)
+    if not file.exists():
+        if any(not path.name.endswith(".part") for path in others):
+            raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
+        with locked(out, wait=True):  # of two sweeps that begin here at once, one is refused
+            if not file.exists():
+                write_text(file, text)
+    if read_plan(out) != from_json(json.loads(text)):
+        raise RunError(
+            f"{out}: holds another sweep; choose another --out, or give the directory itself to "
+            "see it"
+        )
 
 
 def read_plan(out: Path) -> list[Group]:

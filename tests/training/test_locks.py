@@ -161,6 +161,23 @@ def test_who_looks_is_waited_for_and_who_writes_is_not(
             pytest.fail("there were two writers")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_who_waits_has_the_lock_when_the_other_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, _ = holding(tmp_path)
+    flock = fcntl.flock
+
+    def end_it(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:  # it would wait now
+            os.kill(child, signal.SIGKILL)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("mechint.locks.fcntl.flock", end_it)
+    with locked(tmp_path, wait=True):
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number: int) -> None:
     tiny(tmp_path / "whole")
