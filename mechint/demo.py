@@ -58,12 +58,19 @@ def train_demo(
 
     Args:
         quick: a small modulus, in seconds; nothing groks there.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM stopped the training; the next call goes on with it.
     """
     from mechint.training import train
 
     parameters, model, settings = settings_of(quick)
     task = TASKS[TASK].from_dict(parameters)
-    train(task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress)
+    (run,) = train(
+        task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress
+    )
+    if run.status == "interrupted":
+        raise KeyboardInterrupt
 
 
 def report_demo(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mechint.errors import RunError
@@ -30,9 +31,7 @@ def clear_partial(directory: Path) -> None:
 
 
 def is_locked(directory: str | Path) -> bool:
-    """Whether a process holds the lock of `directory`; nothing is made or written there, but a
-    process that asks for the lock at the same moment may be refused.
-    """
+    """Whether a process holds the lock of `directory`; nothing is made or written there."""
     if fcntl is None:
         return False
     try:
@@ -46,8 +45,12 @@ def is_locked(directory: str | Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(directory: str | Path) -> Iterator[None]:
-    """Be the one writer of `directory` (which is made) while the block runs.
+def locked(directory: str | Path, *, wait: bool = False) -> Iterator[Callable[[], None]]:
+    """Be the one writer of `directory` (which is made) while the block runs; with `wait` as soon as
+    another one has ended.
+
+    What it gives is to be called before each write of a long block: it raises a RunError where the
+    directory is no longer the one that was locked, because somebody moved, removed or replaced it.
 
     The lock is `flock` on DIR/.lock, so it dies with its holder, however that ends. On NFS the
     kernel turns it into a lock on the server, which other machines see; where a file system keeps
@@ -58,7 +61,7 @@ def locked(directory: str | Path) -> Iterator[None]:
     """
     directory = make_directory(directory)
     if fcntl is None:
-        yield
+        yield lambda: None
         return
     path = directory / ".lock"
     try:
@@ -67,21 +70,52 @@ def locked(directory: str | Path) -> Iterator[None]:
         raise write_error(path, error) from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
-            raise BusyError(
-                f"{directory}: {holder} is writing there; wait until it has ended, or choose "
-                "another directory"
-            ) from error
+            if not _take(descriptor, wait):
+                holder = os.read(descriptor, 200).decode(errors="replace").strip()
+                raise BusyError(
+                    f"{directory}: {holder or 'another process'} is writing there; wait until it "
+                    "has ended, or choose another directory"
+                )
         except OSError as error:
             warnings.warn(
                 f"{directory}: the file system keeps no locks ({error.strerror}); make sure that "
                 "one process writes there",
                 stacklevel=3,
             )
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
-        yield
+        with contextlib.suppress(OSError):  # on a full disk the others are not told who it is
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+        yield lambda: _check_held(directory, descriptor)
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int, wait: bool) -> bool:
+    """Take the lock; False where another process has it. One that merely looks (`is_locked`) has it
+    for a moment, shared, and is waited for.
+    """
+    assert fcntl is not None
+    for _ in range(1000):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(1e-3)
+    return False
+
+
+def _check_held(directory: Path, descriptor: int) -> None:
+    """RunError where DIR/.lock is not the file that `descriptor` has locked."""
+    try:
+        if os.path.samestat(os.fstat(descriptor), (directory / ".lock").stat()):
+            return
+    except OSError:  # it is not there any more
+        pass
+    raise RunError(
+        f"{directory}: was moved, removed or replaced while this process wrote there; what it had "
+        "committed is where the directory is now"
+    )

@@ -26,6 +26,7 @@ from mechint.intervals import clopper_pearson
 from mechint.planted import Calibration, Trial, library, trained
 from mechint.registry import PROBES
 from mechint.results import Table
+from tests.training.conftest import after_another
 
 CHEAP = ("gradients", "linear", "subspace")
 
@@ -195,6 +196,21 @@ def test_the_table_is_written_and_other_probes_stay(tmp_path: Path) -> None:
         calibrate(["subspace"], "smoke", tmp_path)
 
 
+def test_two_that_write_at_once_keep_the_rows_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = next(engine.run_trial("subspace", trial(), engine.Size((0.1,), 1, 1)))
+
+    def add(probe: str) -> None:
+        table = Table({name: [value] for name, value in {**row, "probe": probe}.items()}, "", {})
+        write(table, "smoke", {"plants": 1}, tmp_path)
+
+    monkeypatch.setattr("mechint.calibration.table.locked", after_another(lambda: add("norms")))
+    add("subspace")
+    columns = json.loads((tmp_path / "calibration.json").read_text())["columns"]
+    assert columns["probe"] == ["norms", "subspace"]
+
+
 def test_a_disk_that_fills_up_leaves_the_table_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +218,7 @@ def test_a_disk_that_fills_up_leaves_the_table_that_was_there(
     table = Table({name: [value] * 40 for name, value in row.items()}, "caption", {})
     write(table, "laptop", {"plants": 1}, tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    assert set(before) == {"calibration.json", "calibration.md"}
+    assert set(before) == {"calibration.json", "calibration.md", ".lock"}
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

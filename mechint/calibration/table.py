@@ -10,6 +10,7 @@ from typing import Any
 from mechint import __version__
 from mechint.errors import RunError
 from mechint.files import make_directory, write_text
+from mechint.locks import locked
 from mechint.registry import PROBES
 from mechint.results import Table, to_jsonable
 
@@ -30,20 +31,21 @@ def write(
         RunError: the directory cannot be written.
     """
     command = f"mechint calibrate --size {size} --out {out.name}"
-    kept, earlier = _kept(out / "calibration.json")
-    chosen = {**earlier, **(chosen or {})}
-    table = _beside(table, kept)
-    data = {
-        "command": command,
-        "mechint": __version__,
-        "size": to_jsonable(settings),
-        "settings": to_jsonable(dict(sorted(chosen.items()))),
-        "columns": to_jsonable(table.columns),
-        "caption": table.caption,
-    }
-    text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
-    write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
-    write_text(out / "calibration.md", text)
+    with locked(out, wait=True):  # another process may add the rows of its probe
+        kept, earlier = _kept(out / "calibration.json")
+        chosen = {**earlier, **(chosen or {})}
+        table = _beside(table, kept)
+        data = {
+            "command": command,
+            "mechint": __version__,
+            "size": to_jsonable(settings),
+            "settings": to_jsonable(dict(sorted(chosen.items()))),
+            "columns": to_jsonable(table.columns),
+            "caption": table.caption,
+        }
+        text = markdown(table, command, int(settings.get("plants", 0)), data["settings"])
+        write_text(out / "calibration.json", json.dumps(data, indent=1) + "\n")
+        write_text(out / "calibration.md", text)
 
 
 def check_place(out: Path) -> None:

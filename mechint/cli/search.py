@@ -135,7 +135,7 @@ def run_search_command(
         keep_search(search, out)
     else:
         search = read_search(out)
-    keep_probes(out, request.probes)
+    keep_probes(out, request.probes, wait=False)
     wanted = trials or max(TRIALS, len(trials_of(out)))
     with (
         progress_bar(f"search of {counted(wanted, 'trial')}") as bar,

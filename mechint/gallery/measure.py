@@ -1,9 +1,9 @@
 """Pages of tasks and examples, measured here and kept under ``results/``.
 
 ``python -m mechint.gallery.measure tasks`` trains a small model per task at its preset "fast" under
-``runs/gallery/`` (a finished one is not trained again), points probes at it and keeps the page;
-``... examples`` runs every script of ``examples/`` at size smoke and keeps what it printed. Names
-after it choose among them.
+``runs/gallery/`` (one that was stopped goes on, a finished one is not trained again), points probes
+at it and keeps the page; ``... examples`` runs every script of ``examples/`` at size smoke and
+keeps what it printed. Names after it choose among them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mechint.progress import counting, print_line
 from mechint.registry import PROBES, TASKS
 from mechint.report import PAGE, Page, Section, head_of, page_of
 from mechint.results import Figure, ProbeResult, Table
+from mechint.run_table import Entry
 
 PRESET = "fast"
 EXAMPLE_KICKER = "mechint example"
@@ -65,22 +66,24 @@ def task_page(name: str, runs: Path) -> Page:
 
     Raises:
         MechintError: the task has no preset "fast", or its model cannot be opened.
+        KeyboardInterrupt: Ctrl-C or SIGTERM stopped the training; the next call goes on with it.
     """
     from mechint.config import assignment
     from mechint.training import train
     from mechint.training.api import assign_run
 
     kind, folder = TASKS[name], runs / name
-    if not (folder / "ckpt.pt").is_file():
+    if Entry(folder, name).describe().get("status") not in ("finished", "stopped"):
         presets = kind.presets
         if PRESET not in presets:
             raise ParameterError(f"it has no preset {PRESET!r}")
         texts = [assignment(key, value) for key, value in presets[PRESET].items()]
         given = assign_run(name, texts)
         steps = {"checkpoints": "linear", "n_checkpoints": 6}
-        train(
-            kind.from_dict(given["task"]), given["model"], {**given["train"], **steps}, out=folder
-        )
+        task, settings = kind.from_dict(given["task"]), {**given["train"], **steps}
+        (run,) = train(task, given["model"], settings, out=folder, resume=True)
+        if run.status == "interrupted":
+            raise KeyboardInterrupt
     opened = load_checkpoint(folder)
     subject = opened.subject()
     more = MORE.get(name, {})
@@ -130,18 +133,26 @@ def example_page(script: Path, *, run: bool = True) -> Page:
 
     Args:
         run: at size smoke, in a folder of its own; else the code stands alone.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C or SIGTERM, also where a training of the script ended early
+            by it and the script went on.
     """
+    from mechint.training.interrupt import interruptible
+
     text = script.read_text(encoding="utf-8")
     about, cells = cells_of(text)
     title, _, rest = about.partition("\n\n")
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}
     sections, known = [], set[int]()
-    with _folder(script) if run else contextlib.nullcontext():
+    with _folder(script) if run else contextlib.nullcontext(), interruptible() as interrupted:
         for cell in cells:
             printed = io.StringIO()
             if run:
                 with contextlib.redirect_stdout(printed):
                     exec(compile(cell.code, script.name, "exec"), names)
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             figures, findings = _shown(names, known)
             sections.append(

@@ -141,11 +141,24 @@ class Entry:
         return "interrupted" if stops == [None, None] else "stopped"
 
     # --- what is kept beside it -------------------------------------------------------------------
-    def _file(self, key: Mapping[str, Any]) -> Path | None:
-        """Where the columns of `key` are kept: named by the probe, its settings and the weights."""
+    def weights_changed(self) -> int | None:
+        """When the weights were written, in ns since 1970; None where there are none to read."""
+        try:
+            return self.weights.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def place_of(self, key: Mapping[str, Any]) -> Path | None:
+        """Where the columns of `key` are kept: named by the probe, its settings and the weights as
+        they are now; None where nothing is, or the weights cannot be read.
+        """
         if not self.is_run:
             return None
-        text = json.dumps({**key, "weights": _digest_of(self.weights)}, sort_keys=True)
+        try:
+            weights = _digest_of(self.weights)
+        except OSError:
+            return None
+        text = json.dumps({**key, "weights": weights}, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         return self.path / CACHE / f"{key['probe']}-{digest}.json"
 
@@ -154,7 +167,7 @@ class Entry:
         None where there is nothing, or it cannot be read.
         """
         try:
-            file = self._file(key)
+            file = self.place_of(key)
             kept = read_json(file) if file else None
             return None if kept is None else {"code": kept.get("code"), "columns": kept["columns"]}
         except (MechintError, OSError, KeyError, TypeError, AttributeError):
@@ -170,19 +183,20 @@ class Entry:
 
     def keep(
         self,
+        file: Path | None,
         key: Mapping[str, Any],
         columns: Mapping[str, Any],
         figures: Mapping[str, Figure] | None = None,
         *,
         code: str,
     ) -> None:
-        """Keep `columns` beside the run, which the code of digest `code` gave, and `figures` where
-        there are any to keep; a directory that cannot be written keeps nothing.
+        """Keep `columns` in `file`, the `place_of` the weights that were measured, which the code
+        of digest `code` gave, and `figures` where there are any to keep; a directory that cannot be
+        written keeps nothing.
         """
+        if file is None:
+            return
         with contextlib.suppress(OSError, RunError):
-            file = self._file(key)
-            if file is None:
-                return
             drawn = file.parent / FIGURES / file.name
             if figures is None:  # those of other code are not the figures of these columns
                 drawn.unlink(missing_ok=True)
@@ -195,7 +209,7 @@ class Entry:
     def kept_figures(self, key: Mapping[str, Any]) -> dict[str, Figure] | None:
         """The figures kept under `key`; None where there are none, or they cannot be read."""
         try:
-            file = self._file(key)
+            file = self.place_of(key)
             if file is None:
                 return None
             texts = read_json(file.parent / FIGURES / file.name)

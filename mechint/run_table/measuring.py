@@ -89,14 +89,31 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> Iterable[tuple[int, dict[str,
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
 
     context, most = multiprocessing.get_context("spawn"), min(workers, len(left))
-    with ProcessPoolExecutor(most, mp_context=context, initializer=_prepare) as pool:
-        yield from pool.map(_job, left)
+    try:
+        with ProcessPoolExecutor(most, mp_context=context, initializer=_prepare) as pool:
+            yield from pool.map(_job, left)
+    except BrokenProcessPool as error:
+        raise MechintError(
+            "a process that measures was ended, perhaps because memory ran out; what was measured "
+            "is kept, and the same command goes on, with a smaller --workers where it was memory"
+        ) from error
 
 
 def _prepare() -> None:
-    """A worker has one thread and the plug-ins of this process."""
+    """A worker has one thread and the plug-ins of this process, and ends when this process does,
+    however that ends: it would wait for jobs for ever.
+    """
+    import multiprocessing
+    import os
+    import threading
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
     import torch
 
     from mechint.plugins import load_given_plugins
@@ -125,21 +142,27 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
 
 
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
-    """The columns of one probe on one model; read from beside the run where they are kept."""
+    """The columns of one probe on one model; read from beside the run where they are kept. A model
+    whose weights changed meanwhile, because its run was gone on with, is measured again.
+    """
     columns = kept_columns(entry, measurement)
     if columns is not None:
         return columns
-    name = measurement.probe.name
-    try:
-        result = measurement.probe.run(
-            entry.subject(), seed=measurement.seed, answer=measurement.answer
-        )
-    except MechintError as error:
-        return {f"{name}.error": " ".join(str(error).split())}
+    name, key, place = measurement.probe.name, measurement.key, entry.place_of(measurement.key)
+    while True:
+        try:
+            result = measurement.probe.run(
+                entry.subject(), seed=measurement.seed, answer=measurement.answer
+            )
+        except MechintError as error:
+            return {f"{name}.error": " ".join(str(error).split())}
+        measured, place = place, entry.place_of(key)
+        if measured == place:
+            break
     columns = columns_of(name, result)
     if measurement.code is not None:
         figures = result.figures if measurement.figures else None
-        entry.keep(measurement.key, columns, figures, code=measurement.code)
+        entry.keep(place, key, columns, figures, code=measurement.code)
     return columns
 
 

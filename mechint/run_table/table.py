@@ -140,11 +140,15 @@ class Runs:
 
         A model that a probe refuses has the reason under ``NAME.error``; the others go on.
         """
-        measured = self._measured(progress or (lambda done, of, name: None))
-        rows = [
-            entry.describe() | columns
-            for entry, columns in zip(self.entries, measured, strict=True)
-        ]
+        while True:
+            before = [entry.weights_changed() for entry in self.entries]
+            measured = self._measured(progress or (lambda done, of, name: None))
+            rows = [
+                entry.describe() | columns
+                for entry, columns in zip(self.entries, measured, strict=True)
+            ]
+            if before == [entry.weights_changed() for entry in self.entries]:
+                break  # no row has the step of other weights than those that were measured
         return [_without_constants(row, rows) for row in rows]
 
     def frame(self, progress: Count | None = None) -> pd.DataFrame:

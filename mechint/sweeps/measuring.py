@@ -15,23 +15,32 @@ from typing import Any
 
 from mechint.errors import MechintError, RunError
 from mechint.files import parse_json, read_bytes, write_text
+from mechint.locks import locked
 from mechint.run_table import Entry, Measurement, measure
 from mechint.sweeps.plan import Row
 
 PROBES_FILE = "probes.json"
 
 
-def keep_probes(out: Path, probes: Mapping[str, Mapping[str, Any]]) -> None:
+def keep_probes(out: Path, probes: Mapping[str, Mapping[str, Any]], *, wait: bool = True) -> None:
     """Write which probes the sweep in `out` is measured by: name → settings; others that were asked
-    for earlier stay.
+    for earlier stay, and those that another process asks for in the same moment, which is waited
+    for. With `wait` False, for a search, whose process holds its directory for hours, it is not.
 
     Raises:
         UnknownNameError, ParameterError: no such probe or setting.
+        BusyError: another process writes there, and is not waited for.
     """
     added = {name: Measurement.of(name, **settings).key for name, settings in probes.items()}
-    there = {m.probe.name: m.key for m in probes_of(out)}
-    if added and there | added != there:
-        write_text(out / PROBES_FILE, json.dumps(list((there | added).values()), indent=1))
+    if added.items() <= _kept(out).items():
+        return
+    with locked(out, wait=wait):
+        write_text(out / PROBES_FILE, json.dumps(list((_kept(out) | added).values()), indent=1))
+
+
+def _kept(out: Path) -> dict[str, dict[str, Any]]:
+    """Name → key of the probes that are there."""
+    return {measurement.probe.name: measurement.key for measurement in probes_of(out)}
 
 
 def probes_of(out: Path) -> list[Measurement]:

@@ -36,16 +36,17 @@ def keep_plan(groups: Sequence[Group], out: Path) -> None:
     file = make_directory(out) / PLAN
     # list before looking for the plan: another process sharing the sweep may be writing it now
     others = [path for path in out.iterdir() if path.name not in (".lock", PLAN)]
-    if file.exists():
-        if read_plan(out) != from_json(json.loads(text)):
-            raise RunError(
-                f"{out}: holds another sweep; choose another --out, or give the directory "
-                "itself to see it"
-            )
-    elif any(not path.name.endswith(".part") for path in others):
-        raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
-    else:
-        write_text(file, text)
+    if not file.exists():
+        if any(not path.name.endswith(".part") for path in others):
+            raise RunError(f"{out}: holds something else; choose an empty directory for the sweep")
+        with locked(out, wait=True):  # of two sweeps that begin here at once, one is refused
+            if not file.exists():
+                write_text(file, text)
+    if read_plan(out) != from_json(json.loads(text)):
+        raise RunError(
+            f"{out}: holds another sweep; choose another --out, or give the directory itself to "
+            "see it"
+        )
 
 
 def read_plan(out: Path) -> list[Group]:
@@ -134,13 +135,16 @@ def run_group(
     finished; a failure is a row, not an exception. A group that another process trains is left to
     it.
     """
-    for _ in range(2):  # a process that merely checks the lock holds it briefly, so try twice
+    if is_finished(group, out):
+        return rows_of(group, out)
+    with contextlib.suppress(BusyError), locked(group.books(out)) as check_held:
         if is_finished(group, out):  # by another process, meanwhile
             return rows_of(group, out)
-        with contextlib.suppress(BusyError), locked(group.books(out)):
-            if is_finished(group, out):
-                return rows_of(group, out)
-            return _train_group(group, out, device, progress)
+        rows = _train_group(group, out, device, progress)
+        check_held()
+        _write_rows(rows, group, out)
+        measure_rows(rows, out, device)
+        return rows
     return live_rows(group, out)
 
 
@@ -174,8 +178,6 @@ def _train_group(
                 "path": str(run.path),
                 "metrics": to_jsonable(run.final),
             } | ({"error": run.error} if run.error else {})
-    _write_rows(rows, group, out)
-    measure_rows(rows, out, device)
     return rows
 
 

@@ -18,6 +18,7 @@ from mechint.errors import MechintError
 from mechint.plugins import load_given_plugins
 from mechint.sweeps.plan import from_json
 from mechint.sweeps.table import run_group
+from mechint.training.workers import to_parent
 
 
 def work(source: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
@@ -48,6 +49,4 @@ def work(source: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # training listens for itself
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what anybody prints is not for the parent
-    work(sys.stdin, lambda message: print(json.dumps(message), file=lines))
+    work(sys.stdin, to_parent())

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 import mechint
+from mechint.errors import RunError
+from mechint.files import read_json
 
 
 def manifest() -> dict[str, Any]:
@@ -77,3 +79,16 @@ def _commit() -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
+
+
+def read_manifest(file: Path) -> dict[str, Any] | None:
+    """What manifest.json holds; None where it is missing or damaged."""
+    try:
+        made = read_json(file)
+    except RunError:
+        return None
+    resumed = made.get("resumed", []) if isinstance(made, dict) else None
+    if not isinstance(resumed, list):
+        return None
+    steps = [entry.get("from_step") if isinstance(entry, dict) else None for entry in resumed]
+    return made if all(isinstance(step, int) for step in steps) else None

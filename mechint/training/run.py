@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ class Run:
         """The run directory; None for a run that is not kept."""
         return self.spec.out
 
-    @property
+    @cached_property
     def directory(self) -> RunDirectory | None:
         """The files of the run; None where it is kept in memory."""
         return None if self.spec.out is None else RunDirectory(self.spec.out)
@@ -167,7 +168,9 @@ class Run:
     def _save(
         self, path: Path, step: int, weights: dict[str, Tensor], durable: bool = True
     ) -> None:
-        spec = self.spec
+        spec, directory = self.spec, self.directory
+        if directory is not None:
+            directory.check_held()
         save_checkpoint(
             path,
             config=spec.model,

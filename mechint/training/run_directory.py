@@ -23,7 +23,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,13 @@ import torch
 from mechint.errors import RunError
 from mechint.files import (
     make_directory,
-    read_json,
     regular_file,
     write_bytes,
     write_error,
     write_text,
 )
 from mechint.locks import clear_partial, locked
-from mechint.training.manifest import manifest, of_resumption
+from mechint.training.manifest import manifest, of_resumption, read_manifest
 from mechint.training.run_config import difference, read_as_today, read_config
 from mechint.training.state import State, read_state
 
@@ -54,10 +53,18 @@ class RunDirectory:
         self.path = path
         self.metrics_file, self.manifest_file = path / "metrics.jsonl", path / "manifest.json"
         self.state_file, self.next_file = path / "state.pt", path / "state.next.pt"
+        self.check_held = _not_locked
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Be the run's one writer; RunError when another process is."""
-        return locked(self.path)
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the run's one writer; RunError when another process is. Meanwhile `check_held` raises
+        one where the directory is no longer the one that was locked.
+        """
+        try:
+            with locked(self.path) as self.check_held:
+                yield
+        finally:
+            self.check_held = _not_locked
 
     # --- what the run is --------------------------------------------------------------------------
     def check(self, spec: Mapping[str, Any], resume: bool) -> bool:
@@ -107,7 +114,7 @@ class RunDirectory:
         if not (self.path / "config.json").exists():
             write_text(self.path / "config.json", json.dumps(spec, indent=1))
         clear_partial(make_directory(self.path / "checkpoints"))
-        there, now = _read_manifest(self.manifest_file), {**manifest(), "ensemble": dict(ensemble)}
+        there, now = read_manifest(self.manifest_file), {**manifest(), "ensemble": dict(ensemble)}
         made = there
         if made is None or state is None:
             threads = None if state is None else state["threads"]
@@ -128,6 +135,10 @@ class RunDirectory:
         committed: of a run that is refused before its first step nothing is left that another run
         would stumble over. Not for a directory that an earlier call has written to.
         """
+        try:
+            self.check_held()
+        except RunError:  # what is there now is another's
+            return
         if self.has_committed:
             return
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
@@ -156,6 +167,7 @@ class RunDirectory:
 
     def prepare(self, state: State) -> None:
         """First phase of a commit: write `state` beside the committed one."""
+        self.check_held()
         rows = self._flushed_metrics()
         known = {"metrics_bytes": len(rows), "metrics_sha256": hashlib.sha256(rows).hexdigest()}
         buffer = io.BytesIO()
@@ -164,6 +176,7 @@ class RunDirectory:
 
     def commit(self) -> None:
         """Second phase: what was prepared is the state."""
+        self.check_held()
         try:
             self.next_file.replace(self.state_file)
         except OSError as error:
@@ -194,6 +207,7 @@ class RunDirectory:
     # --- its metrics ------------------------------------------------------------------------------
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add one evaluation."""
+        self.check_held()
         try:
             with self.metrics_file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -252,7 +266,7 @@ class RunDirectory:
         size = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
         left = [*self.path.glob(".*.part"), *self.path.glob("checkpoints/.*.part")]
         more = size > (state["metrics_bytes"] or 0)
-        whole = _read_manifest(self.manifest_file) is not None
+        whole = read_manifest(self.manifest_file) is not None
         return bool(left) or more or self.next_file.exists() or not whole
 
     def lacks_weights(self) -> bool:
@@ -263,6 +277,10 @@ class RunDirectory:
                 return archive.testzip() is not None
         except (RunError, OSError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
             return True
+
+
+def _not_locked() -> None:
+    """`check_held` of a directory whose lock is not held here."""
 
 
 def _counts(path: Path) -> bool:
@@ -277,16 +295,3 @@ def _parse_row(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
-
-
-def _read_manifest(file: Path) -> dict[str, Any] | None:
-    """What manifest.json holds; None where it is missing or damaged."""
-    try:
-        made = read_json(file)
-    except RunError:
-        return None
-    resumed = made.get("resumed", []) if isinstance(made, dict) else None
-    if not isinstance(resumed, list):
-        return None
-    steps = [entry.get("from_step") if isinstance(entry, dict) else None for entry in resumed]
-    return made if all(isinstance(step, int) for step in steps) else None

@@ -194,14 +194,28 @@ def work(source: IO[bytes], send: Callable[[Message], None]) -> None:
 
 
 def _parts(source: IO[bytes]) -> Iterator[tuple[list[Spec], str, bool]]:
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):  # or it ended as it wrote
         while True:
             yield pickle.load(source)
+
+
+def to_parent() -> Callable[[Message], None]:
+    """What sends a worker's messages by its standard output, to which nothing else is written from
+    now on. A worker whose parent has ended, so that nobody reads, ends without a word.
+    """
+    lines = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def send(message: Message) -> None:
+        try:
+            print(json.dumps(message), file=lines)
+        except BrokenPipeError:
+            os._exit(1)
+
+    return send
 
 
 if __name__ == "__main__":
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # an ensemble in training listens for itself
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what anybody prints is not for the parent
-    work(sys.stdin.buffer, lambda message: print(json.dumps(message), file=lines))
+    work(sys.stdin.buffer, to_parent())

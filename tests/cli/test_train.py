@@ -5,13 +5,17 @@ to a report.
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from mechint import demo
+from mechint.checkpoints.content import read_plain
 from mechint.report import find_pages
 from mechint.results import ProbeResult
+from mechint.training.trainer import Ensemble
 from tests.cli.conftest import Command, one_line
 
 SMALL = [
@@ -115,6 +119,29 @@ def test_the_default_place_depends_on_the_settings(
     for settings in ([], ["--set", "d_mlp=8"]):
         assert mechint("train", "modular-arithmetic", *SMALL, *settings).exit_code == 0
     assert len(list((tmp_path / "runs").glob("modular-arithmetic-*/ckpt.pt"))) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_in_its_training_says_nothing_of_the_model(
+    mechint: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PARAMETERS", {"p": 7})
+    monkeypatch.setattr(demo, "TRAIN", {**demo.TRAIN, "steps": 20})
+    monkeypatch.setattr(demo, "report_demo", lambda *_, **__: pytest.fail("it was analyzed"))
+    evaluate = Ensemble._evaluate
+
+    def press(ensemble: Ensemble) -> None:
+        evaluate(ensemble)
+        os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ensemble, "_evaluate", press)
+        stopped = mechint("demo")
+    assert stopped.exit_code == 130 and stopped.stdout == ""
+    monkeypatch.setattr(demo, "report_demo", lambda *_, **__: {"norms": "It is trained."})
+    assert "norms: It is trained." in mechint("demo").stdout
+    assert read_plain(tmp_path / "runs" / "demo" / "ckpt.pt")["step"] == 20
 
 
 def test_the_demo_from_nothing_to_a_report(

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 
-from mechint.gallery import cells_of, notebook, probe_pages
+from mechint.checkpoints.content import read_plain
+from mechint.gallery import cells_of, measure, notebook, probe_pages
 from mechint.gallery.measure import example_page
 from mechint.registry import PROBES, STUDIES, TASKS
 from mechint.report import Page, Section, build_gallery, find_pages
 from mechint.report.cards import card, kind_of
 from mechint.results import Claim
+from mechint.training.trainer import Ensemble
 from tests.browser import LOOKS, chromium, look, needs_browser, opened
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +113,76 @@ def test_a_page_of_an_example_has_each_step_with_what_it_printed(tmp_path: Path)
     assert page.downloads["sums.py"] == script.read_text()
     assert cells_of(script.read_text())[1][0].code == page.sections[0].code
     assert kind_of(page) == "example"
+
+
+TRAINS = '''"""A model that is stopped."""
+
+# %% Train
+import mechint
+import tasks
+task = tasks.make("modular-arithmetic", p=5)
+(run,) = mechint.train(task, {"d_model": 8, "n_heads": 1}, {"steps": 2})
+
+# %% Say
+print("It is", run.status)
+'''
+
+
+def stop_at_first(monkeypatch: pytest.MonkeyPatch, stop: Callable[[], Any]) -> None:
+    """Let training be stopped when it has evaluated for the first time."""
+    evaluate = Ensemble._evaluate
+
+    def stopped(ensemble: Ensemble) -> None:
+        evaluate(ensemble)
+        stop()
+
+    monkeypatch.setattr(Ensemble, "_evaluate", stopped)
+
+
+def press(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_an_example_that_is_stopped_in_its_training_has_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(TRAINS)
+    assert example_page(script).sections[1].output == "It is finished"
+    stop_at_first(monkeypatch, press)
+    with pytest.raises(KeyboardInterrupt):
+        example_page(script)
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is written after it."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize(("stop", "raised"), [(press, KeyboardInterrupt), (kill, Killed)])
+def test_a_task_whose_training_was_stopped_has_a_page_once_it_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Any, raised: type[BaseException]
+) -> None:
+    name, settings = "modular-arithmetic", {"d_model": 8, "n_heads": 1, "d_mlp": 8}
+    small = {"task.p": 5, **{f"model.{key}": value for key, value in settings.items()}}
+    monkeypatch.setattr(TASKS[name], "presets", {"fast": {**small, "train.steps": 20}})
+    monkeypatch.setattr(measure, "MORE", {})
+    monkeypatch.setattr(measure, "quick_probes", lambda: ["norms"])
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    line = ["tasks", name, "--runs", str(runs), "--results", str(results)]
+    with monkeypatch.context() as patch:
+        stop_at_first(patch, stop)
+        with pytest.raises(raised):
+            measure.main(line)
+    assert not results.exists()
+    measure.main(line)
+    assert len(list(results.rglob("page.json"))) == 1
+    assert read_plain(runs / name / "ckpt.pt")["step"] == 20
+    monkeypatch.setattr(Ensemble, "train", lambda _: pytest.fail("trained again"))
+    measure.main(line)
 
 
 def test_a_probe_page_counts_what_came_out_over_the_tasks() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,8 @@ from hypothesis import strategies as st
 import mechint
 import probes
 import tasks
-from mechint.errors import CheckpointError, ParameterError, UnknownNameError
+from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
+from mechint.run_table import Measurement, Runs
 from mechint.run_table.entries import Entry
 from mechint.run_table.measuring import Measurement
 from mechint.run_table.places import natural, told_apart
@@ -141,6 +146,34 @@ def test_workers_give_the_same_table(folder: Path, monkeypatch: pytest.MonkeyPat
     assert several.rows() == alone
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: pytest.fail("a process for it"))
     assert several.rows() == alone, "what is kept is read by this process"
+
+
+class Deadly(Entry):
+    """A model that is too large for the process that opens it."""
+
+    def subject(self) -> mechint.Subject:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("unreachable")
+
+
+def test_a_worker_that_dies_is_named_in_one_line(tmp_path: Path) -> None:
+    entries = (Deadly(tmp_path / "a", "a"), Deadly(tmp_path / "b", "b"))
+    table = Runs(entries, (Measurement.of("norms"),), workers=2)
+    with pytest.raises(MechintError, match="a process that measures was ended, perhaps because"):
+        table.rows()
+
+
+def test_workers_end_with_the_process_that_started_them() -> None:
+    """A worker kills it; what they print ends when the last of them has."""
+    code = (
+        "import multiprocessing, os; from concurrent.futures import ProcessPoolExecutor as Pool\n"
+        "from mechint.run_table.measuring import _prepare\n"
+        "spawn = multiprocessing.get_context('spawn')\n"
+        "with Pool(1, mp_context=spawn, initializer=_prepare) as pool:\n"
+        "    pool.submit(os.kill, os.getpid(), 9).result()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
 
 
 def test_figures_of_a_probe_that_the_table_lacks_are_refused(folder: Path) -> None:

@@ -19,6 +19,8 @@ import mechint
 import tasks
 from mechint.checkpoints.content import read_plain
 from mechint.errors import CheckpointError
+from mechint.run_table import Entry, Measurement
+from mechint.run_table.measuring import columns_of
 from mechint.training import Progress, spec, train, train_many
 
 TASK = tasks.make("modular-arithmetic", p=7)
@@ -81,6 +83,37 @@ def test_a_killed_run_has_the_metrics_of_its_weights(cut: Path, tmp_path: Path) 
         assert "metrics.step" not in row
     train(TASK, SMALL, LONG, out=out, resume=True)
     assert (row_of(out)["step"], row_of(out)["status"]) == (60, "finished")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "described"])
+def test_a_run_that_ends_while_it_is_measured_is_measured_again(
+    cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Gone on with before its weights are read, at the end of the probe, and before its row."""
+    out, key = Path(shutil.copytree(cut, tmp_path / "run")), Measurement.of("norms").key
+    kind, steps = type(Measurement.of("norms").probe), list[int]()
+
+    def going_on(where: str, do: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*args: Any, **settings: Any) -> Any:
+            done = do(*args, **settings) if where == "after" else None
+            if where == when and len(steps) == 0:
+                steps.append(60)
+                train(TASK, SMALL, LONG, out=out, resume=True)
+            return done if where == "after" else do(*args, **settings)
+
+        return act
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Entry, "subject", going_on("before", Entry.subject))
+        patch.setattr(kind, "run", going_on("after", kind.run))
+        patch.setattr(Entry, "describe", going_on("described", Entry.describe))
+        (row,) = mechint.runs(out).probe("norms").rows()
+    result = kind().run(mechint.load(out), seed=0)
+    assert (row["step"], row["status"], steps) == (60, "finished", [60])
+    columns = {name: value for name, value in row.items() if name.startswith("norms.")}
+    assert columns == columns_of("norms", result)
+    kept = Entry(out, "run").cached(key)
+    assert kept is not None and kept["columns"] == columns
 
 
 def test_weights_between_two_evaluations_say_when_their_run_was_evaluated(

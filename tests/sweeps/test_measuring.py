@@ -9,10 +9,12 @@ import pytest
 
 from mechint.cli import sweep_run
 from mechint.errors import CheckpointError
-from mechint.sweeps.measuring import keep_probes, measure_rows
+from mechint.locks import BusyError, locked
+from mechint.sweeps.measuring import keep_probes, measure_rows, probes_of
 from mechint.sweeps.search.run import objective_of
 from mechint.training import Run, train
 from tests.sweeps.conftest import TASK
+from tests.training.conftest import after_another
 
 
 def test_a_sweep_is_measured_on_the_device_that_trained_it(
@@ -36,6 +38,20 @@ def test_a_sweep_is_measured_on_the_device_that_trained_it(
     assert opened == ["cuda:1"]
     assert isinstance(run, Run) and objective_of([run], "norms.x", device="cuda") is None
     assert opened == ["cuda:1", "cuda"]
+
+
+def test_probes_that_two_ask_for_at_once_are_both_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = after_another(lambda: keep_probes(tmp_path, {"norms": {}}))
+    monkeypatch.setattr("mechint.sweeps.measuring.locked", first)
+    keep_probes(tmp_path, {"lens": {}})
+    assert [one.probe.name for one in probes_of(tmp_path)] == ["norms", "lens"]
+    monkeypatch.setattr("mechint.sweeps.measuring.write_text", lambda *_: pytest.fail("written"))
+    keep_probes(tmp_path, {"norms": {}})
+    monkeypatch.undo()
+    with locked(tmp_path), pytest.raises(BusyError):  # as a search holds it
+        keep_probes(tmp_path, {"fourier": {}}, wait=False)
 
 
 def test_the_table_of_a_sweep_is_measured_on_its_device(

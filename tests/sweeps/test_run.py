@@ -21,6 +21,7 @@ from mechint.sweeps.executors import local as local_executor
 from mechint.sweeps.plan import Group
 from mechint.sweeps.table import PLAN, ROWS, keep_plan, rows_of
 from tests.sweeps.conftest import SMALL, TASK, longer, trained_files
+from tests.training.conftest import after_another
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +69,24 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
         keep_plan(plan(TASK, SMALL, {"seed": [1]}), tmp_path / "b")
     with pytest.raises(RunError, match="holds no sweep"):
         read_plan(tmp_path / "b")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_sweeps_that_begin_in_one_directory_at_once_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    first, second = (
+        plan(TASK, SMALL, {"seed": [1]}),
+        plan(TASK, SMALL, {"seed": [1 if same else 2]}),
+    )
+    begin = after_another(lambda: keep_plan(first, tmp_path))
+    monkeypatch.setattr("mechint.sweeps.table.locked", begin)
+    if same:
+        keep_plan(second, tmp_path)
+    else:
+        with pytest.raises(RunError, match="holds another sweep"):
+            keep_plan(second, tmp_path)
+    assert read_plan(tmp_path) == first
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"{}", b"[3]", b"\xff\xfe", b'[{"task": 1}]'])
@@ -158,16 +177,25 @@ def test_a_look_at_a_group_does_not_keep_it_from_being_trained(
     looking = (group.books(out) / ".lock").open()
     fcntl.flock(looking, fcntl.LOCK_SH)
 
-    def busy_once(directory: Path):
-        try:
-            with locked(directory):
-                pass
-        finally:
-            looking.close()
-        return locked(directory)
-
-    monkeypatch.setattr("mechint.sweeps.table.locked", busy_once)
+    monkeypatch.setattr("mechint.locks.time.sleep", lambda seconds: looking.close())
     assert [row["status"] for row in run_group(group, out)] == ["finished"]
+    assert looking.closed
+
+
+def test_a_sweep_that_is_moved_while_it_trains_goes_on_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mechint.sweeps import table
+
+    (group,), out, moved = plan(TASK, SMALL, {"seed": [0]}), tmp_path / "sweep", tmp_path / "moved"
+    keep_plan([group], out)
+    real = table._train_group
+    monkeypatch.setattr(table, "_train_group", lambda *args: [real(*args), out.rename(moved)][0])
+    with pytest.raises(RunError, match=r"groups/0000: was moved, removed or replaced"):
+        run_group(group, out)
+    assert not out.exists()
+    monkeypatch.setattr(table, "_train_group", real)
+    assert [row["status"] for row in run_group(group, moved)] == ["finished"]
 
 
 def test_two_sweeps_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:

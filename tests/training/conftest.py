@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import select
@@ -12,11 +13,13 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tasks
+from mechint.locks import BusyError, locked
 from mechint.training import Run, train
 from mechint.training import api as training_api
 
@@ -74,6 +77,24 @@ def start_child(work: Callable[[], None]) -> int:
 def in_child(work: Callable[[], None]) -> int:
     """Do `work` in a forked child; its exit status, 0 when it came to its end."""
     return os.waitstatus_to_exitcode(os.waitpid(start_child(work), 0)[1])
+
+
+def after_another(act: Callable[[], object]) -> Callable[..., Any]:
+    """`mechint.locks.locked` for the one who comes second: what the first one does, `act`, is done
+    before the lock is had, and none else may write while it is held.
+    """
+    left = [act]
+
+    @contextlib.contextmanager
+    def second(directory: Path, **settings: Any) -> Iterator[Callable[[], None]]:
+        if left:
+            left.pop()()
+        with locked(directory, **settings) as check_held:
+            with pytest.raises(BusyError), locked(directory):
+                pass
+            yield check_held
+
+    return second
 
 
 def kill_after(child: int, seconds: float) -> int:

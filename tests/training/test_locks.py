@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mechint.errors import RunError
-from mechint.locks import locked
-from mechint.training import Progress
+from mechint.locks import BusyError, locked
+from mechint.training import Progress, train_many
+from mechint.training.run_directory import RunDirectory
 from tests.training.conftest import files_of, in_child, tiny
 
 
@@ -68,8 +72,6 @@ def test_two_who_start_the_same_run_write_it_once(tmp_path: Path) -> None:
             with pytest.raises(RunError, match="is writing there"):
                 tiny(tmp_path / "b", resume=True)
 
-        from mechint.training import train_many
-
         (run,) = tiny_specs(tmp_path / "b")
         train_many([run], progress=second)
 
@@ -94,10 +96,90 @@ def tiny_specs(out: Path) -> list:
     return captured
 
 
+def trained_until(step: int, spec, then: Callable[[], object]) -> None:
+    """Train the run `spec`; `then` is done once, after the evaluation at `step`."""
+    left = [then]
+
+    def report(now: Progress) -> None:
+        if now.step == step and left:
+            left.pop()()
+
+    train_many([spec], progress=report)
+
+
+@pytest.mark.parametrize("step", [0, 15])
+def test_a_run_does_not_write_into_one_that_took_its_place(tmp_path: Path, step: int) -> None:
+    """`rm -r b` while it trains, and another run with the same --out."""
+    tiny(tmp_path / "whole", (5,))
+    (spec,), out = tiny_specs(tmp_path / "b"), tmp_path / "b"
+    with pytest.raises(RunError, match=r"b: was moved, removed or replaced while this process"):
+        trained_until(step, spec, lambda: [shutil.rmtree(out), tiny(out, (5,))])
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def test_a_run_that_is_refused_takes_nothing_back_of_one_that_took_its_place(
+    tmp_path: Path,
+) -> None:
+    (spec,), out = tiny_specs(tmp_path / "b"), tmp_path / "b"
+    directory = RunDirectory(out)
+    with directory.lock():
+        directory.create(spec.to_dict(), {})
+        shutil.rmtree(out)
+        RunDirectory(out).create(spec.to_dict(), {})
+        before = files_of(out)
+        directory.withdraw()
+        assert files_of(out) == before and "config.json" in before
+    directory.withdraw()
+    assert files_of(out) == {}
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_a_run_that_is_moved_while_it_trains_goes_on_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: float
+) -> None:
+    """With a commit after every step, and with none."""
+    tiny(tmp_path / "whole")
+    (spec,), moved = tiny_specs(tmp_path / "b"), tmp_path / "moved"
+    monkeypatch.setattr("mechint.training.trainer.STATE_SECONDS", every)
+    with pytest.raises(RunError, match=r"b: was moved, removed or replaced while this process"):
+        trained_until(15, spec, lambda: (tmp_path / "b").rename(moved))
+    assert not (tmp_path / "b").exists()
+    tiny(moved, resume=True)
+    assert files_of(moved) == files_of(tmp_path / "whole")
+
+
+def test_who_looks_is_waited_for_and_who_writes_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".lock").touch()
+    looking = (tmp_path / ".lock").open()
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr("mechint.locks.time.sleep", lambda seconds: looking.close())
+    with locked(tmp_path):
+        assert looking.closed
+        with pytest.raises(BusyError, match="is writing there"), locked(tmp_path):
+            pytest.fail("there were two writers")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_who_waits_has_the_lock_when_the_other_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, _ = holding(tmp_path)
+    flock = fcntl.flock
+
+    def end_it(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:  # it would wait now
+            os.kill(child, signal.SIGKILL)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr("mechint.locks.fcntl.flock", end_it)
+    with locked(tmp_path, wait=True):
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number: int) -> None:
-    from mechint.training import train_many
-
     tiny(tmp_path / "whole")
     (spec,) = tiny_specs(tmp_path / "cut")
     handler, pressed = signal.getsignal(number), []

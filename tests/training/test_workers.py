@@ -19,7 +19,8 @@ import torch
 import tasks
 from mechint.errors import MechintError, ParameterError
 from mechint.training import Progress, Spec, spec, train, train_many, workers_on
-from mechint.training.workers import Worker
+from mechint.training.workers import Worker, to_parent
+from tests.training.conftest import in_child
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
@@ -150,6 +151,26 @@ def test_a_worker_that_has_ended_is_given_no_part(
     worker.submit(0, specs(tmp_path / "runs"), "", True)  # BrokenPipeError would end mechint with 0
     worker.close()
     assert inbox.get_nowait() == (worker, None) and worker.process.returncode == 3
+
+
+def test_a_worker_whose_parent_has_ended_ends_without_a_word(tmp_path: Path) -> None:
+    """Nobody reads what it sends."""
+
+    def alone() -> None:
+        errors = os.open(tmp_path / "errors", os.O_WRONLY | os.O_CREAT)
+        ours, its = os.pipe()
+        os.dup2(errors, 2)
+        os.dup2(its, 1)
+        os.close(its)
+        send = to_parent()
+        os.close(ours)
+        try:
+            send({"done": []})
+        finally:
+            os._exit(3)
+
+    assert in_child(alone) == 1
+    assert (tmp_path / "errors").read_text() == ""
 
 
 def test_as_many_workers_as_this_process_may_use_cores(monkeypatch: pytest.MonkeyPatch) -> None:

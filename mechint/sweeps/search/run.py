@@ -68,7 +68,8 @@ def _share(
 
 def _next_batch(search: Search, study: Any, n_trials: int) -> dict[int, dict[str, Any]]:
     """Number → values of the trials to train next: those that were cut off, filled up with new
-    ones.
+    ones. A new one is drawn in memory and written whole: killed while it is asked for, a trial is
+    there with all of its values, or not at all and asked for again.
     """
     import optuna
 
@@ -77,15 +78,17 @@ def _next_batch(search: Search, study: Any, n_trials: int) -> dict[int, dict[str
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         if set(trial.params) == names:
             batch[trial.number] = trial.params
-        else:  # cut off while it was asked for
+        else:  # cut off while an earlier version asked for it
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     first = min(batch, default=len(study.trials))
     end = min(n_trials, (first // search.at_once + 1) * search.at_once)
     spaces = {space.name: space.distribution() for space in search.spaces}
-    while len(study.trials) < end:
-        study.sampler = _sampler(search, len(study.trials))
-        trial = study.ask(spaces)
-        batch[trial.number] = trial.params
+    drawn = optuna.create_study(direction=study.direction)
+    drawn.add_trials(study.trials)
+    for number in range(len(study.trials), end):
+        drawn.sampler = _sampler(search, number)
+        batch[number] = drawn.ask(spaces).params
+        study.add_trial(drawn.trials[number])
     return batch
 
 
