@@ -57,7 +57,8 @@ def row_of(run: Path) -> dict[str, Any]:
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run interrupted at step 20, whose weights are of that step."""
     out = tmp_path_factory.mktemp("cut") / "run"
-    train(TASK, SMALL, LONG, out=out, progress=at(20, press))
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 20"):
+        train(TASK, SMALL, LONG, out=out, progress=at(20, press))
     return out
 
 
