@@ -191,7 +191,7 @@ def test_resume_continues_bit_for_bit(tmp_path: Path, seeds) -> None:
     }
     model, handler = {**SMALL, "dropout": 0.2}, signal.getsignal(signal.SIGINT)
     whole = train(TASK, model, training, seeds=seeds, out=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt, match="stopped at step 20 of .*; resume="):
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 20 of "):
         train(TASK, model, training, seeds=seeds, out=tmp_path / "cut", progress=interrupting(20))
     # a kill may leave a row that the state does not know, and one that is cut short
     place = tmp_path / "cut" if len(seeds) == 1 else tmp_path / "cut" / "seed-0004"
