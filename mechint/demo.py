@@ -125,7 +125,7 @@ def grokking_section(
     if any(table is None for table in tables):
         return None
     measures, shares = (dict(table.columns) for table in tables if table is not None)
-    rows = [{**row, "path": "demo"} for row in evaluations]
+    rows = list(evaluations)
     first = {name: _first(rows, f"{name}.accuracy", LEARNED) for name in ("train", "test")}
     return Section(
         "Grokking as it happens",
@@ -138,30 +138,28 @@ def grokking_section(
     )
 
 
-def _first(rows: Sequence[Mapping[str, Any]], column: str, level: float) -> float | None:
-    """The step at which `column` passes `level`; None where it does not."""
-    from mechint.run_table.dynamics import first_passages
-
-    (time,) = first_passages(rows, column, level)
-    return None if time.censored else time.step
+def _first(rows: Sequence[Mapping[str, Any]], column: str, level: float) -> int | None:
+    """The step of the first evaluation at which `column` is `level` or more; None without one."""
+    return next((row["step"] for row in rows if row[column] >= level), None)
 
 
 def _lead(
     rows: Sequence[Mapping[str, Any]],
     measures: Mapping[str, Sequence[Any]],
-    first: Mapping[str, float | None],
+    first: Mapping[str, int | None],
 ) -> str:
     """When the two sets are learned, and when the waves of the key frequencies are there."""
     texts = [
-        f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:.0f}"
+        f"the {words} set is learned ({LEARNED:.0%}) at step {first[name]:,}"
         for name, words in (("train", "training"), ("test", "test"))
         if first[name] is not None
     ]
     if len(texts) < 2:
         return _sentence("; ".join([*texts, "the test set is not learned"]))
+    texts[1] += ", each at the first evaluation that says so"
     final = measures["trigonometric_share"][-1]
     waves = [
-        {"path": "demo", "step": step, "share": share}
+        {"step": step, "share": share}
         for step, share in zip(measures["step"], measures["trigonometric_share"], strict=True)
     ]
     half = _first(waves, "share", final / 2)
@@ -170,8 +168,8 @@ def _lead(
     before = [row["test.accuracy"] for row in rows if row["step"] <= half]
     return (
         f"{_sentence(', '.join(texts))} The waves of the key frequencies explain half of what "
-        f"they explain at the end ({final:.0%} of the logits' variance) from step {half:.0f} on, "
-        f"when the test accuracy is {before[-1]:.0%}."
+        f"they explain at the end ({final:.0%} of the logits' variance) first at the checkpoint of "
+        f"step {half:,}; the test accuracy is {before[-1]:.0%} then."
     )
 
 
@@ -184,7 +182,7 @@ def _dynamics(
     rows: Sequence[Mapping[str, Any]],
     measures: Mapping[str, Sequence[Any]],
     shares: Mapping[str, Sequence[Any]],
-    first: Mapping[str, float | None],
+    first: Mapping[str, int | None],
 ) -> Figure:
     at = [row["step"] for row in rows]
     steps = measures["step"]
@@ -213,17 +211,18 @@ def _dynamics(
             "energy of the embedding's frequencies (share)",
             image=(shares["step"], list(range(1, len(image) + 1)), image),
         ),
-        Panel("logits' variance; Gini of the spectrum (0–1)", forming),
+        Panel("share of the logits' variance; Gini of the spectrum (0–1)", forming),
     ]
     names = {"train": "training set learned", "test": "test set learned"}
     made = figures.stacked(
         panels,
         x_title="step (optimizer steps)",
-        title="Two plateaus, and what happens between them",
-        caption="The restricted loss is that of the key frequencies' waves alone: it falls before "
-        "the test loss does. The excluded loss is that of the logits without them: it rises as the "
-        "model comes to need them. Bright rows: frequencies that the embedding keeps. Key "
-        "frequencies are those of the last checkpoint.",
+        title="Accuracy, losses and frequencies over training",
+        caption="The restricted loss is that of the key frequencies' waves alone, the excluded "
+        "loss that of the logits without them: where a model comes to compute by these waves, the "
+        "former falls before the test loss does, and the latter rises. Bright rows: frequencies "
+        "that the embedding keeps. Waves of the keys: the share of the logits' variance that they "
+        "explain. Key frequencies are those of the last checkpoint.",
         marks={names[name]: step for name, step in first.items() if step is not None},
     )
     return figures.with_cursor(made, list(steps))

@@ -6,7 +6,8 @@ Everything is summed over chunks of examples, so memory is bounded by the subjec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,11 @@ from torch import Tensor
 from mechint.activations import LOGITS
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
+from probes.fourier.cosines import also_unseen, cosine_spectrum
 from probes.fourier.spectra import (
     Array,
     KeyFrequencyRule,
     Spectrum,
-    cosine_spectrum,
     cyclic_order,
     energies,
     step_down,
@@ -137,43 +138,102 @@ class Sums:
         return self.centered / np.maximum(self.counts, 1)[:, None]
 
 
-def answer_sums(subject: Subject, cycle: Cycle, hook: str = LOGITS) -> Sums:
-    """Sums by answer of an activation at the read position, or of the logits of the cycle's classes
-    centered over them.
+def not_by_heart(
+    subject: Subject,
+) -> tuple[str, Callable[[slice, Bool[Tensor, " row"]], Bool[Tensor, " row"]]] | None:
+    """The rows whose answers a model cannot have by heart: what they are, and a function (part of
+    the rows, which of these it answers right) -> which of them they are. None where the data were
+    drawn from held-out examples to begin with.
+
+    Held-out inputs where the split it was trained with is known, else those that it answers wrong.
     """
-    sums: Tensor | None = None
-    counts, squares = torch.zeros(cycle.n, dtype=torch.float64, device=subject.device), 0.0
-    assert subject.task is not None
-    columns = subject.task.output_slices[cycle.output].start + torch.tensor(
-        cycle.classes, device=subject.device
-    )
+    if not isinstance(subject.task, FiniteTask):
+        return None
+    if subject.split is None:
+        return "inputs answered wrong", lambda part, right: ~right
+    held_out = torch.ones(len(subject.data), dtype=torch.bool, device=subject.device)
+    held_out[subject.split["train"].to(subject.device)] = False
+    rows = held_out[subject.answer_examples]
+    return "held-out inputs", lambda part, right: rows[part]
+
+
+class AnswerTally:
+    """Vectors summed by answer, a chunk at a time."""
+
+    def __init__(self, n: int, device: torch.device) -> None:
+        self.sums: Tensor | None = None
+        self.counts = torch.zeros(n, dtype=torch.float64, device=device)
+        self.squares = 0.0
+
+    def add(self, where: Int[Tensor, " row"], values: Float[Tensor, "row d"]) -> None:
+        """Add float64 `values`, whose answers are `where`."""
+        if self.sums is None:
+            self.sums = values.new_zeros(len(self.counts), values.shape[1])
+        self.sums.index_add_(0, where, values)
+        self.counts.index_add_(0, where, torch.ones_like(where, dtype=torch.float64))
+        self.squares += float(values.square().sum())
+
+    def total(self) -> Sums:
+        """All that was added."""
+        assert self.sums is not None
+        total = self.counts.sum().clamp_min(1)
+        mean = self.sums.sum(0) / total
+        return Sums(
+            self.sums.cpu().numpy(),
+            self.counts.cpu().numpy(),
+            mean.cpu().numpy(),
+            self.squares - float(total * mean.square().sum()),
+        )
+
+
+def answer_sums(subject: Subject, cycle: Cycle, hook: str) -> Sums:
+    """Sums by answer of an activation at the read position."""
+    tally = AnswerTally(cycle.n, subject.device)
     for values, targets in chunks(subject, hook):
         where, on = answer_positions(cycle, targets[:, cycle.index])
-        values = values[on].double()
-        if hook == LOGITS:
-            values = values[:, columns]
-            values = values - values.mean(1, keepdim=True)
-        sums = values.new_zeros(cycle.n, values.shape[1]) if sums is None else sums
-        sums.index_add_(0, where[on], values)
-        counts.index_add_(0, where[on], torch.ones_like(where[on], dtype=torch.float64))
-        squares += float(values.square().sum())
-    assert sums is not None
-    total = counts.sum()
-    mean = sums.sum(0) / total
-    return Sums(
-        sums.cpu().numpy(),
-        counts.cpu().numpy(),
-        mean.cpu().numpy(),
-        squares - float(total * mean.square().sum()),
-    )
+        tally.add(where[on], values[on].double())
+    return tally.total()
+
+
+def logit_sums(subject: Subject, cycle: Cycle) -> tuple[Sums, tuple[str, Sums] | None]:
+    """Sums by answer of the logits of the cycle's classes, centered over them; and the same over
+    the rows of `not_by_heart`, with what they are, None where they do not show every answer.
+    """
+    assert subject.task is not None
+    columns = subject.task.output_slices[cycle.output]
+    classes = torch.tensor(cycle.classes, device=subject.device)
+    whole, some = (AnswerTally(cycle.n, subject.device) for _ in range(2))
+    rest = not_by_heart(subject)
+    for part, recorded in subject.stream([LOGITS], at="answer"):
+        targets, logits = subject.targets[part, cycle.index], recorded[LOGITS][:, columns]
+        where, on = answer_positions(cycle, targets)
+        values = logits[:, classes].double()
+        values = values - values.mean(1, keepdim=True)
+        whole.add(where[on], values[on])
+        if rest is not None:
+            unseen = on & rest[1](part, logits.argmax(-1) == targets)
+            some.add(where[unseen], values[unseen])
+    enough = rest is not None and bool(some.counts.all())
+    return whole.total(), (rest[0], some.total()) if rest is not None and enough else None
 
 
 def logit_spectrum(subject: Subject, cycle: Cycle, rule: KeyFrequencyRule, seed: int) -> Spectrum:
     """The cosines of the logits of one output with the waves in answer - class, and its key
     frequencies.
+
+    A frequency that is key over all inputs has to be key on those that the model cannot have by
+    heart, too: of training pairs learned by heart some frequencies stand out because of the random
+    weights they were learned with.
     """
-    found = answer_sums(subject, cycle)
-    return cosine_spectrum(found.centered, found.counts, found.squares, rule, seed)
+    whole, rest = logit_sums(subject, cycle)
+
+    def spectrum(of: Sums) -> Spectrum:
+        return cosine_spectrum(of.centered, of.counts, of.squares, rule, seed)
+
+    found = spectrum(whole)
+    if rest is None:
+        return found
+    return also_unseen(found, dataclasses.replace(spectrum(rest[1]), where=rest[0]))
 
 
 def residual_spectrum(

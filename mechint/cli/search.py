@@ -29,14 +29,12 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--maximize",
-            "direction",
-            flag_value="maximize",
+            is_flag=True,
             help="The largest objective is the best one.",
         ),
         click.option(
             "--minimize",
-            "direction",
-            flag_value="minimize",
+            is_flag=True,
             help="The least objective is the best one.",
         ),
         click.option(
@@ -89,27 +87,27 @@ def described_search(
     if twice is not None:
         raise ParameterError(f"--search {twice}: is given twice; expected once, and not in --over")
     objective = options["objective"] or OBJECTIVE
-    direction = options["direction"] or _direction(objective)
+    if options["minimize"] and options["maximize"]:
+        raise ParameterError("--minimize and --maximize: expected one of them")
+    minimize = options["minimize"] or (not options["maximize"] and _minimized(objective))
     sampler = options["sampler"] or SAMPLER
-    return Search(
-        task, tuple(settings), spaces, values, objective, direction == "minimize", sampler
-    )
+    return Search(task, tuple(settings), spaces, values, objective, minimize, sampler)
 
 
-def _direction(objective: str) -> str:
-    """Which end of a metric is the best one, where its name says it.
+def _minimized(objective: str) -> bool:
+    """Whether the least of a metric is the best one, where its name says it.
 
     Raises:
         ParameterError: a loss that a probe gives, which one may want either way.
     """
     if objective.partition(".")[0] not in PROBES:
-        return "minimize" if "loss" in objective.split(".") else "maximize"
+        return "loss" in objective.split(".")
     if "loss" in objective.replace("_", ".").split("."):
         raise ParameterError(
             f"--objective {objective}: is a loss after an intervention or on a part of the data; "
             "say --minimize or --maximize"
         )
-    return "maximize"
+    return False
 
 
 def run_search_command(

@@ -10,14 +10,13 @@ from mechint.cli.search import is_search
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.registry import TASKS
 
-OF_SEARCH = ("objective", "direction", "sampler")
+OF_SEARCH = ("objective", "minimize", "maximize", "sampler")
 """Options that say what is searched for, besides the spaces."""
 
 
 def _given(options: Mapping[str, Any]) -> str | None:
     """The first of `options` that was given, as it was written; None where none was."""
-    name, value = next(((name, value) for name, value in options.items() if value), (None, None))
-    return value if name == "direction" else name  # --minimize, --maximize
+    return next((name for name, value in options.items() if value), None)
 
 
 def refuse_new_plan(what: str, options: Mapping[str, Any]) -> None:

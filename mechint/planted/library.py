@@ -22,7 +22,12 @@ from mechint.planted.induction import induction_head
 from mechint.planted.lookup import lookup_table
 from mechint.planted.modular import modular_addition
 from mechint.planted.ordering import comparison
-from mechint.planted.trained import half_memorized, memorizing
+from mechint.planted.trained import (
+    half_memorized,
+    memorizing,
+    sums_by_heart,
+    sums_mod_13_by_heart,
+)
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 
@@ -217,12 +222,13 @@ def another_mixture(seed: int) -> Subject:
 
 def no_waves() -> Controls:
     """Answers memorized, by neurons of their own (a flat spectrum) and by training, wholly and in
-    part: no frequency anywhere.
+    part, and sums of which a part is known by heart: no frequency on inputs not trained on.
     """
     return (
         lookup("modular-arithmetic", p=11)
         | shuffled("modular-arithmetic", p=11)
         | {"memorized by training": memorizing, "half memorized": half_memorized}
+        | {"sums by heart": sums_by_heart, "sums mod 13 by heart": sums_mod_13_by_heart}
     )
 
 

@@ -1,5 +1,5 @@
-"""Models trained within a second: shuffled answers by heart, wholly and half, and addition half
-learned.
+"""Models trained within a second: shuffled answers by heart, wholly and half, sums by heart, and
+addition half learned.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
@@ -33,6 +35,20 @@ def memorizing(seed: int, until: float = 1.0, p: int = MODULUS, most: int = 200)
 def half_memorized(seed: int) -> Subject:
     """The same, stopped when half of the answers are right; no rule gives them."""
     return memorizing(seed, until=0.5)
+
+
+@cache
+def sums_by_heart(seed: int, p: int = MODULUS, most: int = 200) -> Subject:
+    """A model trained on a part of the sums until it has all of that part right, long before others
+    follow from it.
+    """
+    task = make_task("modular-arithmetic", p=p)
+    return _trained(task, seed, 1.0, most, task.split(seed)["train"])
+
+
+def sums_mod_13_by_heart(seed: int) -> Subject:
+    """The same modulo 13."""
+    return sums_by_heart(seed, 13)
 
 
 @cache
@@ -59,8 +75,11 @@ def small_transformer(task: Any, seed: int, width: int, neurons: int) -> HookedT
     return HookedTransformer(config, seed=seed)
 
 
-def _trained(task: Any, seed: int, until: float, most: int) -> Subject:
+def _trained(
+    task: Any, seed: int, until: float, most: int, part: Int[Tensor, " _index"] | None = None
+) -> Subject:
     model, data = small_transformer(task, seed, 24, 96), task.examples()
+    data = data if part is None else data[part]
     targets = data.targets[:, -1, 0]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(most):
@@ -72,7 +91,7 @@ def _trained(task: Any, seed: int, until: float, most: int) -> Subject:
         optimizer.step()
     for parameter in model.parameters():
         parameter.grad = None
-    return Subject(model, task)
+    return Subject(model, task, split_seed=seed if part is not None else 0)
 
 
 def loss_without(subject: Subject, frequency: int, p: int = MODULUS) -> float:

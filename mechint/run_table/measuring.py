@@ -141,6 +141,11 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
     return None if lacks_figures else columns
 
 
+TRIES = 3
+"""How often a model is measured whose weights change meanwhile."""
+CHANGING = "its run goes on and its weights changed while they were measured; ask again later"
+
+
 def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     """The columns of one probe on one model; read from beside the run where they are kept. A model
     whose weights changed meanwhile, because its run was gone on with, is measured again.
@@ -149,7 +154,7 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
     if columns is not None:
         return columns
     name, key, place = measurement.probe.name, measurement.key, entry.place_of(measurement.key)
-    while True:
+    for _ in range(TRIES):
         try:
             result = measurement.probe.run(
                 entry.subject(), seed=measurement.seed, answer=measurement.answer
@@ -159,6 +164,8 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
         measured, place = place, entry.place_of(key)
         if measured == place:
             break
+    else:
+        return {f"{name}.error": CHANGING}
     columns = columns_of(name, result)
     if measurement.code is not None:
         figures = result.figures if measurement.figures else None

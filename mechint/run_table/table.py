@@ -31,7 +31,7 @@ from mechint.files import write_text
 from mechint.models import find_device
 from mechint.progress import Count
 from mechint.run_table.entries import Entry, is_setting
-from mechint.run_table.measuring import Measurement, run_jobs
+from mechint.run_table.measuring import CHANGING, TRIES, Measurement, run_jobs
 from mechint.run_table.places import find_entries, told_apart
 
 if TYPE_CHECKING:
@@ -140,15 +140,20 @@ class Runs:
 
         A model that a probe refuses has the reason under ``NAME.error``; the others go on.
         """
-        while True:
+        rows: list[dict[str, Any]] = []
+        for left in reversed(range(TRIES)):
             before = [entry.weights_changed() for entry in self.entries]
             measured = self._measured(progress or (lambda done, of, name: None))
-            rows = [
-                entry.describe() | columns
-                for entry, columns in zip(self.entries, measured, strict=True)
+            rows = [entry.describe() for entry in self.entries]
+            # no row has the step of other weights than those that were measured
+            same = [
+                then == entry.weights_changed()
+                for then, entry in zip(before, self.entries, strict=True)
             ]
-            if before == [entry.weights_changed() for entry in self.entries]:
-                break  # no row has the step of other weights than those that were measured
+            if all(same) or not left:
+                for row, columns, held in zip(rows, measured, same, strict=True):
+                    row |= columns if held else _changing(columns)
+                break
         return [_without_constants(row, rows) for row in rows]
 
     def frame(self, progress: Count | None = None) -> pd.DataFrame:
@@ -191,6 +196,11 @@ class Runs:
             columns[index].update(found)
             progress(done, len(jobs), self.entries[index].name)
         return columns
+
+
+def _changing(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says in place of columns of other weights than its own."""
+    return {f"{name.partition('.')[0]}.error": CHANGING for name in columns}
 
 
 def _without_constants(row: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -115,7 +115,8 @@ def train(
         One Run per seed, in order.
 
     Raises:
-        ParameterError, RunError; NonFiniteError when a lone run's loss is not finite.
+        ParameterError, RunError; NonFiniteError when a lone run's loss is not finite;
+        KeyboardInterrupt after Ctrl-C or SIGTERM, once what `out` holds can be resumed.
 
     Example:
         >>> import tasks
@@ -124,13 +125,16 @@ def train(
         >>> run.status, run.step
         ('finished', 2)
     """
-    return train_many(
-        seed_specs(task, model, train, seeds=seeds, out=out),
-        resume=resume,
-        device=device,
-        progress=progress,
-        workers=workers,
-    )
+    specs = seed_specs(task, model, train, seeds=seeds, out=out)
+    how: Any = {"resume": resume, "device": device, "progress": progress, "workers": workers}
+    runs = train_many(specs, **how)
+    for run in runs:
+        if run.status == "interrupted":
+            goes_on = "" if out is None else f"; resume=True goes on with {out}"
+            raise KeyboardInterrupt(
+                f"training stopped at step {run.step} of {run.spec.train.steps}{goes_on}"
+            )
+    return runs
 
 
 def workers_on(device: str) -> int:

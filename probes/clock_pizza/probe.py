@@ -19,6 +19,7 @@ from probes.clock_pizza import measures
 from probes.clock_pizza.measures import Triples
 from probes.clock_pizza.verdict import Needed, add_finding
 from probes.fourier import spectra
+from probes.fourier.cosines import RELABELED
 from probes.fourier.spectra import Array, KeyFrequencyRule, Spectrum
 from probes.operands import embedding_rows, operand_positions
 
@@ -139,12 +140,11 @@ class ClockPizza(Probe):
             subject, cycle, KeyFrequencyRule(permutations=self.permutations), seed
         )
         report = Report(self, subject)
-        how = "the largest cosine with the classes in random order"
         report.metric("key_frequencies", logits.keys)
         report.metric(
             "logits.largest_cosine",
             float(logits.values.max()),
-            null=logits.test("logits.largest_cosine", how),
+            null=logits.test("logits.largest_cosine", RELABELED),
         )
         triples = self._gradients(subject, cycle, order, seed)
         self._add_symmetricity(report, triples, seed)

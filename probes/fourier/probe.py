@@ -59,16 +59,17 @@ class Fourier(Probe):
 
     A frequency is key by `spectra.KeyFrequencyRule`: above `factor` times a flat spectrum, above
     the permuted null of all frequencies together at level `alpha`; for the logits in place of the
-    first above the cosine `cosine` and above `spectra.flat_level`, which holds where every
-    frequency is present: the logits of a lookup table, or of a model that has not learned.
+    first above the cosine `cosine` and `cosines.flat_level`: a lookup table has all frequencies.
+    Their null orders the classes at random, with and without the answers (with them, what is known
+    by heart stays right). A key is key on inputs not trained on, too, if these show every answer
+    (`logits.unseen_cosine`): held-out ones, those answered wrong where the split is not known.
     `active` counts ω > μ + kσ over the frequencies, ω the amplitude (square root of the share),
     k = `active_sigma`.
 
-    Several outputs are measured each at their own modulus; metrics are then dictionaries by output,
-    and the sentence is on those that stand out of the nulls of all together (`logits.largest_z`).
-    Cost: one forward over the data to record, one per removal, n²(d_model + permutations) and a 2-D
-    transform per neuron; memory: one chunk of activations and blocks of neurons within the
-    subject's limit.
+    Several outputs are measured each at their own modulus; metrics are dictionaries by output, and
+    the sentence is on those that stand out of the nulls of all together (`logits.largest_z`).
+    Cost: a forward over the data, one per removal, n²(d_model + permutations), a 2-D transform per
+    neuron; memory: a chunk of activations and blocks of neurons within the subject's limit.
     """
 
     name: ClassVar[str] = "fourier"
@@ -172,8 +173,7 @@ class Fourier(Probe):
         order = answers.value_tokens(subject)
         report = Report(self, subject)
         report.provenance["key_rule"] = dataclasses.asdict(self.rule)
-        recorded = [*_read(subject, cycles), *(_residuals(subject) if cycles else ())]
-        subject.keep(recorded, "answer")
+        subject.keep([*_read(subject, cycles), *(_residuals(subject) if cycles else ())], "answer")
         embedding = self._embedding(subject, self.rule, seed)
         grid = self._neurons(subject, seed)
         logits = {
@@ -239,7 +239,7 @@ class Fourier(Probe):
         """Active and key frequencies at up to `steps` checkpoints of the run, first and last among
         them; and every frequency's share of the embedding's energy there.
         """
-        rule = dataclasses.replace(self.rule, permutations=min(self.permutations, 99))
+        few = dataclasses.replace(self.rule, permutations=min(self.permutations, 99))
         quick = dataclasses.replace(self, operand_permutations=1)
         columns: dict[str, list[Any]] = {
             "step": [],
@@ -252,8 +252,8 @@ class Fourier(Probe):
         for step, now in answers.checkpoints(subject, self.steps):
             columns["step"].append(step)
             now.keep(_read(now, cycles), "answer")
-            embedding, grid = quick._embedding(now, rule, seed), quick._neurons(now, seed)
-            logits = [answers.logit_spectrum(now, cycle, rule, seed) for cycle in cycles]
+            embedding, grid = quick._embedding(now, few, seed), quick._neurons(now, seed)
+            logits = [answers.logit_spectrum(now, cycle, self.rule, seed).keys for cycle in cycles]
             columns["embedding active"].append(
                 len(spectra.active(np.sqrt(embedding.values), self.active_sigma))
                 if embedding
@@ -267,7 +267,7 @@ class Fourier(Probe):
                 shares.setdefault("step", []).append(step)
                 for k, share in enumerate(embedding.values.tolist(), start=1):
                     shares.setdefault(str(k), []).append(share)
-            columns["logit keys"].append(sum(len(spectrum.keys) for spectrum in logits))
+            columns["logit keys"].append(sum(map(len, logits)))
         unit = {"step": "optimizer steps"}
         active = (
             f"one row per checkpoint; active: ω > μ + {self.active_sigma:g}σ; logit keys of all "

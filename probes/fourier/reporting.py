@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from mechint.errors import counted, plural
-from mechint.null import family_wise
+from mechint.errors import plural
 from mechint.probe import Report
-from mechint.results import Null, Table
+from mechint.results import Table
 from probes.answers import Cycle
 from probes.fourier import drawing, outputs, spectra
+from probes.fourier.cosines import RELABELED
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import Removals
 from probes.fourier.spectra import Spectrum
@@ -62,6 +62,12 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
     for name, value in of.items():
         values = one_or_all({output: value(spectrum) for output, spectrum in logits.items()})
         report.metric(f"logits.{name}", values)
+    unseen = {output: one.unseen for output, one in logits.items() if one.unseen is not None}
+    if unseen:
+        cosines = {output: one.by_frequency for output, one in unseen.items()}
+        report.metric(
+            "logits.unseen_cosine", cosines if len(logits) > 1 else next(iter(cosines.values()))
+        )
     output, first = next(iter(logits.items()))
     units = {"cosine": "with cos w(answer − class), −1 … 1"}
     report.table(
@@ -70,8 +76,7 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
     y_title = "cosine with cos w(answer − class) (−1 … 1)"
     report.figure("logits", drawing.spectrum(first, f"Logits, {output}", y_title))
     if len(logits) == 1:
-        how = "the largest cosine with the classes in random order"
-        report.nulls[LARGEST] = first.test(LARGEST, how)
+        report.nulls[LARGEST] = first.test(LARGEST, RELABELED)
         sentence, otherwise = _logit_sentences(first)
         report.finding(
             sentence,
@@ -88,51 +93,9 @@ def add_logits(report: Report, cycles: Sequence[Cycle], logits: Mapping[str, Spe
         if outputs.enough_classes(cycle.n, alpha, len(logits))
     }
     if tested:
-        _add_outputs_finding(report, tested, [name for name in logits if name not in tested])
+        outputs.add_finding(report, tested, [name for name in logits if name not in tested])
     else:
         report.abstain(f"the outputs have too few classes to tell a key frequency at p ≤ {alpha:g}")
-
-
-def _add_outputs_finding(
-    report: Report, tested: Mapping[str, Spectrum], too_few: Sequence[str]
-) -> None:
-    """Which of several outputs have key frequencies, all of them together at the probe's level."""
-    z, null = outputs.largest_z(tested)
-    name, largest = "logits.largest_z", np.array(list(z.values()))
-    how = "the largest of all outputs, in standard deviations of each, classes in random order"
-    report.metric(
-        name,
-        z,
-        null=Null.sampled(name, float(largest.max()), null, how),
-        unit="standard deviations of Fisher's z of the largest cosine's null",
-    )
-    level = report.probe.significance * (1 + 1e-9)
-    p_values = dict(zip(z, family_wise(largest, null), strict=True))
-    keyed = {output: one.keys for output, one in tested.items() if one.keys}
-    found = {output: keys for output, keys in keyed.items() if p_values[output] <= level}
-
-    def shown(keys: Mapping[str, Sequence[int]]) -> str:
-        return "; ".join(f"{output}: {', '.join(map(str, some))}" for output, some in keys.items())
-
-    which = f"the {counted(len(tested), 'output')}" + (
-        f" that can be tested ({first_of(too_few)} {'has' if len(too_few) == 1 else 'have'} too "
-        "few classes)"
-        if too_few
-        else ""
-    )
-    verb, its = ("has", "its") if len(found) == 1 else ("have", "their")
-    report.finding(
-        f"{len(found)} of {which} {verb} key frequencies in {its} logits ({shown(found)}).",
-        question="which outputs have key frequencies",
-        otherwise=(
-            f"None of {which} has key frequencies in its logits beyond what one of so many may "
-            f"have by chance ({shown(keyed)})."
-            if keyed
-            else f"None of {which} has a key frequency in its logits."
-        ),
-        holds=bool(found),
-        null=name,
-    )
 
 
 def add_residual(report: Report, residual: Mapping[str, Mapping[str, Spectrum]]) -> None:
@@ -260,16 +223,27 @@ def add_embedding_finding(report: Report, spectrum: Spectrum) -> None:
 
 
 def _logit_sentences(spectrum: Spectrum) -> tuple[str, str]:
-    largest = spectrum.values.max()
-    level = f"where a key exceeds {spectrum.threshold:.3f}" * (spectrum.threshold < 1)
-    one = len(spectrum.keys) == 1
+    largest, unseen = spectrum.values.max(), spectrum.unseen
+    one, over_all = len(spectrum.keys) == 1, f"the largest cosine is {_with_level(spectrum)}"
+    if unseen is not None and largest > spectrum.threshold:
+        otherwise = (
+            f"No frequency of the logits is key on {unseen.where} as it is over all inputs: there "
+            f"the largest cosine is {_with_level(unseen)}; over all inputs {over_all}."
+        )
+    else:
+        otherwise = f"No frequency of the logits is key: {over_all}."
     return (
         f"The logits have {plural('key frequency', len(spectrum.keys))} "
         f"{listed(spectrum.keys)}, which {'explains' if one else 'explain'} "
         f"{explained(spectrum):.1%} of their variance, largest cosine {largest:.2f}.",
-        f"No frequency of the logits is key: the largest cosine is {largest:.3f}, "
-        f"{level or NONE_STANDS_OUT}.",
+        otherwise,
     )
+
+
+def _with_level(spectrum: Spectrum) -> str:
+    """The largest cosine, and what a key exceeds."""
+    level = f"where a key exceeds {spectrum.threshold:.3f}" * (spectrum.threshold < 1)
+    return f"{spectrum.values.max():.3f}, {level or NONE_STANDS_OUT}"
 
 
 def one_or_all(values: dict[str, T]) -> T | dict[str, T]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from mechint.groups.finite import FiniteGroup
@@ -54,7 +54,8 @@ class Spectrum:
 
     values (F,): share of the energy, or cosine with the symmetric direction; keys: key frequencies,
     ascending; threshold: what the others did not exceed; null (samples,): the largest value over
-    all frequencies in every permuted sample; arrangements: see `Null`.
+    all frequencies in every permuted sample; arrangements: see `Null`; unseen: the same on `where`,
+    inputs that the model cannot have by heart, on which a key is key, too.
     """
 
     values: Array
@@ -63,6 +64,8 @@ class Spectrum:
     null: Array
     observed: float | None = None
     arrangements: float = math.inf
+    where: str = "all inputs"
+    unseen: Spectrum | None = None
 
     @property
     def by_frequency(self) -> dict[int, float]:
@@ -180,7 +183,7 @@ def waves(n: int) -> Float[np.ndarray, "frequency 2 n"]:
     Nyquist frequency's sine is zero.
     """
     angles = 2 * np.pi * np.outer(np.arange(1, n // 2 + 1), np.arange(n)) / n
-    found = np.stack([np.cos(angles), np.sin(angles)], 1) * np.sqrt(_signs(n) / n)[:, None, None]
+    found = np.stack([np.cos(angles), np.sin(angles)], 1) * np.sqrt(signs(n) / n)[:, None, None]
     found[2 * np.arange(1, n // 2 + 1) == n, 1] = 0
     found.setflags(write=False)
     return found
@@ -198,10 +201,10 @@ def energies(x: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " frequency"]:
     """
     n = len(x)
     power = (np.abs(np.fft.rfft(x.reshape(n, -1), axis=0)[1:]) ** 2).sum(1)
-    return power * _signs(n) / n
+    return power * signs(n) / n
 
 
-def _signs(n: int) -> Array:
+def signs(n: int) -> Array:
     """(n//2,) how many complex frequencies each real one stands for: two, and one for the Nyquist
     frequency.
     """
@@ -226,66 +229,11 @@ def share_spectrum(x: Float[np.ndarray, "n ..."], rule: KeyFrequencyRule, seed: 
         gram, generator = rest @ rest.T / total, rng("share null", seed)
         orders = (generator.permutation(n) for _ in range(rule.permutations))
         profiles = np.stack([offset_profile(gram, order, order) for order in orders])
-        return (wave_sums(profiles) * _signs(n) / n).max(-1)
+        return (wave_sums(profiles) * signs(n) / n).max(-1)
 
     level = rule.factor * 2 / max(n - 1, 1)
     found = step_down(energies(x) / total, level, rule.alpha, null_without)
     return dataclasses.replace(found, arrangements=circular_orders(n))
-
-
-def cosine_spectrum(
-    sums: Float[np.ndarray, "n n"],
-    counts: Num[np.ndarray, " n"],
-    squares: float,
-    rule: KeyFrequencyRule,
-    seed: int,
-) -> Spectrum:
-    """Cosine of the logits L[input, class] with cos 2πk(answer(input) - class)/n, per frequency.
-
-    Args:
-        sums: (n, n) L summed over the inputs of every answer; L centered over classes for every
-            input, and over inputs.
-        counts: (n,) inputs of every answer; squares: Σ L².
-
-    A frequency is key when its cosine exceeds each of: `rule.cosine`; `flat_level` of all cosines
-    (a memorized table answers with a peak, whose spectrum is flat; a few keys leave most
-    frequencies near zero); what the classes in random order reach at any frequency. Its square is
-    the share of the logits' energy it explains.
-    """
-    n = len(sums)
-    norms = np.sqrt(max(squares, 1e-24) * counts.sum() * n / _signs(n))
-    values = wave_sums(offset_profile(sums)) / norms
-
-    def null_without(keys: list[int]) -> Array:
-        rest = without(sums, keys, axis=1) if keys else sums
-        generator = rng("cosine null", seed)
-        orders = (generator.permutation(n) for _ in range(rule.permutations))
-        profiles = np.stack([offset_profile(rest, columns=order) for order in orders])
-        return (wave_sums(profiles) / norms).max(-1)
-
-    level = max(rule.cosine, flat_level(values, rule.alpha))
-    found = step_down(values, level, rule.alpha, null_without)
-    return dataclasses.replace(found, arrangements=orderings(n))
-
-
-def flat_level(values: Float[np.ndarray, " frequency"], alpha: float) -> float:
-    """What the largest of the amplitudes `values` exceeds with probability `alpha` where they are
-    the amplitudes of noise, (F,) -> one amplitude.
-
-    The energies of noise at different frequencies are exponentially distributed (Fisher 1929): of F
-    of them the largest exceeds ln(F/alpha) times their mean with probability at most alpha. The
-    mean is estimated from the lower quartile, ln(4/3) times the mean, which up to three quarters of
-    key frequencies do not raise. Negative values count as 0.
-
-    >>> round(flat_level(np.ones(29), 0.002), 2)
-    5.77
-    """
-    quartile = (
-        float(np.quantile(np.maximum(values, 0), 0.25, method="lower")) if len(values) else 0.0
-    )
-    return (
-        quartile * math.sqrt(math.log(len(values) / alpha) / math.log(4 / 3)) if quartile else 0.0
-    )
 
 
 def active(values: Float[np.ndarray, " frequency"], k: float) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from mechint.activations import LOGITS
 from mechint.errors import DataError
 from mechint.groups.finite import FiniteGroup
 from mechint.subject import Subject
+from probes.answers import AnswerTally, Sums, not_by_heart
 from probes.fourier.spectra import Array
 from probes.operands import by_element, by_example
 
@@ -29,7 +31,9 @@ class Grouped:
     the class that the model answers. sums (n, n): logits centered over classes and inputs, summed
     by the pair's product; squares: the sum of their squares. hidden: "left", "right", "product" →
     mean activation (n, d_mlp) for each x, y and x·y, less the mean; hidden_squares: the sum of
-    squares of the centered activations, over all pairs.
+    squares of the centered activations, over all pairs. unseen: by the task's table, sums of the
+    logits over the pairs that the model cannot have by heart, and what these are; None where they
+    do not show every product.
     """
 
     group: FiniteGroup
@@ -40,6 +44,7 @@ class Grouped:
     squares: float
     hidden: dict[str, Array] = field(default_factory=dict)
     hidden_squares: float = 0.0
+    unseen: tuple[str, Sums] | None = None
 
 
 def group_answers(subject: Subject, table: str) -> Grouped:
@@ -66,7 +71,8 @@ def group_answers(subject: Subject, table: str) -> Grouped:
         if known:  # an untrained model: what it has is still measured on the task's group
             return _grouped(given, "task", labels, answers, sums)
         raise DataError(f"the model's own answers are not a group: {error}") from error
-    return _grouped(group, "model", answers, answers, _summed(subject, answers)[1])
+    found = _grouped(group, "model", answers, answers, _summed(subject, answers)[1])
+    return dataclasses.replace(found, unseen=None)  # its own table is not what it was taught
 
 
 def why_no_group(subject: Subject, table: str) -> str | None:
@@ -101,6 +107,7 @@ class _Sums:
     squares: float = 0.0
     hidden: dict[str, Tensor] = field(default_factory=dict)
     hidden_squares: float = 0.0
+    unseen: tuple[str, AnswerTally] | None = None
 
 
 def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
@@ -114,7 +121,9 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
     product = by_example(subject, torch.from_numpy(products).to(device))
     if (np.bincount(products.ravel(), minlength=n) == n).all():
         by["product"] = product
-    answers = []
+    answers, rest = [], not_by_heart(subject)
+    if rest is not None:
+        sums.unseen = (rest[0], AnswerTally(n, device))
     for part, found in subject.stream(names, at="answer"):
         logits = found[LOGITS][:, :n]
         answers.append(logits.argmax(-1))
@@ -122,6 +131,9 @@ def _summed(subject: Subject, products: Array) -> tuple[Array, _Sums]:
         centered -= centered.mean(1, keepdim=True)
         sums.logits.index_add_(0, product[part], centered)
         sums.squares += float(centered.flatten() @ centered.flatten())
+        if rest is not None and sums.unseen is not None:
+            some = rest[1](part, answers[-1] == product[part])
+            sums.unseen[1].add(product[part][some], centered[some])
         if hook in found:
             _add_hidden(sums, found[hook], {name: i[part] for name, i in by.items()}, n)
     return by_element(subject, torch.cat(answers)).cpu().numpy(), sums
@@ -153,6 +165,9 @@ def _grouped(
         hidden = {
             name: (summed / n - hidden_mean).cpu().numpy() for name, summed in hidden_sums.items()
         }
+    unseen = None
+    if sums.unseen is not None and sums.unseen[1].counts.all():
+        unseen = (sums.unseen[0], sums.unseen[1].total())
     return Grouped(
         group,
         source,
@@ -162,4 +177,5 @@ def _grouped(
         sums.squares - float(n**2 * mean.square().sum()),
         hidden,
         hidden_squares,
+        unseen,
     )

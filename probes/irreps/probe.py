@@ -4,7 +4,7 @@ logits hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
 from probes import removal
+from probes.fourier.cosines import also_unseen
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps import reporting
 from probes.irreps.grouped import Grouped, group_answers, why_no_group
@@ -55,11 +56,13 @@ class Irreps(Probe):
       representation is not needed.
       `unembedding.removal`: the same out of the columns of W_U.
 
-    ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in random
-    order reach at any ρ, and what the largest of cosines of noise would reach whose lower quartile
-    is theirs, each relative to a memorized table's, √(rows/(n − 1)) (as in `fourier`): a lookup
-    table has all alike and no key. `logits.threshold` is the largest of the three for each ρ. In
-    the embedding ρ is key when its share exceeds `factor` times rows/(n − 1) and the permuted null.
+    ρ is key when its cosine exceeds `cosine` (0.005 in Chughtai et al.), what the classes in
+    random order, with or without the answers, reach at any ρ, and what the largest of cosines of
+    noise would reach whose lower quartile is theirs, each relative to a memorized table's,
+    √(rows/(n − 1)) (as in `fourier`): a lookup table has all alike and no key. `logits.threshold`
+    is the largest of the three for each ρ. With the task's table a key has to be key on pairs not
+    trained on, too, as in `fourier`. In the embedding ρ is key when its share exceeds `factor`
+    times rows/(n − 1) and the permuted null.
 
     Cost: one forward over the data (two where the model's own table serves), one over the examples
     per removal, n² per permutation; memory: a chunk of activations and (n, n) sums.
@@ -115,7 +118,7 @@ class Irreps(Probe):
 
     @classmethod
     def calibration(cls) -> Calibration:
-        from mechint.planted import library
+        from mechint.planted import library, trained
         from mechint.planted.calibration import Calibration, Trial
 
         product = Trial(
@@ -123,7 +126,8 @@ class Irreps(Probe):
             library.product,
             library.untrained(library.product)
             | library.lookup("groups", group="S4")
-            | library.shuffled("groups", group="S4"),
+            | library.shuffled("groups", group="S4")
+            | {"sums mod 13 by heart": trained.sums_mod_13_by_heart},
             library.misses(
                 lambda result: result.metrics["logits.key_irreps"],
                 lambda plant: plant.truth["irreps"],
@@ -138,7 +142,7 @@ class Irreps(Probe):
         found = group_answers(subject, self.table)
         rule = IrrepRule(self.cosine, self.factor, self.alpha, self.permutations)
         spectra = IrrepSpectra(found.group, rule)
-        logits = spectra.logits(found.sums, found.squares, seed)
+        logits = self._logits(found, spectra, seed)
         left, right = operand_rows(subject)
         embedding = spectra.shares(left.cpu().numpy(), seed)
         report = Report(self, subject)
@@ -153,6 +157,17 @@ class Irreps(Probe):
             reporting.add_removals(report, rises, self.least_rise)
         reporting.add_table_and_figures(report, found.group)
         return report.result()
+
+    def _logits(self, found: Grouped, spectra: IrrepSpectra, seed: int) -> Spectrum:
+        """The logits' spectrum, whose keys are key on pairs that the model cannot have by heart,
+        too.
+        """
+        over_all = spectra.logits(found.sums, found.squares, seed)
+        if found.unseen is None:
+            return over_all
+        where, sums = found.unseen
+        unseen = spectra.logits(sums.centered, sums.squares, seed)
+        return also_unseen(over_all, replace(unseen, where=where))
 
     def _removals(
         self,

@@ -15,6 +15,7 @@ from mechint.groups.representations import representations
 from mechint.probe import Report
 from mechint.results import Table
 from mechint.subject import Subject
+from probes.fourier.cosines import RELABELED
 from probes.fourier.spectra import Array, Spectrum
 from probes.irreps.grouped import Grouped
 from probes.irreps.spectrum import IrrepSpectra
@@ -38,13 +39,14 @@ def add_logits(report: Report, found: Grouped, spectra: IrrepSpectra, logits: Sp
     largest = float(logits.values.max(initial=0))
     explained = float(sum(logits.values[k - 1] ** 2 for k in logits.keys))
     levels = spectra.levels(logits)
-    how = "the largest cosine with the classes in random order"
     report.metric("table.source", found.source)
     report.metric("table.agreement", float((found.answers == found.products).mean()))
     report.metric("logits.key_irreps", keys)
     report.metric("logits.cosine", dict(zip(names, logits.values.tolist(), strict=True)))
     report.metric("logits.threshold", dict(zip(names, levels.tolist(), strict=True)))
-    report.metric("logits.largest_cosine", largest, null=logits.test("logits.largest_cosine", how))
+    report.metric(
+        "logits.largest_cosine", largest, null=logits.test("logits.largest_cosine", RELABELED)
+    )
     report.metric("logits.explained", explained)
     source = "its own answers" if found.source == "model" else "the task's table"
     where = f"On the group of order {found.group.order} ({source})"

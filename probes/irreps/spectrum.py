@@ -14,7 +14,8 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.null import orderings
 from mechint.task import rng
-from probes.fourier.spectra import Array, Spectrum, flat_level, step_down
+from probes.fourier.cosines import TIE, flat_level, higher
+from probes.fourier.spectra import Array, Spectrum, step_down
 
 
 @dataclass(frozen=True)
@@ -75,34 +76,37 @@ class IrrepSpectra:
     def logits(self, sums: Float[Array, "n n"], squares: float, seed: int) -> Spectrum:
         """Cosines of the logits, summed by product, with the characters χ(x·y·z⁻¹).
 
-        With B the orthonormal rows of an irrep, χ(a c⁻¹) = s (BᵀB)[a, c], s = n χ(e) / rows, so
-        that Σ M[a, c] χ(a c⁻¹) is s times the sum of (B M) ∘ B: a permutation of the classes
-        permutes the columns of B M.
+        With D[d] = Σ_c M[d·c, c] the sum Σ M[a, c] χ(a c⁻¹) is Σ χ(d) D[d], so that a permutation
+        of the classes, with or without the answers, costs n².
         """
         n, characters = self.group.order, self.known.characters[1:]
-        scale = n * characters[:, self.group.identity] / self.dimensions
         norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
-        basis = np.ascontiguousarray(self.known.fourier_basis.T)  # (n, row)
+        below, columns = self.group.table, np.arange(n)  # below[d, c]: the answer d·c of class c
 
-        def cosines(matrix: Array, order: Array | slice = slice(None)) -> Array:
-            of_rows = np.einsum("cr,cr->r", matrix[order], basis.astype(matrix.dtype))
-            return self._by_irrep(of_rows.astype(np.float64)) * scale / norms
+        def cosines(matrix: Array, rows: Array, order: Array) -> Array:
+            return characters @ matrix[rows[below], order].sum(1) / norms
 
-        values = cosines(sums.T @ basis)
+        values = cosines(sums, columns, columns)
         # levels differ by representation: dividing by them makes one rule of all
         levels = np.maximum(self.rule.cosine, self._flat(values))
 
         def null_without(keys: list[int]) -> Array:
             taken = self.rows(keys)
-            rest = ((sums - (sums @ taken.T) @ taken).T @ basis).astype(np.float32)
-            generator = rng("irreps null", seed)
+            rest = sums - (sums @ taken.T) @ taken
+            generator = rng("irreps relabeling null", seed)
             orders = (generator.permutation(n) for _ in range(self.rule.permutations))
-            return np.array([cosines(rest, order).max(initial=0) for order in orders])
+            largest = np.array(
+                [
+                    [cosines(rest, rows, order).max(initial=0) for rows in (columns, order)]
+                    for order in orders
+                ]
+            )
+            return higher(largest.T + TIE, self.rule.alpha)
 
         found = step_down(
             np.where(values > levels, values, 0.0), self.rule.cosine, self.rule.alpha, null_without
         )
-        return replace(found, values=values, arrangements=orderings(n))
+        return replace(found, values=values, arrangements=element_orders(self.group))
 
     def levels(self, found: Spectrum) -> Float[np.ndarray, " irrep"]:
         """(n_irreps - 1,) the cosine that each representation has to exceed to be key."""

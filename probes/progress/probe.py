@@ -17,6 +17,7 @@ from mechint.subject import Subject
 from mechint.task import rng
 from probes import answers
 from probes.answers import Cycle
+from probes.fourier.cosines import RELABELED
 from probes.fourier.spectra import KeyFrequencyRule, Spectrum
 from probes.progress import drawing
 from probes.progress import measures as progress_measures
@@ -49,10 +50,10 @@ class Progress(Probe):
     Sec. 5.1 and App. C; the published code's variants: "excluded, all keys" on the training set.
 
     Found where the largest cosine of a key frequency with the answers' wave exceeds what the
-    classes in random order reach at any frequency, at p ≤ 0.002, and the loss rises without the
-    keys. Beside it stand as many frequencies drawn from the others; keys that were found in the
-    same logits exceed those by choice, so they decide nothing. Cost: one forward over the data, the
-    nulls included. Memory: all logits at once.
+    classes in random order reach at any frequency, with and without the answers, at p ≤ 0.002, and
+    the loss rises without the keys. Beside it stand as many frequencies drawn from the others; keys
+    that were found in the same logits exceed those by choice, so they decide nothing. Cost: one
+    forward over the data, the nulls included. Memory: all logits at once.
     """
 
     name: ClassVar[str] = "progress"
@@ -158,7 +159,7 @@ class Progress(Probe):
     def _add_nulls(
         self, report: Report, cycle: Cycle, spectrum: Spectrum, keys: Sequence[int], seed: int
     ) -> None:
-        """The largest cosine of a key against classes in random order; the trigonometric share of
+        """The largest cosine of a key against elements in random order; the trigonometric share of
         as many other frequencies, and the loss without them, where there are enough.
         """
         others = [k for k in range(1, cycle.n // 2 + 1) if k not in keys]
@@ -187,7 +188,7 @@ class Progress(Probe):
         looked_at = [k - 1 for k in keys] or slice(None)
         largest = float(spectrum.values[looked_at].max())
         tested = replace(spectrum, observed=largest).test(
-            "largest_cosine", "classes in random order, the largest of all frequencies"
+            "largest_cosine", f"{RELABELED}, of all frequencies"
         )
         report.metric("largest_cosine", largest, null=tested)
 

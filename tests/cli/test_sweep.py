@@ -145,6 +145,7 @@ def test_a_dry_run_prints_and_does_nothing(mechint: Command, tmp_path: Path) -> 
         (["--over", "seed=0:2", "--trials", "5"], "--trials: is for a search; expected --search"),
         (["--over", "seed=0:2", "--objective", "test.loss"], "--objective: is for a search"),
         (["--over", "seed=0:2", "--minimize"], "--minimize: is for a search"),
+        (["--minimize", "--maximize", "--search", "lr=1e-4..1e-2"], "expected one of them"),
         (["--over", "seed=0:2", "--sampler", "random"], "--sampler: is for a search"),
         (["--over", "seed=0:2", "--executor", "ray", "--only", "0"], "leave --executor ray out"),
         (["--over", "seed=0:2", "--probe", "nrms"], "unknown probe 'nrms'"),

@@ -24,6 +24,7 @@ SEEDS = (3, 4)
 RENAMED: dict[str, str] = {}
 """Recorded metric name → its name today."""
 
+RELABELED = "the null of the cosines also orders answers and classes alike"
 MIXTURES = "the neurons' null permutes random mixtures of all neurons, not 32 neurons of them"
 FLAT = "what a key frequency exceeds is a level that noise and lookup tables stay below"
 
@@ -54,6 +55,11 @@ CHANGED: dict[str, str] = {
     "norms on planted doubling / metrics / norms.L2 attention.deviation": ANY_EXAMPLES,
     "norms on planted doubling / null of norms.L2 attention.deviation": ANY_EXAMPLES,
     "fourier on lookup table / metrics / logits.threshold": FLAT,
+    "fourier on trained addition / metrics / logits.threshold": RELABELED,
+    "fourier on planted addition / null of logits.largest_cosine / mean": RELABELED,
+    "fourier on lookup table / null of logits.largest_cosine": RELABELED,
+    "fourier on trained addition / null of logits.largest_cosine": RELABELED,
+    "irreps on planted product / null of logits.largest_cosine / mean": RELABELED,
     "fourier on lookup table / null of neurons.largest_share": MIXTURES,
     "fourier on planted addition / null of neurons.largest_share": MIXTURES,
     "fourier on trained addition / null of neurons.largest_share": MIXTURES,

@@ -24,13 +24,14 @@ from mechint.errors import NotApplicableError
 from mechint.finding import Report
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
+from mechint.planted import trained
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes import neuron_removal, removal
+from probes import answers, neuron_removal, removal
 from probes.answers import Cycle
-from probes.fourier import neurons, outputs, reporting, spectra
+from probes.fourier import cosines, neurons, outputs, reporting, spectra
 from probes.fourier.probe import Fourier
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -70,7 +71,7 @@ def test_energies_are_the_transform_summed_by_hand_and_add_up(n: int, d: int, se
     assert np.isclose(found.sum(), ((x - x.mean(0)) ** 2).sum())
     gram = x @ x.T
     assert np.allclose(
-        spectra.wave_sums(spectra.offset_profile(gram)) * spectra._signs(n) / n, found
+        spectra.wave_sums(spectra.offset_profile(gram)) * spectra.signs(n) / n, found
     )
 
 
@@ -103,7 +104,7 @@ def test_cosines_of_logits_are_the_cosines_of_the_whole_tensors() -> None:
     logits -= logits.mean((0, 1))
     x, y, c = np.ogrid[:p, :p, :p]
     sums = np.array([sum(logits[a, (answer - a) % p] for a in range(p)) for answer in range(p)])
-    found = spectra.cosine_spectrum(
+    found = cosines.cosine_spectrum(
         sums,
         np.full(p, float(p)),
         float((logits**2).sum()),
@@ -265,7 +266,7 @@ def periodic(n: int, keys: tuple[int, ...], noise: float, seed: int = 0) -> spec
     logits -= logits.mean(1, keepdims=True)
     logits -= logits.mean(0)
     squares = float((logits**2).sum())
-    return spectra.cosine_spectrum(logits, np.ones(n), squares, spectra.KeyFrequencyRule(), seed)
+    return cosines.cosine_spectrum(logits, np.ones(n), squares, spectra.KeyFrequencyRule(), seed)
 
 
 def judged(logits: dict[int, spectra.Spectrum]) -> Report:
@@ -317,20 +318,92 @@ def test_p_values_of_several_outputs_are_uniform_without_keys() -> None:
     assert min(first.count(name) for name in ("7", "11", "23")) > 8  # a third each, were z normal
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("n", [4, 5, 6, 7])
 def test_few_classes_cannot_be_told_by_all_their_orders(n: int) -> None:
-    """One of the n! orders of the classes has the largest cosine of the right one, itself, which is
-    more often than the probe's level allows; from six classes on it is not.
+    """As many of the n! orders of classes and answers alike have the largest cosine of the right
+    one as there are orders of one circle, which is more often than the probe's level allows.
     """
-    offsets = np.subtract.outer(np.arange(n), np.arange(n)) % n
-    waves = spectra.wave_sums(np.eye(n))[offsets]  # (answer, class, frequency)
+    logits = np.cos(2 * np.pi * np.subtract.outer(np.arange(n), np.arange(n)) / n)
+    waves = spectra.wave_sums(np.eye(n))[np.subtract.outer(np.arange(n), np.arange(n)) % n]
     best = [
-        np.einsum("acf,ac->f", waves, waves[:, list(order), 0]).max()
+        np.einsum("acf,ac->f", waves, logits[np.ix_(order, order)])[: (n - 1) // 2].max()
         for order in itertools.permutations(range(n))
     ]
     share = np.mean(np.array(best) > best[0] - 1e-9)
-    assert share == pytest.approx(1 / math.factorial(n)) and share > Fourier().alpha
-    assert not outputs.enough_classes(n, Fourier().alpha, 2)
+    assert share == pytest.approx(1 / spectra.circular_orders(n)) and share > Fourier().alpha
+    assert not outputs.enough_classes(n, Fourier().alpha, 1)
+
+
+def test_a_table_of_the_answers_is_no_further_from_its_null_than_from_itself() -> None:
+    """Right answers stay right when answers and classes are relabeled alike: the p-value is 1."""
+    rule = dataclasses.replace(spectra.KeyFrequencyRule(), permutations=99)
+    table = np.eye(13) - 1 / 13
+    found = cosines.cosine_spectrum(table, np.ones(13), float((table**2).sum()), rule, 0)
+    assert found.keys == [] and found.null == pytest.approx(found.values.max())
+    assert found.test("m", "").p_value == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_logits_on_inputs_that_cannot_be_known_by_heart_are_summed_apart(known: bool) -> None:
+    subject = trained.sums_by_heart(0)
+    if not known:
+        subject = Subject(subject.model, subject.task, split=None)
+    whole, rest = answers.logit_sums(subject, answers.cycles(subject)[0])
+    logits = subject.logits().double().numpy()
+    answer = subject.data.tokens[:, :2].sum(1).numpy() % 11
+    held_out = torch.cat(
+        [part for name, part in trained.sums_by_heart(0).split.items() if name != "train"]
+    )
+    rows = held_out.sort().values.numpy() if known else np.flatnonzero(logits.argmax(1) != answer)
+    assert rest is not None and rest[0] == ("held-out inputs" if known else "inputs answered wrong")
+    for sums, which in ((whole, slice(None)), (rest[1], rows)):
+        values = logits[which] - logits[which].mean(1, keepdims=True)
+        values -= values.mean(0)
+        assert sums.squares == pytest.approx((values**2).sum())
+        for a in range(11):
+            assert sums.centered[a] == pytest.approx(values[answer[which] == a].sum(0), abs=1e-9)
+
+
+@pytest.mark.parametrize("p", [11, 13])
+def test_sums_known_by_heart_have_no_key_frequencies(p: int) -> None:
+    """Of random weights that were taught sums some frequencies stand out; not on held-out sums."""
+    for seed in range(8):
+        subject = trained.sums_by_heart(seed, p)
+        right = subject.correct()[:, 0].double()
+        assert (
+            right[subject.split["train"]].mean() > 0.95
+            and right[subject.split["test"]].mean() < 0.4
+        )
+        for blind in (subject, Subject(subject.model, subject.task, split=None)):
+            (cycle,) = answers.cycles(blind)
+            assert answers.logit_spectrum(blind, cycle, spectra.KeyFrequencyRule(), seed).keys == []
+
+
+def test_a_frequency_of_the_training_pairs_alone_is_not_key() -> None:
+    """A clock on what it was trained on, nothing elsewhere: key over all inputs, not held out."""
+    plant = planted.modular_addition(23, (3, 7))
+    train = plant.subject.split["train"]  # type: ignore[index]
+
+    subject = plant.subject
+    (cycle,) = answers.cycles(subject)
+    clock = subject.logits()
+    logits = torch.randn(clock.shape, generator=torch.Generator().manual_seed(0)) * clock.std()
+    logits[train] = clock[train]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Subject, "stream", lambda *_, **__: [(slice(None), {answers.LOGITS: logits})])
+        found = answers.logit_spectrum(subject, cycle, spectra.KeyFrequencyRule(), 0)
+        whole, _ = answers.logit_sums(subject, cycle)
+    over_all = cosines.cosine_spectrum(
+        whole.centered, whole.counts, whole.squares, spectra.KeyFrequencyRule(), 0
+    )
+    assert over_all.keys == [3, 7] and found.keys == []
+    assert found.unseen is not None and found.unseen.where == "held-out inputs"
+    report = Report(Fourier(), subject)
+    reporting.add_logits(report, [cycle], {cycle.output: found})
+    (finding,) = report.findings
+    assert finding.status == "not found"
+    assert "No frequency of the logits is key on held-out inputs as it is" in finding.sentence
+    assert report.metrics["logits.unseen_cosine"] == found.unseen.by_frequency
 
 
 def test_the_same_seed_gives_the_same_result_in_either_precision_and_in_small_memory() -> None:
@@ -441,11 +514,11 @@ def test_no_frequency_is_key_in_a_published_model_that_did_not_learn() -> None:
 def test_the_flat_level_stands_above_noise(n: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     above = [
-        np.abs(noise).max() > spectra.flat_level(np.abs(noise), 0.002)
+        np.abs(noise).max() > cosines.flat_level(np.abs(noise), 0.002)
         for noise in generator.standard_normal((200, n, 2)) @ [1, 1j]
     ]
     assert np.mean(above) < 0.25  # the quartile of few amplitudes is itself uncertain
-    assert spectra.flat_level(np.ones(n), 0.002) > 4
+    assert cosines.flat_level(np.ones(n), 0.002) > 4
 
 
 @pytest.mark.parametrize("constant_attention", [False, True])
@@ -518,7 +591,7 @@ def test_several_removals_at_once_are_each_by_itself(chunk: int, hooked: bool) -
 
 def test_removals_through_hooks_equal_those_through_weights() -> None:
     subject = planted.modular_addition(11, (2, 5), noise=0.1, rotation_seed=1).subject
-    rules = {"permutations": 99, "operand_permutations": 3}
+    rules = {"operand_permutations": 3}
     by_weights = probe.run("fourier", subject, **rules).metrics
     handle = subject.model.register_forward_pre_hook(lambda *_: None)  # no short cut is taken
     by_hooks = probe.run("fourier", subject.with_data(subject.data), **rules).metrics

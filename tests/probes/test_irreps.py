@@ -176,7 +176,7 @@ def test_weak_representations_that_a_published_model_needs_are_found_by_removal(
 
 
 def test_a_removal_is_the_loss_of_a_model_with_edited_weights() -> None:
-    subject = planted.group_product("S3", ("standard",), noise=0.1, rotation_seed=1).subject
+    subject = planted.group_product("S4", ("standard",), noise=0.1, rotation_seed=1).subject
     metrics = probe.run("irreps", subject).metrics
     known = representations(subject.task.finite_group)
     rows = known.fourier_basis[list(known.irrep("standard").rows)]
@@ -185,7 +185,7 @@ def test_a_removal_is_the_loss_of_a_model_with_edited_weights() -> None:
         model = copy.deepcopy(subject.model)
         with torch.no_grad():
             if part == "embedding":
-                model.W_E[:6].sub_(projector @ model.W_E[:6])
+                model.W_E[:24].sub_(projector @ model.W_E[:24])
             else:
                 model.W_U.sub_(model.W_U @ projector)
         loss = Subject(model, subject.task).loss()["answer"]

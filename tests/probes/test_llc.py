@@ -370,11 +370,7 @@ def test_the_interval_and_p_value_are_students() -> None:
 
 def test_chains_of_two_settings_are_compared_by_the_spread_of_both() -> None:
     """With the degrees of freedom of the fewer chains, here 1."""
-<<<<<<< HEAD
-    held = chains(level(0, 6), [*level(1, 2, 7.0), [-0.1], [0.1]])
-=======
     held = chains(level(0, 6), np.add(level(1, 2, 7.0), [[-0.1], [0.1]]))
->>>>>>> fixF
     first, second = (part[:, 10:].mean(1) for part in (held.whole, held.half))
     noise = np.hypot(stats.sem(first), stats.sem(second))
     beyond = second.mean() - first.mean() - stats.t.ppf(0.975, 1) * noise

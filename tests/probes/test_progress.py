@@ -99,8 +99,10 @@ def test_a_frequency_that_is_not_key_is_not_found_where_it_is_asked_for() -> Non
         assert result.status == "not found" and f"fourier: {ruled};" in result.finding
 
 
-def test_the_sentence_is_decided_by_classes_in_random_order() -> None:
-    """The null's largest cosines are those of permuted classes, by brute force."""
+def test_the_sentence_is_decided_by_classes_and_answers_in_random_order() -> None:
+    """The null's largest cosines are those of waves over relabeled answers and classes, by brute
+    force: with two of five frequencies these reach further than classes alone.
+    """
     p = 11
     subject = planted.modular_addition(p, (2, 5), noise=0.02).subject
     result = probe.run("progress", subject)
@@ -113,16 +115,20 @@ def test_the_sentence_is_decided_by_classes_in_random_order() -> None:
     logits = subject.logits().double().numpy()
     logits = logits - logits.mean(1, keepdims=True)
     logits = logits - logits.mean(0)
-    angles = 2 * np.pi / p * (subject.targets[:, :1].numpy() - np.arange(p))
-    waves = np.stack([np.cos(k * angles) for k in range(1, 6)])  # (frequency, example, class)
-    norms = np.linalg.norm(waves, axis=(1, 2)) * np.linalg.norm(logits)
+    answer = subject.targets[:, 0].numpy()
 
-    def largest(values: np.ndarray) -> float:
-        return float(((waves * values).sum((1, 2)) / norms).max())
+    def largest(answer_names: np.ndarray, class_names: np.ndarray) -> float:
+        angles = 2 * np.pi / p * (answer_names[answer][:, None] - class_names)
+        waves = np.stack([np.cos(k * angles) for k in range(1, 6)])  # (frequency, example, class)
+        norms = np.linalg.norm(waves, axis=(1, 2)) * np.linalg.norm(logits)
+        return float(((waves * logits).sum((1, 2)) / norms).max())
 
-    assert null.observed == pytest.approx(largest(logits), rel=1e-4)
+    names = np.arange(p)
+    assert null.observed == pytest.approx(largest(names, names), rel=1e-4)
     generator = np.random.default_rng(0)
-    drawn = [largest(logits[:, generator.permutation(p)]) for _ in range(400)]
+    orders = [generator.permutation(p) for _ in range(400)]
+    drawn = [largest(order, order) for order in orders]
+    assert np.mean(drawn) > np.mean([largest(names, order) for order in orders])
     assert null.mean == pytest.approx(np.mean(drawn), abs=4 * null.std / 400**0.5 * 2**0.5)
 
 

@@ -22,7 +22,6 @@ import tasks
 from mechint.errors import CheckpointError, MechintError, ParameterError, UnknownNameError
 from mechint.run_table import Measurement, Runs
 from mechint.run_table.entries import Entry
-from mechint.run_table.measuring import Measurement
 from mechint.run_table.places import natural, told_apart
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 16}

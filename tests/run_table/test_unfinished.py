@@ -59,7 +59,8 @@ def row_of(run: Path) -> dict[str, Any]:
 def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run interrupted at step 20, whose weights are of that step."""
     out = tmp_path_factory.mktemp("cut") / "run"
-    train(TASK, SMALL, LONG, out=out, progress=at(20, press))
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 20"):
+        train(TASK, SMALL, LONG, out=out, progress=at(20, press))
     return out
 
 
@@ -114,6 +115,29 @@ def test_a_run_that_ends_while_it_is_measured_is_measured_again(
     assert columns == columns_of("norms", result)
     kept = Entry(out, "run").cached(key)
     assert kept is not None and kept["columns"] == columns
+
+
+@pytest.mark.parametrize("when", ["measured", "described"])
+def test_a_run_that_goes_on_and_on_is_not_waited_for(
+    cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Other weights at every look: the row says so, and has no number of any of them."""
+    out = Path(shutil.copytree(cut, tmp_path / "run"))
+    saved, looks = torch.load(out / "ckpt.pt", weights_only=True), list[int]()
+    asked = {"measured": "subject", "described": "describe"}[when]
+    was = getattr(Entry, asked)
+
+    def training(entry: Entry) -> Any:
+        found = was(entry)
+        looks.append(21 + len(looks))
+        torch.save({**saved, "step": looks[-1]}, out / "ckpt.pt")
+        return found
+
+    monkeypatch.setattr(Entry, asked, training)
+    (row,) = mechint.runs(out).probe("norms").rows()
+    assert "its run goes on" in row["norms.error"]
+    assert not [name for name in row if name.startswith("norms.") and name != "norms.error"]
+    assert 3 <= len(looks) <= 9
 
 
 def test_weights_between_two_evaluations_say_when_their_run_was_evaluated(
