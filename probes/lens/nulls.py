@@ -76,7 +76,7 @@ class Renamed:
             targets = subject.targets[:, i]
             present = targets[targets != IGNORE].unique()  # ascending
             place = torch.searchsorted(present, targets).masked_fill(targets == IGNORE, -1)
-            names = np.stack([generator.permutation(len(present)) for _ in range(samples)])
+            names = generator.permuted(np.tile(np.arange(len(present)), (samples, 1)), axis=1)
             self.outputs.append((columns.start, present, place, names))
 
     def sums(
