@@ -4,6 +4,7 @@ embeds them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,13 +12,20 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mechint.subject import Subject
+from mechint.task import FiniteTask
+
+MOST = 2**21
+"""Inputs up to which a task is asked for all of them."""
 
 
 def operand_positions(subject: Subject) -> tuple[int, int] | None:
     """The positions whose token is the first and the second operand of a grid of two; None where
     they have none of their own.
     """
-    tokens = subject.grid(subject.data.tokens)  # (x, y, pos)
+    return _positions(subject.grid(subject.data.tokens))
+
+
+def _positions(tokens: Int[Tensor, "x y pos"]) -> tuple[int, int] | None:
     varies_x = (tokens != tokens[:1]).any(0).any(0)
     varies_y = (tokens != tokens[:, :1]).any(0).any(0)
     first = torch.nonzero(varies_x & ~varies_y).flatten().tolist()
@@ -70,6 +78,33 @@ def operand_tokens(subject: Subject) -> tuple[list[int], list[int]]:
     return tokens[places, 0, 0].tolist(), tokens[0, places, 1].tolist()
 
 
+def own_orders(subject: Subject, order: Sequence[int]) -> list[list[int]]:
+    """The tokens of the elements `order`, and the second operand's of the same elements where it
+    has tokens of its own. Asks the task, so that any of its examples will do.
+
+    >>> from mechint.planted import modular_addition
+    >>> own_orders(modular_addition(5, (1,)).subject, [2, 0])
+    [[2, 0]]
+    """
+    first, task = list(order), subject.task
+    if not isinstance(task, FiniteTask) or len(task.grid) != 2 or math.prod(task.grid) > MOST:
+        return [first]
+    tokens = task.examples().tokens.reshape(*task.grid, -1)  # (x, y, pos)
+    positions = _positions(tokens)
+    if positions is None:
+        return [first]
+    left, right = tokens[:, 0, positions[0]].tolist(), tokens[0, :, positions[1]].tolist()
+    if len(left) != len(right) or not {*first} <= {*left}:
+        return [first]
+    second = [right[left.index(token)] for token in first]
+    return [first] if second == first else [first, second]
+
+
+def has_own(subject: Subject, order: Sequence[int]) -> bool:
+    """Whether the second operand has tokens or a table of its own."""
+    return len(own_orders(subject, order)) > 1 or _second_table(subject) is not None
+
+
 def embedded(subject: Subject, tokens: Sequence[int]) -> dict[int, Float[Tensor, "token d_model"]]:
     """Position → what ``hook_embed`` is there for each of `tokens`, of the positions at which all
     of them occur; whatever tables the model embeds them with.
@@ -95,13 +130,15 @@ def _first(column: Int[Tensor, " example"], tokens: Int[Tensor, " token"]) -> li
     return hits.int().argmax(1).tolist() if bool(hits.any(1).all()) else []
 
 
-def embedding_rows(subject: Subject, tokens: Sequence[int]) -> Float[Tensor, "token d_embed"]:
-    """How the model embeds `tokens`, float64: the rows of W_E, and beside them the rows of the
-    second operand's table where it has its own.
+def embedding_rows(subject: Subject, *orders: Sequence[int]) -> Float[Tensor, "token d_embed"]:
+    """How the model embeds elements, float64: the rows of W_E of their tokens, in several `orders`
+    beside each other, and beside them the rows of the second operand's table where it has its own.
     """
-    rows = subject.model.W_E.detach()[list(tokens)].double()
+    parts = [subject.model.W_E.detach()[list(tokens)].double() for tokens in orders]
     second = _second_table(subject)
-    return rows if second is None else torch.cat([rows, second[list(tokens)].double()], 1)
+    if second is not None:
+        parts.append(second[list(orders[-1])].double())
+    return torch.cat(parts, 1)
 
 
 def operand_rows(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STRONGEST = 4
 """Of how many components, those with the largest effect, changes are rotated."""
+DIGITS = 9
+"""Digits of a mean on its own scale: equal ones, as of few examples that change, are equal."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,30 @@ class Harm:
         """(component,) shares of the advantage; 0 where the model has none."""
         return self.total / self.advantage if self.advantage > 0 else 0 * self.total
 
+    @property
+    def scale(self) -> Float[np.ndarray, " component"]:
+        """(component,) roots of the mean squares over the examples, the same under all signs; 1
+        where no example changes.
+        """
+        size = np.sqrt(np.square(self.by_example).mean(1))
+        return np.where(size > 0, size, 1.0)
+
+    @property
+    def on_own_scale(self) -> Float[np.ndarray, " component"]:
+        """(component,) means over the examples in units of `scale`."""
+        return (self.total / self.scale).round(DIGITS)
+
+    def no_effect(self, n: int, seed: int) -> Float[np.ndarray, " sample"]:
+        """(n,) `no_effect` with each component on its own scale: on that of the largest, no
+        smaller one would be told from its noise.
+        """
+        return no_effect(self.by_example / self.scale[:, None], n, seed).round(DIGITS)
+
     def p_values(self, samples: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " component"]:
-        """(component,) against the largest of all components, family-wise."""
-        return family_wise(self.total, samples)
+        """(component,) against the largest of all components in samples of `no_effect`,
+        family-wise.
+        """
+        return family_wise(self.on_own_scale, samples)
 
 
 def no_effect(

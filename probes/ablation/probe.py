@@ -23,7 +23,7 @@ from probes.ablation.measures import (
     with_answer,
     with_others,
 )
-from probes.ablation.nulls import Harm, no_effect, random_neurons, rotated
+from probes.ablation.nulls import Harm, random_neurons, rotated
 from probes.ablation.views import effects_figures, effects_table, say
 from probes.ties import tied
 
@@ -44,8 +44,10 @@ class Ablation(Probe):
     examples that have the answer count, as others have none to lose. A component is *needed* when
     its ablation raises the mean loss by at least `least` of what the model has over chance (chance
     loss − loss) and the rise differs from no effect at p ≤ 0.01, family-wise over all components
-    (signs of the per-example changes drawn at random). Beside it stands the median rise of all
-    other components.
+    (signs of the per-example changes drawn at random, each component on the scale of its own
+    changes). Of these the one that does most harm is named, and its p-value is that of
+    `largest_loss_increase`; where another does more on average, but is not told from no effect, the
+    sentence says so. Beside it stands the median rise of all other components.
     A model that is often right and sure where it is wrong has a loss no better than chance: there
     harm is counted in accuracy, with the same rule (`harm_in`). Found: some component is needed, in
     a model that answers better than chance. Components that do the same harm, to 1e-4 of the
@@ -135,12 +137,15 @@ class Ablation(Probe):
         in_nats, report = self._in_nats(subject, base, change), Report(self, subject)
         # a loss no better than chance has none to lose
         harm = in_nats if in_nats.advantage > 0 else self._in_accuracy(subject, base, change)
-        how = "signs of the per-example changes drawn at random"
+        how = "signs of the per-example changes drawn at random, each component on its own scale"
         for one in (in_nats,) if harm is in_nats else (in_nats, harm):
-            samples = no_effect(one.by_example, self.sign_flips, seed)
-            report.metric(one.metric, float(one.total.max()), null=samples, how=how, unit=one.unit)
-        p_values = harm.p_values(samples)
-        report.update(self._metrics(subject, ablated, base, effect, harm, p_values))
+            samples = one.no_effect(self.sign_flips, seed)
+            p_values = one.p_values(samples)
+            first, needed = self._first(subject, one, p_values)
+            scale, observed = one.scale[first[0]], one.on_own_scale[first[0]]
+            null, unit = samples * scale, one.unit
+            report.metric(one.metric, float(observed * scale), null=null, how=how, unit=unit)
+        report.update(self._metrics(subject, ablated, base, effect, harm, first, needed))
         report.metric("examples", len(data))
         few = examples.sample(self.null_examples, seed)
         mean = effect[..., 1].nanmean(-1)
@@ -195,6 +200,21 @@ class Ablation(Probe):
         accuracy = float(base[:, 0].nanmean())
         return Harm("largest_accuracy_loss", "0–1", -change[..., 0], accuracy - float(chance))
 
+    def _first(
+        self, subject: Subject, harm: Harm, p_values: np.ndarray
+    ) -> tuple[list[int], list[int]]:
+        """The component that does most harm with those that do as much, of those that are needed if
+        any are; and those that are needed, most harm first.
+        """
+        order = tied(harm.total)
+        enough = (harm.share >= self.least) & (p_values <= self.significance)
+        knows = harm.advantage > 0 and any(one.beats_chance for one in performance(subject))
+        needed = [i for group in order for i in group if enough[i] and knows]
+        if not needed:
+            return order[0], []
+        (group,) = (group for group in order if needed[0] in group)
+        return [needed[0], *(i for i in group if i != needed[0])], needed
+
     def _metrics(
         self,
         subject: Subject,
@@ -202,22 +222,21 @@ class Ablation(Probe):
         base: Any,
         effect: Any,
         harm: Harm,
-        p_values: np.ndarray,
+        first: list[int],
+        needed: list[int],
     ) -> dict[str, Any]:
         assert subject.task is not None
         total = effect[..., 1].nanmean(-1).numpy()
-        order = tied(harm.total)
-        top, *ties = order[0]
-        enough = (harm.share >= self.least) & (p_values <= self.significance)
-        knows = harm.advantage > 0 and any(one.beats_chance for one in performance(subject))
-        needed = [str(ablated[i]) for group in order for i in group if enough[i] and knows]
+        top, *ties = first
+        more = [i for group in tied(harm.total) for i in group if harm.total[i] > harm.total[top]]
         others = np.delete(total, top)
         metrics: dict[str, Any] = {
             "loss_change": float(total[top]),
             "accuracy_change": float(effect[top, :, 0].nanmean()),
             "component": str(ablated[top]),
             "tied": [str(ablated[i]) for i in ties],
-            "needed": needed,
+            "needed": [str(ablated[i]) for i in needed],
+            "larger_not_told": [str(ablated[i]) for i in more if i not in ties],
             "harm_in": harm.unit,
             "share_of_advantage": float(harm.share[top]),
             "others_median": float(np.median(others)) if len(others) else float("nan"),

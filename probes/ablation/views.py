@@ -32,6 +32,9 @@ def say(report: Report, least: float) -> None:
     measured = (
         "" if in_nats else " (counted in accuracy: the model's loss is no better than chance)"
     )
+    if larger := metrics["larger_not_told"]:
+        more = f" of those told from no effect (more on average: {', '.join(larger[:8])})"
+        measured = more + measured
     report.finding(
         f"{mode} ablation of {top} does most harm{measured}{ties}: {changes}{also}.",
         question="whether the answer breaks without one component",
@@ -97,7 +100,8 @@ def effects_table(
         columns,
         (
             "One row per component and output: with the ablation minus without; p_value against "
-            "no effect, family-wise over the components, for the mean over outputs."
+            "no effect, family-wise over the components, each on its own scale, for the mean over "
+            "outputs."
         ),
         {"loss_change": "nats", "accuracy_change": "share", "accuracy": "share"},
     )

@@ -16,12 +16,14 @@ from mechint.subject import Subject
 from probes.embedding import drawing, measures, values
 from probes.embedding.residues import RESIDUES, SEPARATED
 from probes.fourier.spectra import Array
+from probes.operands import has_own
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
 
 ROUND = 0.8
 """Least circularity of what is called a circle."""
+FIRST = " of the first operand"
 RANK_SAMPLES = 99
 """Gaussian embeddings that the ranks are held against; each takes singular values of its own."""
 
@@ -32,8 +34,10 @@ class Embedding(Probe):
     and on a circle?
 
     Over the rows of W_E of the n value tokens (all tokens, at most `tokens`, where the task names
-    none). Parity, residues and circles are about an order: they are measured where the tokens are
-    numbers or a cyclic group acts on them in their order, not where elements are merely listed.
+    none); of the first operand's, which the sentences then say, where the second has tokens or a
+    table of its own. Parity, residues and circles are about an order: they are measured where the
+    tokens are numbers or a cyclic group acts on them in their order, not where elements are merely
+    listed.
 
     - `svd.rank_50`, `svd.rank_90`: least number of singular values of the centered rows that hold
       50% and 90% of the variance (Irreducible Integer Identifiers, Sec. 5); null: Gaussian rows of
@@ -147,7 +151,8 @@ class Embedding(Probe):
         report.array("components", scores[:, : max(self.components, 2)])
         report.array("singular_vectors", left[:, :8])
         drawing.draw(report, similar, scores, singular, rows, tokens, self.alpha)
-        self._add_findings(report, len(tokens), 0 if weights is None else len(weights))
+        whose = FIRST if has_own(subject, tokens) else ""
+        self._add_findings(report, len(tokens), 0 if weights is None else len(weights), whose)
         return report.result()
 
     def _add_layout(self, report: Report, similar: Array, seed: int) -> None:
@@ -158,10 +163,10 @@ class Embedding(Probe):
         report.update(found)
         report.nulls |= nulls
 
-    def _add_findings(self, report: Report, n: int, n_positions: int) -> None:
+    def _add_findings(self, report: Report, n: int, n_positions: int, whose: str) -> None:
         metrics: Mapping[str, Any] = report.metrics
         held = (
-            f"Half of the variance of {n} token embeddings lies in "
+            f"Half of the variance of {n} token embeddings{whose} lies in "
             f"{counted(metrics['svd.rank_50'], 'dimension')}, 90% in {metrics['svd.rank_90']}"
         )
         report.finding(
@@ -173,7 +178,7 @@ class Embedding(Probe):
             at_chance=True,
         )
         if "cyclic.share" in metrics:
-            self._add_order_findings(report)
+            self._add_order_findings(report, whose)
         if "position.correlation" in metrics:
             first, second = self.positions
             words = (
@@ -188,23 +193,25 @@ class Embedding(Probe):
                 at_chance=True,
             )
 
-    def _add_order_findings(self, report: Report) -> None:
+    def _add_order_findings(self, report: Report, whose: str) -> None:
         """Whether the similarities follow the order of the values."""
         metrics: Mapping[str, Any] = report.metrics
         for name in RESIDUES:
             share, component = metrics[f"{name}.separation"], metrics[f"{name}.component"]
             words, of = name.replace("_", " "), SEPARATED[name].format(component)
             report.finding(
-                f"The similarities separate {words}: {share:.0%} of {of}.",
+                f"The similarities{whose} separate {words}: {share:.0%} of {of}.",
                 question=f"whether the similarities separate {words}",
-                otherwise=f"The similarities over these coordinates do not separate {words}.",
+                otherwise=(
+                    f"The similarities{whose} over these coordinates do not separate {words}."
+                ),
                 null=f"{name}.separation",
                 at_chance=True,
             )
         report.finding(
-            _circle_sentence(metrics),
+            _circle_sentence(metrics, whose),
             question="whether the similarities follow a cyclic order",
-            otherwise="The similarities over these coordinates follow no cyclic order.",
+            otherwise=f"The similarities{whose} over these coordinates follow no cyclic order.",
             null="cyclic.correlation",
             at_chance=True,
         )
@@ -236,7 +243,7 @@ class Embedding(Probe):
         return report.result()
 
 
-def _circle_sentence(metrics: Mapping[str, Any]) -> str:
+def _circle_sentence(metrics: Mapping[str, Any], whose: str) -> str:
     """How many circles the tokens lie on, and the cyclic pattern that fits best."""
     flat = {k: one for k, one in metrics["cyclic.circularity"].items() if one < ROUND}
     frequencies = [k for k in metrics["cyclic.frequencies"] if k not in flat]
@@ -247,17 +254,18 @@ def _circle_sentence(metrics: Mapping[str, Any]) -> str:
     if flat and not frequencies:
         k, one = max(flat.items(), key=lambda item: item[1])
         return (
-            f"The tokens follow an order, at frequency {k} along a line rather than on a circle "
-            f"(circularity {one:.2f}): {pattern}."
+            f"The tokens{whose} follow an order, at frequency {k} along a line rather than on a "
+            f"circle (circularity {one:.2f}): {pattern}."
         )
     if not frequencies:
-        return f"The similarities follow a cyclic order: {pattern}."
+        return f"The similarities{whose} follow a cyclic order: {pattern}."
     energy = sum(metrics["cyclic.frequency_share"][k] for k in frequencies)
-    held = f"{energy:.0%} of the embedding's energy"
+    held = f"{energy:.0%} of {'their' if whose else 'the'} embedding's energy"
     if len(frequencies) == 1:
-        return f"The tokens lie on a circle of frequency {frequencies[0]} ({held}): {pattern}."
+        (k,) = frequencies
+        return f"The tokens{whose} lie on a circle of frequency {k} ({held}): {pattern}."
     shown = ", ".join(map(str, frequencies[:8])) + (", …" if len(frequencies) > 8 else "")
     return (
-        f"The tokens lie on {len(frequencies)} circles at once, of frequencies {shown} ({held}); "
-        f"of single cyclic patterns the best has {pattern}."
+        f"The tokens{whose} lie on {len(frequencies)} circles at once, of frequencies {shown} "
+        f"({held}); of single cyclic patterns the best has {pattern}."
     )

@@ -20,7 +20,7 @@ from probes.fourier import drawing, neurons, reporting, spectra
 from probes.fourier.neurons import Neurons
 from probes.fourier.removals import RemovalNull, removals
 from probes.fourier.spectra import KeyFrequencyRule, Spectrum
-from probes.operands import embedding_rows
+from probes.operands import embedding_rows, own_orders
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -33,8 +33,8 @@ class Fourier(Probe):
 
     With w = 2πk/n, k = 1 … n//2 (for even n the last is the Nyquist frequency, a cosine only):
 
-    - `embedding.share`: rows of W_E of the value tokens, centered; energy of their DFT at ±k over
-      all energy.
+    - `embedding.share`: rows of W_E of the value tokens, beside those of the second operand where
+      it has its own, centered; energy of their DFT at ±k over all energy.
     - `neurons.share`: ``mlp.hook_post`` at the read position over the grid of both operands,
       centered; energy in {1, cos wx, sin wx} ⊗ {1, cos wy, sin wy} without the constant over all
       energy (Nanda et al. 2023, Sec. 4.2). `neurons.clusters` counts the neurons of which one
@@ -196,8 +196,8 @@ class Fourier(Probe):
         if embedding is not None:
             reporting.add_embedding_finding(report, embedding)
             null = RemovalNull(self.removal_samples, self.removal_examples, seed)
-            removed = removals(subject, cycles, order or [], embedding, logits, null)
-            if removed is not None:
+            orders = own_orders(subject, order or [])
+            if removed := removals(subject, cycles, orders, embedding, logits, null):
                 reporting.add_removals(report, removed, self.least_rise)
         if self.steps and len(subject.series) > 1:
             table, shares = self._over_steps(subject, cycles, seed)
@@ -213,7 +213,7 @@ class Fourier(Probe):
         order = answers.value_tokens(subject)
         if order is None:
             return None
-        weights = embedding_rows(subject, order).cpu().numpy()
+        weights = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
         return spectra.share_spectrum(weights, rule, seed)
 
     def _neurons(self, subject: Subject, seed: int) -> Neurons | None:

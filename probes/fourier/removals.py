@@ -43,7 +43,7 @@ class RemovalNull:
     seed: int
 
     def against(
-        self, subject: Subject, order: Sequence[int]
+        self, subject: Subject, orders: Sequence[Sequence[int]]
     ) -> Callable[[Sequence[int], Sequence[int]], tuple[float, Array] | None]:
         """A function of frequencies and of others: the rise without the former together, and
         (sample,) the rises without as many random directions in the span of the latter.
@@ -51,14 +51,14 @@ class RemovalNull:
         drawn = rng("fourier removal examples", self.seed).permutation(len(subject.data))
         chosen = torch.from_numpy(np.sort(drawn[: self.examples])).to(subject.device)
         some = subject.with_data(subject.data[chosen])
-        edited = removal.EmbeddingRemoval.of(some, order)
+        edited = removal.EmbeddingRemoval.of(some, *orders)
         assert edited is not None
         base = removal.mean_loss(some, some.logits(), some.targets)
 
         def test(frequencies: Sequence[int], others: Sequence[int]) -> tuple[float, Array] | None:
             if not frequencies or not others:
                 return None
-            directions, rest = (_directions(len(order), ks) for ks in (frequencies, others))
+            directions, rest = (_directions(len(orders[0]), ks) for ks in (frequencies, others))
             if len(directions) >= len(rest):
                 return None
             draw = rng("fourier removal null", self.seed)
@@ -87,20 +87,21 @@ def second_harmonics(n: int, keys: Sequence[int]) -> list[int]:
 def removals(
     subject: Subject,
     cycles: Sequence[Cycle],
-    order: Sequence[int],
+    orders: Sequence[Sequence[int]],
     embedding: Spectrum,
     logits: Mapping[str, Spectrum],
     null: RemovalNull,
 ) -> Removals | None:
     """The losses without the named frequencies; None where the embedding cannot be edited.
 
-    order: tokens of the elements by exponent. The logits' frequencies are the operands' where there
-    is one output of the same modulus; elsewhere the embedding's alone are named.
+    orders: tokens of the elements by exponent, of each operand that has its own. The logits'
+    frequencies are the operands' where there is one output of the same modulus; elsewhere the
+    embedding's alone are named.
     """
-    edited = removal.EmbeddingRemoval.of(subject, order)
+    edited = removal.EmbeddingRemoval.of(subject, *orders)
     if edited is None:
         return None
-    n = len(order)
+    n, order = len(orders[0]), orders[0]
     waves = spectra.waves(n)  # (F, 2, n)
     base = removal.mean_loss(subject, subject.logits(), subject.targets)
     shared = len(cycles) == 1 and cycles[0].n == n
@@ -114,7 +115,7 @@ def removals(
             return 0.0
         return edited.loss(np.concatenate([waves[k - 1] for k in frequencies])) - base
 
-    tested = null.against(subject, order)
+    tested = null.against(subject, orders)
     return Removals(
         loss=base,
         embedding={k: without([k]) for k in named},

@@ -30,10 +30,12 @@ def weighted_loss(
     targets: Int[Tensor, "example pos output"],
     weights: Float[Tensor, "example pos output"],
 ) -> Float[Tensor, ""]:
-    """Σ weights · cross-entropy (nats), targets to IGNORE left out."""
+    """Σ weights · cross-entropy (nats), targets to IGNORE left out; float64, since in float32
+    1 − softmax of a confident right answer rounds, and the gradient with it.
+    """
     losses = [
         F.cross_entropy(
-            logits[..., part].flatten(0, 1),
+            logits[..., part].double().flatten(0, 1),
             targets[..., output].flatten(),
             ignore_index=IGNORE,
             reduction="none",

@@ -86,11 +86,12 @@ def add_embedding(
     varying = _shares(spectra.group, centered.cpu().numpy())
     largest_first = sorted(keys, key=lambda name: -varying[name])
     holding = ", ".join(f"{name} ({varying[name]:.1%})" for name in largest_first)
+    whose = "embedding" if right is None else "first operand's embedding"
     report.finding(
-        f"What varies of the embedding holds its energy in {holding}.",
-        question="whether the embedding has key representations",
+        f"What varies of the {whose} holds its energy in {holding}.",
+        question=f"whether the {whose} has key representations",
         otherwise=(
-            "No representation of the embedding is key: the largest share is "
+            f"No representation of the {whose} is key: the largest share is "
             f"{null.observed:.2g} times that of a flat spectrum."
         ),
         holds=bool(keys),

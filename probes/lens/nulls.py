@@ -21,6 +21,12 @@ MOST_CLASSES = 2048
 """Classes up to which they are renamed: a square of so many numbers is kept per component."""
 
 
+MORE, NAMES = 50, 2**20
+"""Up to how many times the samples asked for classes are renamed, with up to so many names in all:
+they cost hardly more than fewer, and at the level fewer turn the verdict with the seed.
+"""
+
+
 class OtherAnswers(Protocol):
     """Samples of a null: answers that take the place of the right ones."""
 
@@ -54,7 +60,7 @@ class Renamed:
 
     Which inputs share an answer stays as it is, as in a Latin square, where answers dealt out anew
     would vary more than the right ones can. At initial weights, where classes are exchangeable,
-    p-values are uniform.
+    p-values are uniform. At least `samples` times, and more often where that costs hardly more.
     """
 
     how = "the classes of the answers renamed at random"
@@ -63,12 +69,14 @@ class Renamed:
     def __init__(self, subject: Subject, samples: int, seed: int) -> None:
         assert subject.task is not None
         generator = rng("lens null", seed)
+        most = max(len(column.unique()) for column in subject.targets.T)
+        samples = max(samples, min(MORE * samples, NAMES // most))
         self.outputs: list[tuple[int, Tensor, Tensor, np.ndarray]] = []
         for i, columns in enumerate(subject.task.output_slices.values()):
             targets = subject.targets[:, i].contiguous()
             present = targets[targets != IGNORE].unique()  # ascending
             place = torch.searchsorted(present, targets).masked_fill(targets == IGNORE, -1)
-            names = np.stack([generator.permutation(len(present)) for _ in range(samples)])
+            names = generator.permuted(np.tile(np.arange(len(present)), (samples, 1)), axis=1)
             self.outputs.append((columns.start, present, place, names))
 
     def sums(

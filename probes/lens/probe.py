@@ -79,7 +79,9 @@ class Lens(Probe):
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL, Need.EMBEDDING)
     quick: ClassVar[bool] = True
 
-    permutations: int = setting(400, "samples of the null", low=1)
+    permutations: int = setting(
+        400, "samples of the null; more where classes are renamed, which costs little", low=1
+    )
 
     @property
     def significance(self) -> float:
@@ -219,8 +221,9 @@ class Lens(Probe):
             _who_writes(sums, top, ties, share, total),
             question=question,
             otherwise=(
-                f"No component is seen to write more of the right answer than of others': at most "
-                f"{written[top]:.2f} nats above the mean class ({top})"
+                f"What the components write of the right answer is not told from what they write "
+                f"of other answers in its place: at most {written[top]:.2f} nats above the mean "
+                f"class ({top})"
             ),
             null="attribution.top",
             effect=written[top],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +16,12 @@ from mechint.models.transformer import initialize
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 from mechint.task import Batch, rng
+from probes.weights.circuits import norm_of
 
 KINDS = {"attention": ("attn_out", "resid_pre"), "MLP": ("mlp_out", "resid_mid")}
 """Kind of sublayer → hooks of its output and of its input."""
+ROUNDING = 1e-6
+"""Norm of what is left of a vector without its mean, over its own, up to which it is rounding."""
 HOOKED = tuple(f"hook_{hook}" for hooks in KINDS.values() for hook in hooks)
 
 
@@ -47,15 +51,52 @@ def last_layer(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(f"L{layer} ")]
 
 
-def ratios(subject: Subject) -> dict[str, Float[np.ndarray, "example pos"]]:
-    """Sublayer → ratios of output to input norm; NaN beyond an example's length, and where the
-    input is zero.
+def reads_centered(subject: Subject) -> bool:
+    """Whether all that reads the stream stands behind norms that take the mean over its coordinates
+    out, so that a shift of all of them together is read by nothing. Not where attention reads the
+    stream itself and the norms come after it (BERT).
+
+    Cost: a forward of two examples, of models with layer norms.
     """
-    wanted = sublayers(subject)
+    if not norm_of(subject.model, "blocks.0.ln1")[1]:
+        return False
+    found: list[Tensor] = []
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        found.append(activation.double())
+
+    output, given = next(iter(sublayers(subject).values()))
+    for shift in (0.0, 1.0):
+        hooks = [(given, lambda x, hook, shift=shift: x + shift * x.abs().max()), (output, keep)]
+        subject.logits(subject.data[:2], hooks=hooks, at=None)
+    plain, shifted = found
+    return float((shifted - plain).abs().max()) <= 1e-3 * float(plain.abs().max())
+
+
+def sizes(x: Float[Tensor, "*place d_model"], centered: bool) -> Float[Tensor, "*place"]:
+    """Norms over the coordinates, without their mean where `centered`; 0 where rounding is left.
+
+    >>> x = torch.tensor([[3.0, 1.0], [0.1, 0.1]])
+    >>> sizes(x, True).tolist() == [2**0.5, 0.0], sizes(x, False)[0].item() == 10**0.5
+    (True, True)
+    """
+    x = x.double()
+    whole = x.norm(dim=-1)
+    if not centered:
+        return whole
+    left = (x - x.mean(-1, keepdim=True)).norm(dim=-1)
+    return torch.where(left > ROUNDING * whole, left, 0.0)
+
+
+def ratios(subject: Subject) -> dict[str, Float[np.ndarray, "example pos"]]:
+    """Sublayer → ratios of output to input norm, `sizes` without their mean where it is not read;
+    NaN beyond an example's length, and where the input is zero.
+    """
+    wanted, centered = sublayers(subject), reads_centered(subject)
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for part, recorded in subject.stream([hook for pair in wanted.values() for hook in pair]):
         for name, (output, given) in wanted.items():
-            ratio = _ratio(*(recorded[hook].double().norm(dim=-1) for hook in (output, given)))
+            ratio = _ratio(*(sizes(recorded[hook], centered) for hook in (output, given)))
             found[name].append(
                 np.where(_beyond(subject.data, part, ratio.shape[1]), np.nan, ratio.cpu().numpy())
             )
@@ -129,10 +170,11 @@ def _stacked_norms(
         name: torch.stack([one[name] for one in drawn]).to(subject.device) for name in drawn[0]
     }
     norms: dict[str, Tensor] = {}
+    centered = config.normalization_type is not None  # every norm of these models is a layer norm
 
     def keep(name: str, tensor: Tensor) -> Tensor:
         if name.endswith(HOOKED):
-            norms[name] = tensor.norm(dim=-1).double()
+            norms[name] = sizes(tensor, centered)
         return tensor
 
     with torch.no_grad():

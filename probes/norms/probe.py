@@ -1,12 +1,13 @@
 """The norms probe: how much each sublayer changes its input, and whether two models differ in it.
 
 r_attn = ‖Attn(LN₁ x)‖ / ‖x‖ and r_ffwd = ‖FFN(LN₂ x₁)‖ / ‖x₁‖, x₁ = x after attention, at every
-position of every example (joint-training, App. on norm ratios). Two models are compared at every
-layer that both have: Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the
-histograms over common bins (its square root is a distance, and some call that the divergence),
-Wasserstein-1 distance, and Cohen's d = (mean − other mean) / pooled standard deviation with a
-bootstrap 95% interval. Positions of one example depend on each other, so bootstrap and permutations
-move whole examples.
+position of every example (joint-training, App. on norm ratios). Where the norms are layer norms,
+‖·‖ leaves out the mean over the coordinates, which no one reads: the same model with another mean
+in its stream has the same ratios. Two models are compared at every layer that both have:
+Kolmogorov–Smirnov statistic, Jensen–Shannon divergence in bits of the histograms over common bins
+(its square root is a distance, and some call that the divergence), Wasserstein-1 distance, and
+Cohen's d = (mean − other mean) / pooled standard deviation with a bootstrap 95% interval. Positions
+of one example depend on each other, so bootstrap and permutations move whole examples.
 
 Cost: one forward per model; alone, one forward on `null_examples` for each of `null_models`
 untrained models, stacked. Memory: one chunk of activations, and two numbers per layer, position and
@@ -50,6 +51,7 @@ class Norms(Probe):
     """How large is what each sublayer adds, relative to what it is given, and is that different in
     another model?
 
+    Where what reads the stream are layer norms, lengths are without the mean over the coordinates.
     Alone, the ratios of the last layer are held against those of the same architecture with initial
     weights; with `other`, against the same examples dealt to the two models at random, in the last
     layer that both have. Each sublayer of it has its sentence, found at p ≤ 0.005.

@@ -16,6 +16,7 @@ from mechint.task import FiniteTask
 from probes import answers
 from probes.answers import Cycle
 from probes.fourier import spectra
+from probes.operands import embedding_rows, own_orders
 
 
 def measure_progress(
@@ -136,7 +137,7 @@ def embedding_gini(subject: Subject) -> dict[str, float]:
     order = answers.value_tokens(subject)
     if order is None:
         return {}
-    rows = subject.model.W_E.detach()[order].double().cpu().numpy()
+    rows = embedding_rows(subject, *own_orders(subject, order)).cpu().numpy()
     return {"embedding.gini": gini(np.sqrt(spectra.energies(rows)))}
 
 

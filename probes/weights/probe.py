@@ -47,7 +47,7 @@ class Weights(Probe):
       half of them have to score highest (`matching.own`).
     - Directions: rise of the loss with each of the `directions` largest singular directions of the
       OV and QK circuits at its mean, against changes of the same size along random directions of
-      the residual stream. Blocks passed through repeatedly are edited in their first pass.
+      the residual stream. Blocks passed through repeatedly are edited in every pass.
 
     p-values are corrected for the number of heads, pairs or directions by the largest of each draw.
     Rotary and relative positions are left out: a QK circuit is that of a query and key at one
@@ -211,7 +211,8 @@ class Weights(Probe):
         name += heads.names[one.head]
         if ties := directions.as_large(heads, one):
             name += f" (one choice of basis: its singular value ties with that of {first_of(ties)})"
-        measured = f"With {name} at its mean the loss"
+        passes = f" in each of its {heads.n_loops} passes" * (heads.n_loops > 1)
+        measured = f"With {name} at its mean{passes} the loss"
         report.finding(
             f"{measured} rises by {rise:.2g} nats; {sensitive} of {len(chosen)} directions raise "
             f"it by more than {self.rise:g} nats and more than random ones do.",

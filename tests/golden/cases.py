@@ -30,6 +30,7 @@ FLAT = "what a key frequency exceeds is a level that noise and lookup tables sta
 
 MEANS_OF_BATCHES = "a mean over batches was held against cosines of single batches"
 RENAMED_ANSWERS = "answers dealt out anew vary more than the right ones can; they are renamed"
+MORE_RENAMINGS = "classes are renamed as often as costs little, p = 1 / 401 at least before"
 SEVERAL_SEARCHES = "the best of three searches in untrained models, not of one"
 NOTHING_DRAWN = "without key frequencies nothing is drawn, so that there is no p-value"
 WRONG_SOURCES = "what is tested is by how much the right source recovers more than a wrong one"
@@ -52,6 +53,8 @@ CHANGED: dict[str, str] = {
     "embedding on untrained model / null of mod_4": WITHIN_PARITY,
     "interference on trained addition / null of cosine.batch": MEANS_OF_BATCHES,
     "lens on planted induction / null of attribution.top / mean": RENAMED_ANSWERS,
+    "lens on planted induction / null of attribution.top / samples": MORE_RENAMINGS,
+    "lens on planted induction / null of attribution.top / p_value": MORE_RENAMINGS,
     "norms on planted doubling / metrics / norms.L2 attention.deviation": ANY_EXAMPLES,
     "norms on planted doubling / null of norms.L2 attention.deviation": ANY_EXAMPLES,
     "fourier on lookup table / metrics / logits.threshold": FLAT,

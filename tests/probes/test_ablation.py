@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,9 @@ from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch
 from probes.ablation import Ablation, answer_scores, neuron_importance
-from probes.ablation.nulls import no_effect
+from probes.ablation.measures import Ablated
+from probes.ablation.nulls import Harm, no_effect
+from probes.ablation.views import say
 
 FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
 
@@ -193,6 +196,60 @@ def test_too_few_examples_to_tell_are_not_a_negative(name: str) -> None:
     )
     assert "at least 7" not in probe.run(name, subject, examples=7, **quick).finding
     assert probe.run(name, subject, examples=16, **quick).status == "found"
+
+
+def test_a_large_component_hides_no_smaller_one() -> None:
+    """Against every pattern of signs of twelve examples: a component that costs a tenth as much in
+    every example has p near 1/4096 beside one of ten nats; it was held against that one's noise.
+    """
+    draw = np.random.default_rng(0)
+    changes = np.stack([10 + draw.normal(size=12), 0.5 + 0.05 * draw.normal(size=12)])
+    changes = np.concatenate([changes, draw.normal(size=(1, 12))])
+    harm = Harm("largest_loss_increase", "nats", changes, advantage=1.0)
+    p_values = harm.p_values(harm.no_effect(4000, 0))
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=12)))
+    own = np.abs(changes / np.sqrt((changes**2).mean(1, keepdims=True)))  # sizes alone
+    largest = (signs @ (own * np.sign(changes)).T / 12).max(1)
+    exact = [(largest >= row.mean()).mean() for row in own * np.sign(changes)]
+    assert p_values == pytest.approx(exact, abs=0.02) and max(exact[:2]) < 0.003 < exact[2]
+
+
+def test_no_component_is_told_from_no_effect_more_often_than_the_level() -> None:
+    """Six components without effect, of scales a hundred apart, half of them alike: 5% of draws."""
+    draw, hits = np.random.default_rng(1), 0
+    for seed in range(600):
+        changes = draw.standard_t(4, (6, 80)) * np.logspace(-1, 1, 6)[:, None]
+        changes[3:] += changes[2]
+        harm = Harm("largest_loss_increase", "nats", changes, advantage=1.0)
+        hits += harm.p_values(harm.no_effect(199, seed)).min() <= 0.05
+    assert 14 <= hits <= 46  # 30 expected, three standard deviations
+
+
+def test_of_two_the_one_that_is_told_from_no_effect_is_named() -> None:
+    """One example in forty breaks without the first, by forty nats; all without the second."""
+    changes = np.stack([np.where(np.arange(40) == 7, 40.0, 0.0), np.full(40, 0.5)])
+    harm = Harm("largest_loss_increase", "nats", changes, advantage=1.0)
+    p_values = harm.p_values(harm.no_effect(999, 0))
+    reach = (
+        sum(math.comb(40, k) for k in range(24, 41)) / 2**40
+    )  # sum of signs ≥ 40^½ of the second
+    assert p_values[0] == pytest.approx(0.5 + 0.5 * reach, abs=0.05)  # or by its own one sign
+    subject = planted.comparison(n=8).subject
+    ablation = Ablation()
+    first, needed = ablation._first(subject, harm, p_values)
+    assert (first, needed) == ([1], [1])
+    ablated = [Ablated(Site.attention(0)), Ablated(Site.mlp(0))]
+    base, effect = torch.zeros(1, 2), torch.tensor([[[-0.02, 1.0]], [[-0.5, 0.5]]])
+    report = probe.Report(ablation, subject)
+    report.metric(harm.metric, 0.5, null=harm.no_effect(999, 0) * harm.scale[1])
+    report.update(ablation._metrics(subject, ablated, base, effect, harm, first, needed))
+    report.metric("examples", 40)
+    say(report, 0.05)
+    (said,) = report.result().findings
+    assert said.status == "found" and said.sentence.startswith(
+        "Mean ablation of mlp 0 does most harm of those told from no effect (more on average: "
+        "attention 0): loss +0.5 nats"
+    )
 
 
 def test_outputs_stand_apart() -> None:

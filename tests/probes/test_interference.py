@@ -4,6 +4,7 @@ known.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,39 @@ def test_labels_like_permuted_ones_teach_as_often_as_p_says(monkeypatch: Any) ->
         observed = generator.standard_normal(32).mean()
         hits += Null.sampled("cosine.batch", observed, null, "permuted").p_value <= 0.0101
     assert hits <= 11  # 4 expected
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_float32_model_at_a_small_loss_has_the_cosines_of_its_double(
+    monkeypatch: Any, resumes: bool
+) -> None:
+    """In float32 1 − softmax of a right answer is a multiple of 6e-8: gradients at a loss of 1e-7
+    were rounding, and batches that teach were said to teach nothing.
+    """
+    monkeypatch.setattr("probes.interference.gradients.resumes", lambda model: resumes)
+    subject = planted.modular_addition(11, (2, 5), noise=0.1).subject
+    with torch.no_grad():
+        subject.model.unembed.W_U.mul_(11 / float(margins(subject).min()))
+    subject.model.float()
+    data, other = subject.data[:32], subject.data[32:96]
+    weights = (data.targets != -1).float()[None], (other.targets != -1).float()[None]
+    gradients = Gradients(subject)
+    found = cosines(gradients.of_groups(data, weights[0]), gradients.of_groups(other, weights[1]))
+
+    exact = subject.with_model(copy.deepcopy(subject.model).double())
+
+    def loss(batch: Any) -> torch.Tensor:
+        return F.cross_entropy(exact.model(batch.tokens)[:, -1], batch.targets[:, -1, 0])
+
+    assert 1e-8 < loss(subject.data).item() < 1e-6
+    of = [backward(exact, loss(batch)) for batch in (data, other)]
+    assert found.item() == pytest.approx(F.cosine_similarity(*of, 0).item(), abs=1e-3)
+
+
+def margins(subject: Subject) -> torch.Tensor:
+    """By how much each right logit exceeds the largest wrong one."""
+    logits, answers = subject.logits().detach(), subject.targets[:, :1]
+    return (logits.gather(1, answers) - logits.scatter(1, answers, -torch.inf).amax(1, True))[:, 0]
 
 
 def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:

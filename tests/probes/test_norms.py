@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
 from mechint import planted
-from mechint.checkpoints import load, save_checkpoint
+from mechint.checkpoints import load, load_checkpoint, save_checkpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, DataError
 from mechint.models.transformer import HookedTransformer
@@ -24,7 +24,7 @@ from mechint.subject import Subject
 from mechint.task import Batch, rng
 from probes.norms import probe as norms_probe
 from probes.norms.comparison import compare_samples, jensen_shannon
-from probes.norms.measures import ratios, untrained_ratios
+from probes.norms.measures import ratios, reads_centered, untrained_ratios
 from probes.norms.probe import Norms
 
 
@@ -49,7 +49,7 @@ def scaled(subject: Subject, weight: str, factor: float) -> Subject:
 
 
 def test_ratios_are_output_over_input_norm() -> None:
-    subject = small(n_layers=2)
+    subject = small(n_layers=2, normalization_type=None)
     found = ratios(subject)
     assert list(found) == ["L0 attention", "L0 MLP", "L1 attention", "L1 MLP"]
     out, given = (
@@ -59,6 +59,50 @@ def test_ratios_are_output_over_input_norm() -> None:
     assert found["L1 MLP"] == pytest.approx(
         (out.norm(dim=-1) / given.norm(dim=-1)).numpy(), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", ["LN", "LNPre", None])
+def test_a_mean_that_no_one_reads_does_not_count(kind: str | None) -> None:
+    """All of W_E raised: behind layer norms the same model, by its logits and by the ratios, which
+    are those of the vectors in coordinates orthogonal to (1, …, 1). Without norms it is another.
+    """
+    subject = small(n_layers=2, normalization_type=kind)
+    model = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        model.weights()["embed.W_E"].add_(5 * float(model.weights()["embed.W_E"].std()))
+    other = subject.with_model(model)
+    assert torch.allclose(other.logits(), subject.logits(), atol=1e-4) == (kind is not None)
+    found, shifted = ratios(subject), ratios(other)
+    for name, values in found.items():
+        assert np.allclose(shifted[name], values, rtol=1e-3) == (kind is not None)
+    if kind is None:
+        return
+    basis = torch.linalg.svd(torch.ones(1, 16, dtype=torch.float64))[2][1:]  # (15, 16)
+    out, given = (
+        (subject.activation(f"blocks.1.hook_{hook}").double() @ basis.T).norm(dim=-1)
+        for hook in ("mlp_out", "resid_mid")
+    )
+    assert found["L1 MLP"] == pytest.approx((out / given).numpy(), rel=1e-6)
+    one, same = (Norms(null_models=19, null_examples=16).run(each) for each in (subject, other))
+    for name, null in one.null.items():
+        assert same.null[name].observed == pytest.approx(null.observed, rel=1e-2)
+
+
+@pytest.mark.parametrize("name, centered", [("GPT2", True), ("Llama", False), ("Bert", False)])
+def test_the_mean_counts_where_it_is_read(tmp_path: Path, name: str, centered: bool) -> None:
+    """A root mean square norm keeps it; BERT's attention reads the stream, and its norms follow."""
+    import transformers
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 12}
+    if name != "GPT2":
+        shape["intermediate_size"] = 32
+    more = {"is_decoder": True} if name == "Bert" else {"bos_token_id": 0, "eos_token_id": 0}
+    config = getattr(transformers, f"{name}Config")(**shape, **more)
+    head = "LlamaForCausalLM" if name == "Llama" else f"{name}LMHeadModel"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        getattr(transformers, head)(config).save_pretrained(tmp_path)
+    assert reads_centered(small().with_model(load_checkpoint(tmp_path).model)) is centered
 
 
 def test_padding_does_not_count() -> None:

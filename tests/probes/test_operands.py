@@ -5,14 +5,26 @@ renamed to their ranks are the same function, and the probes say the same of bot
 from __future__ import annotations
 
 import copy
+import math
 
+import numpy as np
 import pytest
 import torch
 
 from mechint import planted, probe
+from mechint.config import ModelConfig
+from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.operands import by_element, by_example, element_places, operand_rows, operand_tokens
+from probes.operands import (
+    by_element,
+    by_example,
+    element_places,
+    operand_rows,
+    operand_tokens,
+    own_orders,
+)
+from probes.progress import measures as progress
 
 P = 13
 
@@ -76,3 +88,71 @@ def test_clusters_of_neurons_are_those_of_the_twin(twins: tuple[Subject, Subject
     assert hidden.metrics["mean_share"] == pytest.approx(plain.metrics["mean_share"])
     alignment = plain.metrics["phase_alignment"]
     assert hidden.metrics["phase_alignment"] == pytest.approx(alignment)
+
+
+ANGLES = {k: 2 * math.pi * k / P * torch.arange(P) for k in range(1, P // 2 + 1)}
+WAVES = {k: (2 / P) ** 0.5 * torch.stack([a.cos(), a.sin()]) for k, a in ANGLES.items()}
+
+
+@pytest.fixture(scope="module")
+def own_tokens() -> Subject:
+    """A plant of addition whose second operand has tokens of its own, with a circle beside them
+    that nothing reads in the first operand's.
+    """
+    plant = planted.modular_addition(P, (2, 5), noise=0.05, rotation_seed=1, seed=1).subject.model
+    task = TASKS["modular-arithmetic"](p=P, separate_vocabulary=True)
+    model = HookedTransformer(ModelConfig(**{**plant.config.to_dict(), "d_vocab": task.d_vocab}))
+    state = {name: value.detach().clone() for name, value in plant.weights().items()}
+    rows = state["embed.W_E"]
+    second = rows[:P] + 0.3 * rows[:P].std() * WAVES[3].T @ torch.randn(
+        2, rows.shape[1], generator=torch.Generator().manual_seed(0)
+    ).to(rows)
+    model.load_weights({**state, "embed.W_E": torch.cat([rows[:P], second, rows[P:]])})
+    return Subject(model, task)
+
+
+def test_fourier_removes_a_frequency_from_both_operands_own_tokens(own_tokens: Subject) -> None:
+    """By the weights: it was taken out of the first operand's rows and said of "the embedding"."""
+    metrics = probe.run("fourier", own_tokens, permutations=499, removal_samples=9).metrics
+    weights = own_tokens.model.W_E.detach()
+    rows = torch.cat([weights[:P], weights[P : 2 * P]], 1).double()
+    total = float((rows - rows.mean(0)).square().sum())
+    shares = {k: float((wave.double() @ rows).square().sum()) / total for k, wave in WAVES.items()}
+    assert metrics["embedding.share"] == pytest.approx(shares, abs=1e-6)
+    assert {2, 5} <= {*metrics["embedding.removal"]}
+    for k, rise in metrics["embedding.removal"].items():
+        losses = []
+        for starts in ((0,), (0, P)):
+            model = copy.deepcopy(own_tokens.model)
+            with torch.no_grad():
+                for start in starts:
+                    part = model.embed.W_E[start : start + P]
+                    part.sub_(WAVES[k].T @ (WAVES[k] @ part))
+            losses.append(own_tokens.with_model(model).loss()["answer"])
+        assert metrics["loss"] + rise == pytest.approx(losses[1], rel=1e-4)
+        assert k not in (2, 5) or abs(losses[1] - losses[0]) > 0.01
+    assert progress.embedding_gini(own_tokens)["embedding.gini"] == pytest.approx(
+        progress.gini(np.sqrt(total * np.array(list(shares.values())))), abs=1e-5
+    )
+
+
+def test_the_second_operands_tokens_are_those_of_the_task_on_any_examples(
+    own_tokens: Subject, twins: tuple[Subject, Subject]
+) -> None:
+    few = own_tokens.with_data(own_tokens.data[:7])
+    assert own_orders(few, [3, 0, 12]) == [[3, 0, 12], [16, 13, 25]]
+    assert own_orders(twins[1], [3, 0, 12]) == [[3, 0, 12]]
+    times = TASKS["modular-arithmetic"](p=P, operation="multiply", separate_vocabulary=True)
+    assert own_orders(Subject(own_tokens.model, times), [1, 2, 4]) == [[1, 2, 4], [14, 15, 17]]
+
+
+def test_sentences_on_one_operands_embedding_say_so(
+    own_tokens: Subject, twins: tuple[Subject, Subject]
+) -> None:
+    for subject, whose in ((own_tokens, " of the first operand"), (twins[0], "")):
+        said = [one.sentence for one in probe.run("embedding", subject).findings]
+        assert f"variance of {P} token embeddings{whose} lies" in said[0]
+        words = ("The tokens", "The similarities")
+        assert sum(one.startswith(tuple(f"{word}{whose} " for word in words)) for one in said) == 2
+    said = [one.sentence for one in probe.run("irreps", own_tokens).findings]
+    assert any(one.startswith("What varies of the first operand's embedding holds") for one in said)
