@@ -66,11 +66,7 @@ def train_demo(
 
     parameters, model, settings = settings_of(quick)
     task = TASKS[TASK].from_dict(parameters)
-    (run,) = train(
-        task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress
-    )
-    if run.status == "interrupted":
-        raise KeyboardInterrupt
+    train(task, model, settings, seeds=(0,), out=out, resume=out.exists(), progress=progress)
 
 
 def report_demo(

@@ -81,9 +81,7 @@ def task_page(name: str, runs: Path) -> Page:
         given = assign_run(name, texts)
         steps = {"checkpoints": "linear", "n_checkpoints": 6}
         task, settings = kind.from_dict(given["task"]), {**given["train"], **steps}
-        (run,) = train(task, given["model"], settings, out=folder, resume=True)
-        if run.status == "interrupted":
-            raise KeyboardInterrupt
+        train(task, given["model"], settings, out=folder, resume=True)
     opened = load_checkpoint(folder)
     subject = opened.subject()
     more = MORE.get(name, {})
@@ -135,24 +133,19 @@ def example_page(script: Path, *, run: bool = True) -> Page:
         run: at size smoke, in a folder of its own; else the code stands alone.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C or SIGTERM, also where a training of the script ended early
-            by it and the script went on.
+        KeyboardInterrupt: after Ctrl-C, or SIGTERM in a training of the script.
     """
-    from mechint.training.interrupt import interruptible
-
     text = script.read_text(encoding="utf-8")
     about, cells = cells_of(text)
     title, _, rest = about.partition("\n\n")
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}
     sections, known = [], set[int]()
-    with _folder(script) if run else contextlib.nullcontext(), interruptible() as interrupted:
+    with _folder(script) if run else contextlib.nullcontext():
         for cell in cells:
             printed = io.StringIO()
             if run:
                 with contextlib.redirect_stdout(printed):
                     exec(compile(cell.code, script.name, "exec"), names)
-                if interrupted.is_set():
-                    raise KeyboardInterrupt
             said = printed.getvalue().replace(f"{Path.cwd()}/", "").rstrip()
             figures, findings = _shown(names, known)
             sections.append(

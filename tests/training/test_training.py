@@ -286,7 +286,8 @@ def test_early_stops() -> None:
 def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
     """The evaluations without a change before it was cut count: 10, 20, 30 of a patience of 3."""
     still = {**BRIEF, "steps": 100, "lr": 0.0, "stop_patience": 3}
-    train(TASK, SMALL, still, out=tmp_path / "run", progress=interrupting(20))
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 20"):
+        train(TASK, SMALL, still, out=tmp_path / "run", progress=interrupting(20))
     (again,) = train(TASK, SMALL, still, out=tmp_path / "run", resume=True)
     (whole,) = train(TASK, SMALL, still)
     assert (again.status, again.final["step"]) == ("stopped", 30)
