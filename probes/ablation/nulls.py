@@ -16,6 +16,7 @@ from mechint.null import family_wise, selections
 from mechint.results import Null
 from mechint.task import rng
 from probes.ablation.measures import Ablated, Examples, ablations, answer_scores, scores
+from probes.ties import TIE
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -50,10 +51,11 @@ class Harm:
 
     @property
     def scale(self) -> Float[np.ndarray, " component"]:
-        """(component,) roots of the mean squares over the examples, the same under all signs; 1
-        where no example changes.
+        """(component,) roots of the mean squares over the examples, the same under all signs, but
+        at least `TIE` of the largest, since smaller changes are rounding; 1 where nothing changes.
         """
         size = np.sqrt(np.square(self.by_example).mean(1))
+        size = np.maximum(size, TIE * size.max(initial=0.0))
         return np.where(size > 0, size, 1.0)
 
     @property

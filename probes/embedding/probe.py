@@ -152,7 +152,9 @@ class Embedding(Probe):
         report.array("singular_vectors", left[:, :8])
         drawing.draw(report, similar, scores, singular, rows, tokens, self.alpha)
         whose = FIRST if has_own(subject, tokens) else ""
-        self._add_findings(report, len(tokens), 0 if weights is None else len(weights), whose)
+        every = len(values.value_tokens(subject, len(subject.model.W_E)))
+        n = str(every) if len(tokens) == every else f"the first {len(tokens)} of {every:,}"
+        self._add_findings(report, n, 0 if weights is None else len(weights), whose)
         return report.result()
 
     def _add_layout(self, report: Report, similar: Array, seed: int) -> None:
@@ -163,7 +165,7 @@ class Embedding(Probe):
         report.update(found)
         report.nulls |= nulls
 
-    def _add_findings(self, report: Report, n: int, n_positions: int, whose: str) -> None:
+    def _add_findings(self, report: Report, n: str, n_positions: int, whose: str) -> None:
         metrics: Mapping[str, Any] = report.metrics
         held = (
             f"Half of the variance of {n} token embeddings{whose} lies in "

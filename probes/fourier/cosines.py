@@ -92,5 +92,7 @@ def flat_level(values: Float[np.ndarray, " frequency"], alpha: float) -> float:
 
 
 def higher(nulls: Float[np.ndarray, "null sample"], alpha: float) -> Float[np.ndarray, " sample"]:
-    """The null of several that is harder to exceed at level `alpha`."""
-    return max(nulls, key=lambda null: upper_quantile(null, alpha))
+    """The null of several that is harder to exceed at level `alpha`, the first where rounding alone
+    sets them apart.
+    """
+    return max(nulls, key=lambda null: round(upper_quantile(null, alpha), 6))

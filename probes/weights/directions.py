@@ -28,6 +28,7 @@ from mechint.activations import select_positions
 from mechint.interventions import Add, Intervention, RecordedForward, Site
 from mechint.interventions.resume import asked
 from mechint.null import family_wise
+from mechint.progress import counting_within
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import removal
@@ -113,15 +114,17 @@ def removals(
     base = removal.mean_loss(subject, recorded.logits, targets)
     own = subject.data.own_positions()
     rises = np.empty((len(directions), 1 + draws))
-    for row, one in enumerate(directions):
-        random = F.normalize(
-            torch.from_numpy(draw.standard_normal((draws, heads.o.shape[-1]))), dim=1
-        )
-        if heads.n_loops > 1:
-            logits = _in_every_pass(recorded, heads, one, random, own)
-        else:
-            logits = _logits(recorded, list(_changes(recorded, heads, one, random, own)))
-        rises[row] = [removal.mean_loss(subject, each, targets) - base for each in logits]
+    with counting_within("directions") as count:
+        for row, one in enumerate(directions):
+            count(row, len(directions))
+            random = F.normalize(
+                torch.from_numpy(draw.standard_normal((draws, heads.o.shape[-1]))), dim=1
+            )
+            if heads.n_loops > 1:
+                logits = _in_every_pass(recorded, heads, one, random, own)
+            else:
+                logits = _logits(recorded, list(_changes(recorded, heads, one, random, own)))
+            rises[row] = [removal.mean_loss(subject, each, targets) - base for each in logits]
     return Removals(directions, rises[:, 0], rises[:, 1:], base, len(subject.data))
 
 

@@ -232,3 +232,12 @@ def test_fractional_ranks_lie_below_the_whole_ones(seed: int) -> None:
     for share in (0.5, 0.9):
         whole = measures.rank(singular, share)
         assert whole - 1 - 1e-9 <= measures.fractional_rank(singular, share) <= whole + 1e-9
+
+
+def test_what_part_of_a_large_vocabulary_was_looked_at_is_said() -> None:
+    config = ModelConfig(d_model=8, n_heads=2, d_vocab=1500, d_vocab_out=1500)
+    subject = Subject(HookedTransformer(config, seed=0), None)
+    result = probe.run("embedding", subject, tokens=64, permutations=499)
+    assert "Half of the variance of the first 64 of 1,500 token embeddings" in result.finding
+    few = probe.run("embedding", subject, tokens=1500, permutations=499)
+    assert "Half of the variance of 1500 token embeddings" in few.finding
