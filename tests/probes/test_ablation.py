@@ -371,3 +371,20 @@ def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
 def test_bad_input() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'head'"):
         Ablation(components=("heads",))
+
+
+def test_needed_takes_a_p_value_and_a_model_above_chance() -> None:
+    """Two components of one mean, above what is asked for: one the same on every example, one by
+    two of sixteen; and the same numbers of a model that answers at chance.
+    """
+    subject = planted.modular_addition(11, (2, 3)).subject
+    steady, rare = np.full(16, 0.5), np.zeros(16)
+    rare[:2] = 4.0
+    harm = Harm("largest_loss_increase", "nats", np.stack([rare, steady]), 2.0)
+    p_values = harm.p_values(harm.no_effect(999, 0))
+    assert p_values[0] > 0.1 and p_values[1] <= 0.002
+    probe = Ablation(least=0.1)
+    assert probe._first(subject, harm, p_values) == ([1, 0], [1])
+    assert probe._first(subject, harm, np.ones(2))[1] == []
+    assert probe._first(subject.untrained(0), harm, p_values)[1] == []
+    assert Ablation(least=0.3)._first(subject, harm, p_values)[1] == []
