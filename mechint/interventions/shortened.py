@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakMethod
 
 import torch
 from jaxtyping import Float, Int
@@ -34,8 +34,8 @@ _known: WeakKeyDictionary[Any, dict[int, bool]] = WeakKeyDictionary()
 class Shortened:
     """Forwards on copies of `tokens` (example, pos), read at `answer_positions` (example,).
 
-    logits: (example, d_vocab_out) of a whole forward at the answers; residual: the residual stream
-    (example, pos, d_model) of that forward at a site.
+    logits: (example, d_vocab_out) of a whole forward at the answers; residual: a method that
+    gives the residual stream (example, pos, d_model) of that forward at a site.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class Shortened:
         residual: Callable[[ResidSite], Tensor],
     ) -> None:
         self.model, self.tokens, self.answer_positions = model, tokens, answer_positions
-        self.base, self.residual = logits, residual
+        # weakly: whoever records has this beside it, and would be freed late as part of a circle
+        self.base, self.residual = logits, WeakMethod(residual)
         is_bridge = hasattr(model, "original_model") and isinstance(
             getattr(model, "blocks", None), nn.ModuleList
         )
@@ -108,7 +109,9 @@ class Shortened:
 
         with contextlib.ExitStack() as swapped, torch.no_grad():
             if block:
-                stream = self.residual(ResidSite.pre(block)).repeat(copies, 1, 1)
+                residual = self.residual()
+                assert residual is not None
+                stream = residual(ResidSite.pre(block)).repeat(copies, 1, 1)
                 for one, form in zip(model.blocks[:block], self._forms[:block], strict=True):
                     swapped.enter_context(_replaced(one, _passing(form(stream))))
             swapped.enter_context(_replaced(model.unembed, answers_alone))

@@ -104,7 +104,6 @@ def test_a_noisy_memorizer_has_no_key_representation() -> None:
     found = spectra.logits(sums - sums.mean(0), 29 * 2.0, 0)
     relative = np.maximum(found.values / spectra.memorized, 0)
     assert relative.max() > np.sqrt(2) * np.quantile(relative, 0.25, method="lower")
-    assert found.values.max() > np.quantile(found.null, 0.99)
     assert found.keys == []
     waves = spectra.rows([3])
     key = spectra.logits(sums - sums.mean(0) + 20 * waves.T @ waves, 29 * 30.0, 0)
@@ -127,8 +126,8 @@ def test_a_sentence_names_all_that_was_removed_together() -> None:
 
 @pytest.mark.parametrize("name", ["fourier", "irreps"])
 def test_too_few_are_left_to_compare_with(name: str) -> None:
-    """Of three frequencies two are key: four directions, and two others."""
-    subject = addition(P, (1, 2))
+    """Of six frequencies four are key: eight directions, and four others."""
+    subject = addition(13, (1, 2, 3, 4))
     settings = {**PROBES[name].calibration().test_settings, "permutations": 499}
     result = PROBES[name].from_dict(settings).run(subject, seed=0)
     (said,) = [one for one in result.findings if "of the embedding changes" in one.sentence]

@@ -29,7 +29,7 @@ def test_frequencies_and_representations_of_a_cyclic_group_are_worth_the_same() 
 def test_directions_are_not_drawn_where_all_of_the_rest_are_drawn() -> None:
     """Else every sample of the null were one and the same removal."""
     subject = planted.modular_addition(11, (2, 3), noise=0.05, rotation_seed=1).subject
-    against = RemovalNull(samples=19, examples=49, seed=0).against(subject, range(11))
+    against = RemovalNull(samples=19, examples=49, seed=0).against(subject, [range(11)])
     assert against([2], [1]) is None and against([2, 3], [1]) is None
     tested = against([2], [1, 4])
     assert tested is not None and len(set(tested[1])) == 19
