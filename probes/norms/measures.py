@@ -124,10 +124,11 @@ def share_with_input(data: Batch, values: Float[np.ndarray, "example pos"]) -> s
 
 def mean_ratios(found: dict[str, Float[np.ndarray, "example pos"]]) -> dict[str, float]:
     """Sublayer → mean over the examples and positions that have a ratio; NaN where none has."""
-    return {
-        name: float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
-        for name, values in found.items()
-    }
+    return {name: _mean(values) for name, values in found.items()}
+
+
+def _mean(ratios: Float[np.ndarray, "example pos"]) -> float:
+    return float(np.nanmean(ratios)) if np.isfinite(ratios).any() else np.nan
 
 
 def untrained_ratios(
@@ -149,7 +150,7 @@ def untrained_ratios(
             ratio = _ratio(norms[output], norms[given]).cpu().numpy()
             past = _beyond(subject.data, slice(None), ratio.shape[-1])
             each = np.where(past, np.nan, ratio)
-            means[name].append(np.array([mean_ratios({name: one})[name] for one in each]))
+            means[name].append(np.array([_mean(one) for one in each]))
     return {name: np.concatenate(parts) for name, parts in means.items()}
 
 
