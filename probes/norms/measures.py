@@ -56,7 +56,7 @@ def reads_centered(subject: Subject) -> bool:
     out, so that a shift of all of them together is read by nothing. Not where attention reads the
     stream itself and the norms come after it (BERT).
 
-    Cost: a forward of two examples, of models with layer norms.
+    Cost: two forwards of two examples, of models with layer norms.
     """
     if not norm_of(subject.model, "blocks.0.ln1")[1]:
         return False
@@ -88,11 +88,16 @@ def sizes(x: Float[Tensor, "*place d_model"], centered: bool) -> Float[Tensor, "
     return torch.where(left > ROUNDING * whole, left, 0.0)
 
 
-def ratios(subject: Subject) -> dict[str, Float[np.ndarray, "example pos"]]:
+def ratios(
+    subject: Subject, centered: bool | None = None
+) -> dict[str, Float[np.ndarray, "example pos"]]:
     """Sublayer → ratios of output to input norm, `sizes` without their mean where it is not read;
     NaN beyond an example's length, and where the input is zero.
+
+    centered: what `reads_centered` says of the architecture, where that is known.
     """
-    wanted, centered = sublayers(subject), reads_centered(subject)
+    wanted = sublayers(subject)
+    centered = reads_centered(subject) if centered is None else centered
     found: dict[str, list[np.ndarray]] = {name: [] for name in wanted}
     for part, recorded in subject.stream([hook for pair in wanted.values() for hook in pair]):
         for name, (output, given) in wanted.items():
@@ -140,7 +145,9 @@ def untrained_ratios(
     first = int(rng("norms null", seed).integers(1 << 31))
     hooks = sublayers(subject)
     if unmet_need(Need.RESUME, subject):
-        each = [mean_ratios(ratios(subject.untrained(first + i))) for i in range(n_models)]
+        centered = reads_centered(subject)
+        models = (subject.untrained(first + i) for i in range(n_models))
+        each = [mean_ratios(ratios(model, centered)) for model in models]
         return {name: np.array([one[name] for one in each]) for name in hooks}
     size = _stacked_at_once(subject)
     means: dict[str, list[np.ndarray]] = {name: [] for name in hooks}
