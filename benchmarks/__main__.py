@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail where a ratio is over {LOSS:.0%} below the kept one; nothing is written",
+        help=f"fail where a ratio is over {LOSS:.0%}% below the kept one; nothing is written",
     )
     options = parser.parse_args()
     looked = bool(options.only or options.quick or options.check)

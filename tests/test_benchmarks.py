@@ -16,6 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import gpu, growth, memory, table, throughput
+from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.arithmetic import flops
 from benchmarks.timing import Bench, bounded, missing, paired, shown, timer, versus
 from benchmarks.workloads import STEPS, Workload, listops
@@ -107,6 +108,13 @@ def test_peer_shapes_are_those_of_our_models():
         "normalization_type": "LN",
     }
     assert large["d_mlp"] == 512
+
+
+def test_help_is_printed(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--help"])
+    with pytest.raises(SystemExit):
+        benchmarks_main()
+    assert "over 15% below the kept one" in " ".join(capsys.readouterr().out.split())
 
 
 def test_pairs_take_turns():

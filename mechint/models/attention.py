@@ -144,7 +144,15 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
     """q (..., B, Q, head, d_head) with k (..., B, T, head, d_head) -> (..., B, head, Q, T),
     unscaled.
     """
-    return torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))
+    return _products(q.transpose(-3, -2), k.movedim(-3, -1))
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """a (..., n, k) with b (..., k, m) -> (..., n, m), without the steps by which `torch.matmul`
+    finds out that their leading axes are equal.
+    """
+    every = a.shape[:-2]
+    return torch.bmm(a.flatten(0, -3), b.flatten(0, -3)).view(*every, a.shape[-2], b.shape[-1])
 
 
 def _looked_up_scores(q: Tensor, k: Tensor, rows: BlockRows, stacked: bool) -> Tensor:
@@ -178,7 +186,7 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     d_head).
     """
     if not _has_few_pairs(pattern):
-        return torch.matmul(pattern, v.transpose(-3, -2)).transpose(-3, -2)
+        return _products(pattern, v.transpose(-3, -2)).transpose(-3, -2)
     return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
 
 

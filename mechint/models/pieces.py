@@ -39,7 +39,9 @@ def linear(
         y = StackedLinear.apply(x.flatten(1, -2), weight, bias)
         return y.view(*x.shape[:-1], weight.shape[-1])
     if weight.shape[0] == 1:
-        return F.linear(x, weight.squeeze(0).T, None if bias is None else bias.squeeze(0))
+        flat, weight = x.flatten(0, -2), weight.squeeze(0)
+        y = flat @ weight if bias is None else torch.addmm(bias.squeeze(0), flat, weight)
+        return y.view(*x.shape[:-1], weight.shape[-1])
     flat = x.flatten(1, -2)
     y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
     return y.view(*x.shape[:-1], weight.shape[-1])

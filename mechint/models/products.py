@@ -93,7 +93,8 @@ class StackedLinear(torch.autograd.Function):
         to_x = None
         if ctx.needs_input_grad[0]:
             to_x = _stack([product(g, w.T) for g, w in zip(grad, weight, strict=True)])
-        to_weight = _stack([_outer(a.T, g) for a, g in zip(x, grad, strict=True)])
+        columns = x.mT.contiguous() if x.shape[-1] <= weight.shape[-1] else x.mT
+        to_weight = _stack([_outer(a, g) for a, g in zip(columns, grad, strict=True)])
         return to_x, to_weight, grad.sum(1) if ctx.biased else None
 
 

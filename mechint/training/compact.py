@@ -60,6 +60,12 @@ def _selected(mask: Tensor, multiple: int) -> tuple[Tensor, Tensor]:
     Models with fewer entries are filled up with their first.
     """
     flat = mask.flatten(1)
+    if len(flat) == 1:
+        order = flat[0].nonzero().flatten()
+        n = len(order)
+        more = order[:1].expand(round_up(n, multiple) - n)
+        order = torch.cat([order, more]).unsqueeze(0)
+        return order, torch.arange(order.shape[1], device=mask.device).unsqueeze(0) < n
     counts = flat.sum(1)
     n = round_up(int(counts.max()), multiple)
     real = torch.arange(n, device=mask.device) < counts.unsqueeze(1)
@@ -109,7 +115,8 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
         if grid.example is None
         else grid.example >= 0
     )
-    if real.float().mean() >= FULL:
+    everywhere = bool(real.float().mean() >= FULL)
+    if everywhere:
         place = (
             torch.arange(real[0].numel(), device=tokens.device)
             .view(real[0].shape)
@@ -134,13 +141,30 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
     for index in range(config.depth):
         keys, once = (shared, True) if distinct and index == 0 else (place, False)
         last = index == config.depth - 1 and not staged
-        blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
+        if once and everywhere and not last:
+            blocks.append(_shared_rows(keys, mask))
+        else:
+            blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
     read_rows = place.flatten(1).gather(1, grid.reads) if staged else None
     return Prepared(
         Layout(*first, tuple(blocks), read_rows, repeated=repeated),
         targets,
         weights,
         batch.tokens,
+    )
+
+
+def _shared_rows(keys: Tensor, mask: Tensor | None) -> BlockRows:
+    """`_block_rows` where each row that `keys` (model, row, slot) name is given once, and every
+    slot asks and goes on.
+    """
+    n_given = int(keys.max()) + 1
+    return BlockRows(
+        keys=keys,
+        queries=keys.view(keys.shape),  # not `keys` itself: queries take a product of their own
+        residual=keys.flatten(1),
+        mask=mask,
+        table=n_given * n_given <= keys[0].numel() * keys.shape[2],
     )
 
 
@@ -233,5 +257,5 @@ def _mask(config: ModelConfig, grid: Grid) -> Tensor | None:
     mask = torch.zeros(1, 1, *later.shape, device=slots.device).masked_fill_(later, -torch.inf)
     if grid.example is not None:
         same = grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2)
-        mask = torch.where(same, mask, -torch.inf)
+        mask = torch.where(same, mask, mask.new_tensor(-torch.inf))
     return mask if bool(later.any()) or bool(mask.any()) else None

@@ -63,9 +63,8 @@ def cross_entropies(
         weights: like targets, or None; the mean is weighted by them.
         kind: what makes probabilities of logits, "softmax" or "stablemax".
     """
-    parts = enumerate(
-        logits.split(list(sizes), -1)
-    )  # one split: slices would each fill a gradient of all classes
+    # one split: slices would each fill a gradient of all classes
+    parts = enumerate(logits.split(list(sizes), -1) if len(sizes) > 1 else [logits])
     each = [cross_entropy(part.flatten(0, 1), targets[..., i].flatten(), kind) for i, part in parts]
     losses = torch.stack(each, -1).view(targets.shape)
     mass = (

@@ -40,6 +40,11 @@ STATE_SECONDS = 20.0
 SYNC = 100
 """On a GPU, after how many steps the losses are fetched and checked."""
 
+AHEAD = 1 << 16
+"""On a CPU, how many tokens of a lone model's batches are laid out in a row at most: many small
+operations, whose code then is still in the cache.
+"""
+
 
 class Ensemble:
     """Runs of one shape in training.
@@ -96,6 +101,7 @@ class Ensemble:
             spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs
         )
         self.streams = self._open_streams()
+        self.ahead: list[Any] = []  # laid out for the next steps, the next one last
         self.captured: Captured | None = None
 
     # --- state ------------------------------------------------------------------------------------
@@ -163,6 +169,20 @@ class Ensemble:
         batches = [next(stream) for stream in self.streams]
         return batches * len(self.runs) if self.shared and batches else batches
 
+    def _prepared(self) -> Any:
+        """The next step's batches, laid out."""
+        if not self.ahead:
+            self.ahead = [self.learner.prepare(self._batches()) for _ in range(self._at_once())]
+            self.ahead.reverse()
+        return self.ahead.pop()
+
+    def _at_once(self) -> int:
+        """How many steps' batches are laid out in a row, none beyond the last step."""
+        if self.device.type != "cpu" or len(self.runs) > 1 or self.config.batch_size is None:
+            return 1
+        tokens = self.config.batch_size * getattr(self.runs[0].spec.model, "n_ctx", 1)
+        return max(1, min(AHEAD // tokens, 16, self.config.steps - self.step))
+
     # --- one step ---------------------------------------------------------------------------------
     def _drop(self, name: str, tensor: Tensor) -> Tensor:
         """Dropout with each model's own generator."""
@@ -180,7 +200,7 @@ class Ensemble:
 
     def advance(self) -> Float[Tensor, " model"]:
         """One optimizer step; the losses (model,)."""
-        prepared = self.learner.prepare(self._batches())
+        prepared = self._prepared()
         self.optimizer.advance()
         self.step += 1
         if self.capture and self.step > 1:

@@ -12,8 +12,11 @@ import pytest
 import torch
 
 import tasks
-from mechint.training import Run, spec, train_many
+from mechint.task import Batch
+from mechint.training import Run, spec, train_many, trainer
 from mechint.training import api as training_api
+from mechint.training.compact import Prepared
+from mechint.training.learners import TokenLearner
 from mechint.training.plan import Part, partition
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -52,6 +55,23 @@ def test_workers_do_not_matter(tmp_path: Path, workers: int) -> None:
     apart = train_many(table(tmp_path / "several"), workers=workers)
     assert [run.metrics for run in apart] == [run.metrics for run in alone]
     assert same(bits(apart), bits(alone))
+
+
+def test_laying_batches_out_ahead_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = tasks.make("listops", n=10, operands=2)
+    plan = spec(task, SMALL, {"steps": 19, "batch_size": 8, "evaluate_every": 5}, seed=1)
+    prepare, drawn = TokenLearner.prepare, []
+
+    def counted(self: TokenLearner, batches: list[Batch]) -> Prepared:
+        drawn.append(len(batches))
+        return prepare(self, batches)
+
+    monkeypatch.setattr(TokenLearner, "prepare", counted)
+    ahead = train_many([plan])
+    monkeypatch.setattr(trainer, "AHEAD", 1)
+    one_by_one = train_many([plan])
+    assert ahead[0].metrics == one_by_one[0].metrics and same(bits(ahead), bits(one_by_one))
+    assert drawn == [1] * 38  # and nothing beyond the last step
 
 
 @pytest.fixture
