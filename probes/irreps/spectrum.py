@@ -81,25 +81,28 @@ class IrrepSpectra:
         """
         n, characters = self.group.order, self.known.characters[1:]
         norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
-        below, columns = self.group.table, np.arange(n)  # below[d, c]: the answer d·c of class c
+        # class after class, each with its sums over answers: flat, where class c has its answer d·c
+        products = (self.group.table.T + n * np.arange(n)[:, None]).ravel()
 
-        def cosines(matrix: Array, rows: Array, order: Array) -> Array:
-            return characters @ matrix[rows[below], order].sum(1) / norms
+        def cosines(by_class: Array) -> Array:
+            return characters @ by_class.take(products).reshape(n, n).sum(0) / norms
 
-        values = cosines(sums, columns, columns)
+        values = cosines(sums.T)
         # levels differ by representation: dividing by them makes one rule of all
         levels = np.maximum(self.rule.cosine, self._flat(values))
 
         def null_without(keys: list[int]) -> Array:
             taken = self.rows(keys)
-            rest = sums - (sums @ taken.T) @ taken
+            rest = np.ascontiguousarray((sums - (sums @ taken.T) @ taken).T)
+
+            def relabeled(order: Array) -> tuple[Array, Array]:
+                classes = rest.take(order, 0)
+                return classes, classes.take(order, 1)
+
             generator = rng("irreps relabeling null", seed)
             orders = (generator.permutation(n) for _ in range(self.rule.permutations))
             largest = np.array(
-                [
-                    [cosines(rest, rows, order).max(initial=0) for rows in (columns, order)]
-                    for order in orders
-                ]
+                [[cosines(some).max(initial=0) for some in relabeled(order)] for order in orders]
             )
             return higher(largest.T + TIE, self.rule.alpha)
 
