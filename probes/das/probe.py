@@ -61,14 +61,17 @@ class DAS(Probe):
     A subspace holds the variable when its IIA reaches `threshold` and beats, at p ≤ 0.01, random
     subspaces of the same dimension, random directions whose change has the same norm, the same
     search in the untrained model, and the same search for arbitrary labels (every value taken for
-    another); when its coordinates follow the variable, not merely the inputs that the variable
-    is computed from: the variance of the coordinates among inputs that share the value is at most
-    `most_input` of their whole variance; and when the swap of the whole activation, with a source
-    that differs in the variable and in as little else as the task allows (any, where there is none
-    such), reaches `threshold`, too. Beside it stand the directions of the mean differences and of a
-    linear probe, pairs that share the value (whose swap must keep the answer), and the split by
-    what reads the site: where the part in the row space of its readers does not do what the whole
-    does, the subspace works through directions that the model does not use (Makelov et al. 2023).
+    another); when its coordinates follow the variable, not merely the inputs that the variable is
+    computed from: the variance of the coordinates among inputs that share the value is at most
+    `most_input` of their whole variance (where it is more, `iia_value_means` tells a subspace that
+    carries the inputs from one that holds more than the variable: it swaps in the mean coordinates
+    of all inputs with the source's value, which say nothing else of it); and when the swap of the
+    whole activation, with a source that differs in the variable and in as little else as the task
+    allows (any, where there is none such), reaches `threshold`, too. Beside it stand the directions
+    of the mean differences and of a linear probe, pairs that share the value (whose swap must keep
+    the answer), and the split by what reads the site: where the part in the row space of its
+    readers does not do what the whole does, the subspace works through directions that the model
+    does not use (Makelov et al. 2023).
 
     Cost: two forwards per pair once per site; then `steps` batches forward and backward from the
     site on, for every site and dimension, and twice for the controls. Memory: the activations of
@@ -179,6 +182,8 @@ class DAS(Probe):
                 places,
                 self.dimensions,
                 fitting,
+                threshold=self.threshold,
+                most_input=self.most_input,
                 minimal=minimal,
                 stop_below=self.threshold if searching else None,
             )
@@ -244,6 +249,7 @@ class DAS(Probe):
                 "iia_full_swap": best.full_swap,
                 "iia_full_swap_minimal": best.full_swap_minimal,
                 "input_share": best.input_share,
+                "iia_value_means": best.value_means,
                 "hook": best.hook,
                 "pos": "answer" if best.place[1] is None else best.place[1],
                 "dimension": best.dimension,

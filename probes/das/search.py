@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.errors import ParameterError
@@ -16,7 +17,7 @@ from mechint.pairs import Pairs
 from mechint.task import Variable
 from probes.das.controls import input_share, random_accuracies
 from probes.das.fit import fit
-from probes.das.swap import SwapSite, interchange_accuracy, mean
+from probes.das.swap import SwapSite, answers_under, interchange_accuracy, mean, swap
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -25,6 +26,8 @@ Place = tuple[str, int | None]
 """A hook and a position, None for that of the answer."""
 SWEPT = 64
 """Pairs, and at most as many positions, on which the whole activation is swapped everywhere."""
+LEAST_OF_VALUE = 8
+"""Inputs of one value whose mean is taken: that of fewer tells much of each of them."""
 SPARE = 2.0
 """Standard errors of a share of the held-out pairs above the threshold, on the training pairs."""
 
@@ -54,9 +57,10 @@ class Cell:
     `trained`.
 
     correct (pair, output); input_share: of `controls.input_share`, NaN where the variable is the
-    example itself, so that no two share its value. full_swap, full_swap_minimal: of the whole
-    activation, from any source and from one that differs in the variable and in as little else as
-    the task allows; the latter NaN where there are no such pairs.
+    example itself, so that no two share its value; value_means: of `value_means_accuracy`, NaN
+    where it is not asked, as of a subspace whose coordinates follow the variable. full_swap,
+    full_swap_minimal: of the whole activation, from any source and from one that differs in the
+    variable and in as little else as the task allows; the latter NaN where there are no such pairs.
     """
 
     place: Place
@@ -69,6 +73,7 @@ class Cell:
     full_swap_minimal: float
     random: float
     input_share: float
+    value_means: float = math.nan
 
     @property
     def iia(self) -> float:
@@ -93,16 +98,20 @@ class Cell:
         return f"{self.hook} @ {'answer' if self.place[1] is None else self.place[1]}"
 
     def verdict(self, threshold: float, most_input: float) -> str:
-        """holds, carries its inputs, full swap fails, or no; without the controls.
+        """holds, holds more, carries its inputs, full swap fails, or no; without the controls.
 
         A site holds a variable only where the swap of all of it, with a source that differs in the
-        variable alone, gives the answers; a source that differs in more swaps more.
+        variable alone, gives the answers; a source that differs in more swaps more. Coordinates
+        that vary among inputs that share the value are those of the inputs, unless their means per
+        value give the answers as well: the rest of what varies is then beside the variable.
         """
         if self.iia < threshold:
             return "no"
         if self.full_swap_fails(threshold):
             return "full swap fails"
-        return "carries its inputs" if self.input_share > most_input else "holds"
+        if not self.input_share > most_input:
+            return "holds"
+        return "holds more" if self.value_means >= threshold else "carries its inputs"
 
 
 def default_places(subject: Subject, variable: Variable, pos: int | None) -> list[Place]:
@@ -158,11 +167,14 @@ def cells(
     dimensions: Sequence[int],
     fitting: Fitting,
     *,
+    threshold: float,
+    most_input: float,
     minimal: Pairs | None = None,
     stop_below: float | None = None,
 ) -> Iterator[Cell]:
     """The subspace of every dimension at every place, the largest dimension first.
 
+    threshold, most_input: the accuracy and the `input_share` above which value means are asked.
     minimal: pairs that differ in the variable alone, for the swap of the whole activation.
     stop_below: smaller dimensions of a place are left out once the accuracy on the training pairs
     is below this: they hold no more than a larger one.
@@ -188,6 +200,11 @@ def cells(
                 interchange_accuracy(subject, site, subspace) for site in (on_train, on_test)
             )
             random = random_accuracies(subject, on_test, dimension, 5, fitting.seed)
+            share = math.nan if variable.is_example else input_share(found, values, subspace)
+            means = math.nan
+            if share > most_input and mean(correct) >= threshold:
+                asked = variable.value_of(test.source)
+                means = value_means_accuracy(subject, on_test, subspace, found, values, asked)
             yield Cell(
                 place,
                 dimension,
@@ -198,10 +215,34 @@ def cells(
                 full_swap,
                 full_swap_minimal,
                 sum(random) / len(random),
-                math.nan if variable.is_example else input_share(found, values, subspace),
+                share,
+                means,
             )
             if stop_below is not None and mean(trained) < stop_below:
                 break
+
+
+def value_means_accuracy(
+    subject: Subject,
+    site: SwapSite,
+    subspace: Float[Tensor, "width k"],
+    activations: Float[Tensor, "example width"],
+    values: Int[Tensor, " example"],
+    source_values: Int[Tensor, " pair"],
+) -> float:
+    """Interchange accuracy when every source's coordinates are replaced by their mean over the
+    `activations` of inputs with its value, so that they tell nothing else of it: that of the
+    variable where the subspace holds it, less where it holds its inputs alone.
+
+    Of the pairs whose value at least `LEAST_OF_VALUE` of `values` are; NaN where there are none.
+    """
+    present, index, counts = values.unique(return_inverse=True, return_counts=True)
+    one_hot = torch.nn.functional.one_hot(index, len(present)).to(activations)
+    means = one_hot.T @ activations / counts.unsqueeze(1)  # (value, width)
+    place = torch.searchsorted(present, source_values.contiguous()).clamp_max(len(present) - 1)
+    replaced = swap(subspace, site.base, means[place])
+    correct = answers_under(subject, site, replaced, site.pairs.labels)
+    return mean(correct[(present[place] == source_values) & (counts[place] >= LEAST_OF_VALUE)])
 
 
 def best_cell(found: Sequence[Cell], threshold: float, most_input: float) -> Cell:

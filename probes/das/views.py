@@ -51,7 +51,7 @@ def say(
         return
     text = f"{where} holds {name}{_as_far_as(metrics)}{also}: {numbers}."
     if carried:
-        text += f" {', '.join(carried[:4])} merely carries the inputs it is computed from."
+        text += f" {', '.join(carried[:4])} carries the inputs it is computed from."
     status = report.finding(
         text,
         question=question,
@@ -103,10 +103,20 @@ def _otherwise(
     threshold: float,
 ) -> str:
     if verdict.startswith("carries"):
+        itself, means = "", ""  # without means per value nothing tells whether it is there as well
+        if not math.isnan(best.value_means):
+            itself = f", not {name} itself"
+            means = f", and their means per value give {best.value_means:.1%} of the answers"
         return (
-            f"{where} carries the inputs that {name} is computed from, not {name} itself: its "
-            f"coordinates vary {best.input_share:.0%} as much among inputs that share the value as "
-            f"among all; {numbers}."
+            f"{where} carries the inputs that {name} is computed from{itself}: its coordinates "
+            f"vary {best.input_share:.0%} as much among inputs that share the value as among all"
+            f"{means}; {numbers}."
+        )
+    if verdict == "holds more":
+        return (
+            f"{where} holds more than {name}: its coordinates vary {best.input_share:.0%} as much "
+            "among inputs that share the value as among all, though their means per value give "
+            f"{best.value_means:.1%} of the answers, too; {numbers}."
         )
     if verdict == "holds" and unused:
         return (
@@ -145,6 +155,7 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
         "iia_full_swap": [one.full_swap for one in found],
         "iia_full_swap_minimal": [one.full_swap_minimal for one in found],
         "input_share": [one.input_share for one in found],
+        "iia_value_means": [one.value_means for one in found],
         "verdict": [one.verdict(threshold, most_input) for one in found],
     }
     units = {name: "share of pairs" for name in columns if name.startswith("iia")}
@@ -154,8 +165,9 @@ def sweep_table(found: Sequence[Cell], threshold: float, most_input: float) -> T
             "One row per site and dimension; iia on held-out pairs, iia_random the mean of 5 "
             "random subspaces; iia_full_swap_minimal with sources that differ in the variable "
             "alone; input_share: variance of the coordinates among inputs that share "
-            "the variable's value, over their whole variance; verdict: by iia, input_share and "
-            "full swap, without the controls."
+            "the variable's value, over their whole variance; where that is large, "
+            "iia_value_means swaps in the coordinates' means per value; verdict: by iia, "
+            "input_share, these and full swap, without the controls."
         ),
         units,
     )

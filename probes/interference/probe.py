@@ -180,22 +180,21 @@ class Interference(Probe):
         metrics, null = report.metrics, report.nulls["cosine.batch"]
         parts = ", ".join(f"{name} {metrics[f'cosine.{name}']:+.2f}" for name in groups[1:4])
         parts += " …" if len(groups) > 4 else ""
-        numbers = f"over {metrics['batches']} batches the cosine of their gradients with the task's"
-        numbers += f" reference direction is {metrics['cosine.batch']:+.3f}, labels permuted "
-        numbers += f"{null.mean:+.3f}" + (f"; by part: {parts}" if parts else "")
+        drawn = f", over the {metrics['batches']} drawn"
+        numbers = "the cosine of their gradients with the task's reference direction is "
+        numbers += f"{metrics['cosine.batch']:+.3f} on average, that of their mean gradient "
+        numbers += f"{metrics['cosine.mean_gradient']:+.3f}, labels permuted {null.mean:+.3f}"
+        numbers += f"; by part: {parts}" if parts else ""
         if "between_groups.mean" in metrics:
-            numbers += (
-                f"; between the parts {metrics['between_groups.mean']:+.2f} on average, "
-                f"{metrics['between_groups.least']:+.2f} at the least"
-            )
-        taught = "teach the task no more than permuted labels do"
+            numbers += f"; between the parts {metrics['between_groups.mean']:+.2f} on average, "
+            numbers += f"{metrics['between_groups.least']:+.2f} at the least"
         least = min(metrics["cosine.batch"], metrics["cosine.mean_gradient"])
-        if not least > 0:  # above the null or not
-            taught = "do not teach the task"
+        more = "teach the task no more than permuted labels do"
+        otherwise = more if least > 0 else "do not teach the task"
         status = report.finding(
-            f"Batches teach the task: {numbers}",
+            f"Batches teach the task{drawn}: {numbers}",
             question="whether batches teach the task",
-            otherwise=f"Batches {taught}: {numbers}",
+            otherwise=f"Batches {otherwise}{drawn}: {numbers}",
             null="cosine.batch",
             effect=least,
             at_chance=True,

@@ -49,10 +49,15 @@ def largest(
 class Curving:
     """How the loss curves at weights: along which share of directions upward, by more than `FLAT`
     of its `largest` curvature.
+
+    asymmetry: of the products with the Hessian, over `largest`: how much more or less one direction
+    makes of another than that of it, the most over all steps. 0 of a matrix; where ReLUs switch
+    within the differences, products are of no matrix, and nodes below it are of nothing.
     """
 
     share: float
     largest: float
+    asymmetry: float
 
 
 def curving(
@@ -70,10 +75,14 @@ def curving(
     weights = {name: value.expand(starts, *value.shape) for name, value in center.items()}
     v = torch.randn(starts, size, generator=generator)
     v = v / v.norm(dim=1, keepdim=True)
-    basis, alpha, beta = [v], [], []
+    basis, alpha, beta, odd = [v], [], [], [v.new_zeros(())]
     for _ in range(min(size, STEPS)):
         ahead = _times_hessian(gradient, weights, delta, basis[-1])
         alpha.append((ahead * basis[-1]).sum(1))
+        back = [(ahead * before).sum(1) for before in basis[:-1]]
+        if back:  # of a matrix: 0 but for the last, which is the length of the step before
+            back[-1] = back[-1] - beta[-1]
+            odd.append(torch.stack(back).norm(dim=0).max())
         for before in [*basis, *basis]:  # twice: once leaves what rounding makes of it
             ahead = ahead - (ahead * before).sum(1, keepdim=True) * before
         length = ahead.norm(dim=1, keepdim=True)
@@ -86,7 +95,7 @@ def curving(
     most = nodes.abs().max()
     curved, shares = nodes > FLAT * most, vectors[:, 0].square()
     share = ((shares * curved).sum(1) / shares.sum(1)).mean()  # 1 without rounding
-    return Curving(float(share), float(most))
+    return Curving(float(share), float(most), float(max(odd) / most.clamp_min(1e-30)))
 
 
 def _times_hessian(

@@ -51,9 +51,11 @@ class LLC(Probe):
     where plain descent finds a lower loss: the model is then not at a minimum. Nor where chains
     stay below d/2 though the loss curves upward along nine tenths of all directions or more, or
     clearly below half the number of directions along which it does: the pull, or too few steps,
-    hold down what a badly conditioned model would add. Nor where the largest curvature is so large
-    that 1e-4 of it, up to which a direction counts as flat, could add to the coefficient: weights
-    W_1·f and W_2/f have the coefficient of W_1 and W_2, and curvatures f⁴ times as far apart.
+    hold down what a badly conditioned model would add. Nor where they stay below d/2 and
+    differences of gradients do not tell along how many directions that is, since ReLUs switch. Nor
+    where the largest curvature is so large that 1e-4 of it, up to which a direction counts as flat,
+    could add to the coefficient: weights W_1·f and W_2/f have the coefficient of W_1 and W_2, and
+    curvatures f⁴ times as far apart.
     """
 
     name: ClassVar[str] = "llc"
@@ -185,7 +187,8 @@ class LLC(Probe):
             return
         curved = sampler.curving(seed)
         report.metric("share_curved", curved.share, unit="share of directions, 0–1")
-        reason = _too_low(chains, curved.share, regular, self.tolerance)
+        report.metric("curvature_asymmetry", curved.asymmetry, unit="share of the largest")
+        reason = _too_low(chains, curved, regular, self.tolerance)
         reason = reason or self._too_coarse(sampler, curved)
         if reason is None:
             self._conclude(report, chains, curved.share, parameters)
@@ -236,12 +239,20 @@ class LLC(Probe):
         )
 
 
-def _too_low(chains: Chains, curved: float, regular: float, tolerance: float) -> str | None:
-    """Why an estimate below d/2 is the pull's and not the model's, or None: half the number of the
-    directions along which the loss curves upward is a bound from below.
+def _too_low(chains: Chains, found: Curving, regular: float, tolerance: float) -> str | None:
+    """Why an estimate below d/2 is the pull's and not the model's, or may be, or None: half the
+    number of the directions along which the loss curves upward is a bound from below.
     """
+    curved = found.share
     if chains.without_pull >= (1 - LEAST) * regular:
         return None
+    if found.asymmetry > FLAT:
+        return (
+            f"chains rise by {chains.value:.4g}, {chains.without_pull:.4g} continued to no "
+            "localization, and along how many directions the loss curves upward is not known: "
+            "differences of its gradients are of no symmetric matrix, as where ReLUs switch, by "
+            f"{found.asymmetry:.2g} of the largest curvature, of which {FLAT:g} counts as flat"
+        )
     most = max(chains.interval[1], chains.without_pull)
     if curved < 1 - LEAST and (1 - tolerance) * curved * regular <= most:
         return None

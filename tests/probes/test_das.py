@@ -45,6 +45,7 @@ from probes.das.controls import (
     norm_matched_accuracies,
     reader_split,
 )
+from probes.das.drawing import search_pairs
 from probes.das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
@@ -387,11 +388,41 @@ def test_inputs_that_are_carried_are_not_the_variable() -> None:
     assert before.metrics["iia"] > 0.9
     assert before.metrics["input_share"] > 0.8
     assert before.status == "not found"
-    assert "carries the inputs that answer is computed from" in before.finding
+    assert "carries the inputs that answer is computed from, not answer itself" in before.finding
+    assert before.metrics["iia_value_means"] < 0.5
     settings["dimensions"] = (6,)
     after = DAS(**settings, hook="blocks.0.hook_resid_post").run(subject)
     assert after.metrics["input_share"] < 0.2
     assert after.status == "found", after.finding
+
+
+@pytest.mark.parametrize("n", [12, 4])
+def test_what_means_per_value_answer_as_well_holds_the_variable_and_more(n: int) -> None:
+    """All of the stream that is unembedded: most of it follows both numbers, and yet the mean of
+    all inputs with a < b, and of all others, gives the answers. That was "not a < b itself".
+    """
+    subject = planted.comparison(n=n).subject
+    hook, width = "blocks.0.hook_resid_post", subject.model.config.d_model
+    size = n * n // 2 - n
+    settings: dict[str, Any] = SMALL | {"steps": 5, "pairs": size, "held_out": size}
+    probe = DAS(**settings, variable="a < b", hook=hook, dimensions=(width,))
+    result = probe.run(subject)
+    pairs = search_pairs(subject, choose_variable(subject.task, "a < b"), size, size, 0, True)
+    if n == 4:  # of four inputs that share the value a mean is not taken
+        assert "computed from: its coordinates vary" in result.finding
+        assert math.isnan(result.metrics["iia_value_means"])
+        return
+    assert result.metrics["input_share"] > 0.5 and result.status == "not found"
+    assert f"{hook} @ answer holds more than a < b: " in result.finding
+    tokens = torch.cat([pairs.train.base, pairs.train.source])
+    stream = subject.model.run_with_cache(tokens)[1][hook][:, -1]
+    below = tokens[:, 0] < tokens[:, 1]
+    asked = pairs.test.source[:, 0] < pairs.test.source[:, 1]
+    put = torch.stack([stream[~below].mean(0), stream[below].mean(0)])[asked.long()]
+    hooks = [(hook, lambda x, hook: torch.cat([x[:, :-1], put[:, None]], 1))]
+    answers = subject.model.run_with_hooks(pairs.test.base, fwd_hooks=hooks)[:, -1].argmax(-1)
+    share = float((answers == asked.long()).double().mean())
+    assert result.metrics["iia_value_means"] == pytest.approx(share) and share > 0.9
 
 
 def test_input_share_by_hand() -> None:

@@ -24,7 +24,9 @@ from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
+from probes.llc.curvature import FLAT, Curving, curving
 from probes.llc.diagnostics import Chains
+from probes.llc.probe import _too_low
 from probes.llc.sampler import Sampler
 
 
@@ -331,6 +333,39 @@ def chains(
 
 def level(seed: int, n: int, mean: float = 5.0) -> np.ndarray:
     return mean + 0.1 * np.random.default_rng(seed).standard_normal((n, 110))
+
+
+def test_asymmetry_is_how_far_products_are_from_those_of_a_symmetric_matrix() -> None:
+    """In two dimensions vᵀMu − uᵀMv is M₁₂ − M₂₁ for all orthonormal u and v. Of ReLUs that switch
+    within the differences, products with the exact Hessian, (1 2; 2 4) here, are far from theirs.
+    """
+
+    def of(matrix: list[list[float]]) -> Curving:
+        def gradient(at: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {"w": at["w"] @ torch.tensor(matrix).T}
+
+        return curving(gradient, {"w": torch.zeros(2)}, 1e-3, torch.Generator().manual_seed(0))
+
+    found = of([[2.0, 1.0], [0.0, 1.0]])
+    assert found.asymmetry * found.largest == pytest.approx(1.0, rel=1e-4)
+    assert of([[2.0, 1.0], [1.0, 1.0]]).asymmetry < FLAT
+
+    def switching(at: dict[str, Tensor]) -> dict[str, Tensor]:
+        w = at["w"]  # of ½(w₁ + 2w₂)² + Σ |w|: kinks at zero
+        both = w[:, :1] + 2 * w[:, 1:]
+        return {"w": torch.cat([both, 2 * both], 1) + w.sign()}
+
+    kinked = curving(switching, {"w": torch.zeros(2)}, 1e-3, torch.Generator().manual_seed(0))
+    assert kinked.asymmetry > 0.1
+
+
+def test_nothing_is_said_of_directions_that_differences_do_not_tell() -> None:
+    """A ReLU model of addition mod 5 was said to curve along 34% and more; exactly it is 18%."""
+    low, steady = chains(level(0, 6), level(1, 3)), Curving(0.3, 1.0, FLAT)
+    assert _too_low(low, steady, 30.0, 0.2) is not None and _too_low(low, steady, 20.0, 0.2) is None
+    reason = str(_too_low(low, Curving(0.3, 1.0, 0.05), 20.0, 0.2))
+    assert "is not known" in reason and "0.05 of the largest" in reason and "30%" not in reason
+    assert _too_low(low, Curving(0.3, 1.0, 0.05), 5.0, 0.2) is None  # not below d/2
 
 
 def test_what_the_chains_are_doubted_for() -> None:
