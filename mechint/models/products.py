@@ -94,7 +94,7 @@ class StackedLinear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_x = _stack([product(g, w.T) for g, w in zip(grad, weight, strict=True)])
         columns = x.mT.contiguous() if x.shape[-1] <= weight.shape[-1] else x.mT
-        to_weight = _stack([_outer(a, g) for a, g in zip(columns, grad, strict=True)])
+        to_weight = _stack([outer(a, g) for a, g in zip(columns, grad, strict=True)])
         return to_x, to_weight, grad.sum(1) if ctx.biased else None
 
 
@@ -116,7 +116,7 @@ class StackedMLP(torch.autograd.Function):
     ) -> Float[Tensor, "model rows d_model"]:
         ctx.act, ctx.biased = act, b_in is not None
         biases = _each(b_in, len(x)), _each(b_out, len(x))
-        found = [_mlp(act, *one) for one in zip(x, w_in, w_out, *biases, strict=True)]
+        found = [mlp(act, *one) for one in zip(x, w_in, w_out, *biases, strict=True)]
         y, pre, post = zip(*found, strict=True)
         ctx.save_for_backward(x, w_in, w_out, *pre, *post)
         return _stack(y)
@@ -127,10 +127,10 @@ class StackedMLP(torch.autograd.Function):
         x, w_in, w_out, *kept = ctx.saved_tensors
         pre, post = kept[: len(x)], kept[len(x) :]
         columns = x.mT, grad.mT
-        if x.shape[-1] <= w_in.shape[-1]:  # what `_outer` multiplies from the left, turned at once
+        if x.shape[-1] <= w_in.shape[-1]:  # what `outer` multiplies from the left, turned at once
             columns = columns[0].contiguous(), columns[1].contiguous()
         found = [
-            _mlp_gradients(ctx.act, *one)
+            mlp_gradients(ctx.act, *one)
             for one in zip(grad, *columns, w_in, w_out, pre, post, strict=True)
         ]
         to_x, to_in, to_b_in, to_out = map(_stack, zip(*found, strict=True))
@@ -139,7 +139,7 @@ class StackedMLP(torch.autograd.Function):
         return to_x, to_in, to_b_in, to_out, grad.sum(1), None
 
 
-def _mlp(
+def mlp(
     act: str, x: Tensor, w_in: Tensor, w_out: Tensor, b_in: Tensor | None, b_out: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What one model's MLP gives, and its neurons before and after `act`; of relu twice those
@@ -153,7 +153,7 @@ def _mlp(
     return product(post, w_out, b_out), pre, post
 
 
-def _mlp_gradients(
+def mlp_gradients(
     act: str,
     grad: Tensor,
     x_columns: Tensor,
@@ -165,7 +165,7 @@ def _mlp_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of one model, from the gradient of what its MLP gives: for x, W_in, b_in and W_out."""
     to_pre = activation_gradient(act, product(grad, w_out.T), pre)
-    to_in, to_out = _outer(x_columns, to_pre), _outer(grad_columns, post).T
+    to_in, to_out = outer(x_columns, to_pre), outer(grad_columns, post).T
     return product(to_pre, w_in.T), to_in, to_pre.sum(0), to_out
 
 
@@ -183,7 +183,7 @@ def product(
     return torch.ops.mkldnn._linear_pointwise(a, b.T, bias, then, [], "")
 
 
-def _outer(columns: Tensor, b: Tensor) -> Tensor:
+def outer(columns: Tensor, b: Tensor) -> Tensor:
     """columns (k, n) @ b (n, m): oneDNN lays its left factor out by rows, so the one with fewer
     stands there.
     """

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mechint.errors import RunError
 from mechint.models.allocator import TRAINING, keep_freed_memory
+from mechint.models.pieces import Hook, no_hook
 from mechint.task import Batch
 from mechint.training.dropout import dropout
 from mechint.training.graphs import Captured, can_capture
@@ -184,9 +185,13 @@ class Ensemble:
         return max(1, min(AHEAD // tokens, 16, self.config.steps - self.step))
 
     # --- one step ---------------------------------------------------------------------------------
-    def _drop(self, name: str, tensor: Tensor) -> Tensor:
-        """Dropout with each model's own generator."""
-        return dropout(tensor, getattr(self.runs[0].spec.model, "dropout", 0.0), self.generators)
+    @property
+    def _drop(self) -> Hook:
+        """Dropout with each model's own generator, where there is any."""
+        rate = getattr(self.runs[0].spec.model, "dropout", 0.0)
+        if not rate:
+            return no_hook
+        return lambda _, tensor: dropout(tensor, rate, self.generators)
 
     def _descend(self, prepared: Any) -> Tensor:
         """Forward, backward and update; returns the losses (model,) before the update."""

@@ -1,0 +1,143 @@
+"""A single model in training, its whole forward one node of autograd's graph.
+
+A step of a small model is some hundred short operations, and autograd's notes on each view, sum and
+copy between them cost as much as the arithmetic. Here the forward is the arithmetic alone and its
+gradient is written out (`mechint.models.single_pieces`): the operations that autograd would call,
+in its order, so the bits are those of `Forward`'s own way, against which
+`tests/models/test_single.py` holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mechint.config import ModelConfig
+from mechint.models.attention import FEW
+from mechint.models.rows import BlockRows, Layout
+from mechint.models.single_pieces import Gradient, Named, attention, linear, mlp, named, norm
+
+
+def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool:
+    """Whether `SingleModel` computes what `Forward.logits` would, to the bit: of a lone model in
+    training on a CPU, its attention neither looked up nor of few pairs. Without norms autograd adds
+    three gradients of a row in an order of its own, and weights of heads of one dimension lie in
+    memory another way.
+    """
+    embedding = p["embed.W_E"]
+    return (
+        layout.repeated
+        and layout.blocks is not None
+        and layout.reads is None
+        and embedding.dim() == 3
+        and len(embedding) == 1
+        and embedding.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and config.attention_rate == 1
+        and config.normalization_type is not None
+        and (config.d_head or 0) > 1
+        and config.read_layers is None
+        and all(
+            not rows.table and rows.queries.shape[-1] * rows.keys.shape[-1] > FEW
+            for rows in layout.blocks
+        )
+    )
+
+
+class SingleModel(torch.autograd.Function):
+    """The logits (1, rows, d_vocab_out) that `layout` reads, from parameters `names`, each (1,
+    ...). Differentiable once.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, config: ModelConfig, layout: Layout, names: tuple[str, ...], *parameters: Tensor
+    ) -> Float[Tensor, "1 rows d_vocab_out"]:
+        p = {name: value.squeeze(0) for name, value in zip(names, parameters, strict=True)}
+        y, ctx.gradient = logits(p, config, layout)
+        ctx.names = names
+        return y.unsqueeze(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        to = ctx.gradient(grad.squeeze(0))
+        each = (to[name].unsqueeze(0) if name in to else None for name in ctx.names)
+        return None, None, None, *each
+
+
+def logits(
+    p: Named, config: ModelConfig, layout: Layout
+) -> tuple[Tensor, Callable[[Tensor], Named]]:
+    """Logits (rows, d_vocab_out), and the function from their gradient to those of all parameters,
+    which can be called once.
+    """
+    x, from_embedding = embed(p, layout)
+    ways: list[Gradient] = []
+    for index in range(config.depth):
+        assert layout.blocks is not None
+        weights = f"blocks.{index % config.n_layers}"
+        x, way = block(p, weights, config, x, layout.blocks[index])
+        ways.append(way)
+    x, way = norm(p, "ln_final", config, x)
+    ways.append(way)
+    y, from_unembedding = linear(x, p["unembed.W_U"], p.get("unembed.b_U"))
+
+    def gradient(grad: Tensor) -> Named:
+        grad, to_weight, to_bias = from_unembedding(grad)
+        to = named({"unembed.W_U": to_weight, "unembed.b_U": to_bias})
+        while ways:  # what a block kept is let go of behind it
+            grad, found = ways.pop()(grad)
+            for name, each in found.items():
+                to[name] = to[name] + each if name in to else each
+        return {**to, **from_embedding(grad)}
+
+    return y, gradient
+
+
+def embed(p: Named, layout: Layout) -> tuple[Tensor, Callable[[Tensor], Named]]:
+    """The layout's rows (rows, d_model)."""
+    indices = {"embed.W_E": layout.tokens.flatten(), "pos_embed.W_pos": layout.positions.flatten()}
+    tokens, positions = (p[name].index_select(0, index) for name, index in indices.items())
+
+    def gradient(grad: Tensor) -> Named:
+        return {
+            name: torch.zeros_like(p[name]).index_add_(0, index, grad)
+            for name, index in indices.items()
+        }
+
+    return tokens.add_(positions), gradient
+
+
+def block(
+    p: Named, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows
+) -> tuple[Tensor, Gradient]:
+    """x (rows, d_model) with what attention and MLP add, (N, d_model)."""
+    normed, from_norm1 = norm(p, f"{weights}.ln1", config, x)
+    y, from_attention = attention(p, f"{weights}.attn", config, normed, rows)
+    y.add_(x if rows.residual is None else x.index_select(0, rows.residual[0]))
+    if not config.attn_only:
+        normed, from_norm2 = norm(p, f"{weights}.ln2", config, y)
+        out, from_mlp = mlp(p, f"{weights}.mlp", config.act_fn, normed)
+        y = out.add_(y)
+
+    def gradient(grad: Tensor) -> tuple[Tensor, Named]:
+        to: Named = {}
+        if not config.attn_only:
+            to_normed, to_mlp = from_mlp(grad)
+            to_middle, to_norm = from_norm2(to_normed)
+            grad = to_middle.add_(grad)
+            to = {**to_mlp, **to_norm}
+        to_normed, to_attention = from_attention(grad)
+        to_x, to_norm = from_norm1(to_normed)
+        if rows.residual is not None:
+            grad = torch.zeros_like(x).index_add_(0, rows.residual[0], grad)
+        return to_x.add_(grad), {**to, **to_attention, **to_norm}
+
+    return y, gradient

@@ -1,0 +1,173 @@
+"""A single model's forward as one node: logits and gradients of the ordinary way, to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.models.forward import Forward
+from mechint.models.pieces import Hook, no_hook
+from mechint.models.rows import Layout
+from mechint.models.single import serves
+from mechint.models.transformer import initialize
+from mechint.task import IGNORE, Batch
+from mechint.training.compact import compact, stack
+from mechint.training.packing import FEW_SHAPES
+
+
+@st.composite
+def models(draw) -> ModelConfig:
+    return ModelConfig(
+        n_layers=draw(st.integers(1, 2)),
+        n_loops=draw(st.integers(1, 3)),
+        d_model=draw(st.sampled_from([4, 6])),
+        n_heads=draw(st.integers(1, 3)),
+        d_head=draw(st.integers(1, 4)),
+        d_mlp=draw(st.integers(1, 9)),
+        n_ctx=12,
+        d_vocab=draw(st.sampled_from([4, 40])),  # rows of the first block shared, or each its own
+        d_vocab_out=5,
+        act_fn=draw(st.sampled_from(["relu", "gelu", "gelu_new", "silu"])),
+        normalization_type=draw(st.sampled_from(["LN", "LNPre"])),
+        attn_only=draw(st.booleans()),
+        attention_dir=draw(st.sampled_from(["causal", "bidirectional"])),
+        use_bias=draw(st.booleans()),
+        attn_scale=draw(st.sampled_from([None, 0.5])),
+    )
+
+
+def drawn(config: ModelConfig, examples: int, read: str, seed: int) -> tuple[Layout, Tensor]:
+    """The layout of a batch of examples of many lengths, and a gradient of its logits."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (examples, config.n_ctx)
+    tokens = torch.randint(config.d_vocab, shape, generator=generator)
+    lengths = torch.randint(1, config.n_ctx + 1, (examples,), generator=generator)
+    positions = torch.arange(config.n_ctx)
+    last = positions == lengths.unsqueeze(1) - 1
+    reads = {
+        "last": last,
+        "some": last | ((positions < lengths.unsqueeze(1)) & (tokens == 0)),
+        "all": positions < lengths.unsqueeze(1),
+    }[read]
+    targets = torch.where(reads, torch.zeros_like(tokens), IGNORE).unsqueeze(-1)
+    prepared = compact(stack([Batch(tokens, targets, None, lengths)]), config, FEW_SHAPES)
+    rows = prepared.targets.shape[1]
+    return prepared.layout, torch.randn(1, rows, config.d_vocab_out, generator=generator)
+
+
+def weights(config: ModelConfig, seed: int) -> dict[str, Tensor]:
+    """Stacked parameters of one model, none of them zero."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: (value + 0.3 * torch.randn(value.shape, generator=generator))[None].requires_grad_()
+        for name, value in initialize(config, seed).items()
+    }
+
+
+def found(
+    p: dict[str, Tensor], config: ModelConfig, layout: Layout, grad: Tensor, drop: Hook
+) -> tuple[Tensor, dict[str, Tensor]]:
+    logits = Forward(p, config, drop=drop).logits(layout)
+    grads = torch.autograd.grad(logits, list(p.values()), grad, materialize_grads=True)
+    return logits.detach(), dict(zip(p, grads, strict=True))
+
+
+def nothing_dropped(name: str, tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def same(p: dict[str, Tensor], config: ModelConfig, layout: Layout, grad: Tensor) -> None:
+    assert serves(p, config, layout)
+    logits, grads = found(p, config, layout, grad, no_hook)
+    expected, expected_grads = found(p, config, layout, grad, nothing_dropped)
+    assert torch.equal(logits, expected)
+    for name, value in expected_grads.items():
+        assert grads[name].shape == p[name].shape
+        assert torch.equal(grads[name], value), name
+
+
+@settings(deadline=None)
+@given(models(), st.integers(2, 20), st.sampled_from(["last", "some", "all"]), st.integers(0, 99))
+def test_it_computes_what_the_ordinary_way_does(config, examples, read, seed):
+    layout, grad = drawn(config, examples, read, seed)
+    p = weights(config, seed)
+    if serves(p, config, layout):
+        same(p, config, layout, grad)
+
+
+@pytest.mark.parametrize("d_vocab", [8, 60])
+@pytest.mark.parametrize("act_fn", ["relu", "gelu"])
+def test_it_does_so_where_onednn_multiplies(d_vocab, act_fn):
+    config = ModelConfig(
+        n_layers=2,
+        d_model=64,
+        n_heads=2,
+        d_mlp=256,
+        n_ctx=40,
+        d_vocab=d_vocab,
+        d_vocab_out=5,
+        act_fn=act_fn,
+        normalization_type="LN",
+    )
+    layout, grad = drawn(config, 60, "some", 0)
+    same(weights(config, 1), config, layout, grad)
+
+
+def test_what_it_cannot_compute_goes_the_ordinary_way():
+    config = ModelConfig(
+        n_layers=1,
+        d_model=4,
+        n_heads=1,
+        n_ctx=12,
+        d_vocab=40,
+        d_vocab_out=5,
+        normalization_type="LN",
+    )
+    layout, _ = drawn(config, 4, "all", 0)
+    p = weights(config, 0)
+    assert serves(p, config, layout)
+    with torch.no_grad():
+        assert not serves(p, config, layout)
+    two = {name: torch.cat([value, value]) for name, value in p.items()}
+    assert not serves(two, config, layout.each_of(2))
+    assert not serves({name: value[0] for name, value in p.items()}, config, layout)
+    for other in ({"normalization_type": None}, {"attention_rate": 0.5}, {"d_head": 1}):
+        assert not serves(p, dataclasses.replace(config, **other), layout)
+
+
+def test_its_gradient_is_that_of_differences():
+    config = ModelConfig(
+        n_layers=2,
+        d_model=4,
+        n_heads=2,
+        d_mlp=5,
+        n_ctx=12,
+        d_vocab=40,
+        d_vocab_out=5,
+        act_fn="gelu",
+        normalization_type="LN",
+    )
+    layout, grad = drawn(config, 5, "some", 3)
+    p = {name: value.detach().double() for name, value in weights(config, 3).items()}
+    generator = torch.Generator().manual_seed(4)
+    along = {
+        name: torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        for name, value in p.items()
+    }
+
+    def value(step: float) -> Tensor:
+        moved = {name: (p[name] + step * along[name]).requires_grad_() for name in p}
+        return (Forward(moved, config).logits(layout).detach() * grad).sum()
+
+    asked = {name: each.requires_grad_() for name, each in p.items()}
+    assert serves(asked, config, layout)
+    _, grads = found(asked, config, layout, grad.double(), no_hook)
+    slope = sum((grads[name] * along[name]).sum() for name in p)
+    assert isinstance(slope, Tensor)
+    assert float(slope) == pytest.approx(float(value(1e-5) - value(-1e-5)) / 2e-5, rel=1e-6)
