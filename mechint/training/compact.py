@@ -252,10 +252,14 @@ def _mask(config: ModelConfig, grid: Grid) -> Tensor | None:
     """
     slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
     later = slots > slots.unsqueeze(-1)
-    if config.attention_dir != "causal":
-        later = torch.zeros_like(later)
-    mask = torch.zeros(1, 1, *later.shape, device=slots.device).masked_fill_(later, -torch.inf)
-    if grid.example is not None:
+    everywhere = torch.zeros(1, 1, *later.shape, device=slots.device)
+    causal = config.attention_dir == "causal"
+    mask = everywhere.masked_fill(later, -torch.inf) if causal else everywhere
+    if grid.example is not None and causal:  # not before its example's first slot either
+        starts = slots - grid.positions
+        before = everywhere.masked_fill(later.mT, -torch.inf)[0, 0]
+        mask = before.index_select(0, starts.flatten()).view(*starts.shape, -1).add_(mask)
+    elif grid.example is not None:
         same = grid.example.unsqueeze(-1) == grid.example.unsqueeze(-2)
         mask = torch.where(same, mask, mask.new_tensor(-torch.inf))
-    return mask if bool(later.any()) or bool(mask.any()) else None
+    return mask if bool(mask[0, 0].any()) or bool(mask.any()) else None
