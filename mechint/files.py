@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -32,6 +33,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 2_000_000
 """Values in a file from outside, shared ones counted wherever they stand."""
 
+_WRITES = itertools.count()
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another place",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another place",
@@ -229,7 +231,8 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
             return
         place = path.resolve()  # a link stays a link, its target is replaced
         place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f".{place.name[:50]}.{os.getpid()}.part")  # at most 200 bytes
+        own = f"{os.getpid()}-{next(_WRITES)}"  # threads may write the same file
+        beside = place.with_name(f".{place.name[:50]}.{own}.part")  # at most 230 bytes
         yield beside
         if durable:
             _flush(beside)

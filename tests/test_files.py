@@ -102,3 +102,12 @@ def test_json_lines_that_are_whole_are_read(tmp_path):
     assert read_json_lines(file) == []
     file.write_bytes(b'{"step": 1}\n[2]\n{"step": 2, "x"\n\xff\n{"step": 3}\n{"st')
     assert read_json_lines(file) == [{"step": 1}, {"step": 3}]
+
+
+def test_two_writes_of_a_file_at_once_do_not_meet(tmp_path):
+    place = tmp_path / "run.json"
+    with replacing(place) as first, replacing(place) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert place.read_text() == "first"  # whose block ended last
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
