@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
+import secrets
 import shutil
 import stat
 import tomllib
@@ -33,7 +33,6 @@ MAX_DEPTH = 64
 MAX_VALUES = 2_000_000
 """Values in a file from outside, shared ones counted wherever they stand."""
 
-_WRITES = itertools.count()
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space or choose another place",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another place",
@@ -215,8 +214,7 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
 
     durable: wait until the disk has it, so that it survives a loss of power too.
 
-    Directories on the way are made. After an error the temporary file is gone and `path` is as it
-    was.
+    Makes directories on the way. After an error the temporary file is gone, `path` is as it was.
 
     Raises:
         RunError: `path` is a directory, cannot be written, or the disk is full.
@@ -231,8 +229,7 @@ def replacing(path: str | Path, durable: bool = True) -> Iterator[Path]:
             return
         place = path.resolve()  # a link stays a link, its target is replaced
         place.parent.mkdir(parents=True, exist_ok=True)
-        own = f"{os.getpid()}-{next(_WRITES)}"  # threads may write the same file
-        beside = place.with_name(f".{place.name[:50]}.{own}.part")  # at most 230 bytes
+        beside = place.with_name(f".{place.name[:50]}.{secrets.token_hex(6)}.part")  # <= 219 bytes
         yield beside
         if durable:
             _flush(beside)
