@@ -252,6 +252,140 @@ def test_of_two_the_one_that_is_told_from_no_effect_is_named() -> None:
     )
 
 
+def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
+    """Of every component and output, by hooks; the metrics follow from the table."""
+    task = TASKS["remainders"](p=7)
+    sizes = tuple(output.n_classes for output in task.outputs)
+    config = ModelConfig(
+        n_layers=2,
+        d_model=8,
+        n_heads=2,
+        n_ctx=task.n_ctx,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        output_sizes=sizes,
+    )
+    model = HookedTransformer(config, seed=3).double()
+    data, optimizer = task.examples(), torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(20):  # until it knows more than the best constant answer
+        optimizer.zero_grad()
+        answer_scores(task, model(data.tokens)[:, -1], data.targets[:, -1])[
+            ..., 1
+        ].mean().backward()
+        optimizer.step()
+    subject = Subject(model, task)
+    settings = {"components": ("attention", "mlp"), "neurons": 0, "mode": "zero"}
+    result = Ablation(sign_flips=9999, **settings, **FAST).run(subject, seed=0)
+    table = result.tables["effects"].to_frame().set_index(["component", "output"])
+    plain = answer_scores(task, subject.logits(), subject.targets)  # (example, output, 2)
+    total, by_example = {}, []
+    for layer, kind in itertools.product(range(2), ("attention", "mlp")):
+        hook = f"blocks.{layer}.hook_{'attn' if kind == 'attention' else 'mlp'}_out"
+        logits = subject.logits(hooks=[(hook, lambda x, hook: 0 * x)])
+        scores = answer_scores(task, logits, subject.targets)
+        for i, output in enumerate(task.outputs):
+            row = table.loc[f"{kind} {layer}", output.name]
+            accuracy, loss = scores[:, i].mean(0).tolist()
+            assert row.accuracy == pytest.approx(accuracy, abs=1e-9)
+            assert row.accuracy_change == pytest.approx(accuracy - float(plain[:, i, 0].mean()))
+            assert row.loss_change == pytest.approx(loss - float(plain[:, i, 1].mean()), abs=1e-9)
+        by_example.append((scores - plain)[..., 1].mean(1).numpy())
+        total[f"{kind} {layer}"] = by_example[-1].mean()
+    top = max(total, key=lambda name: total[name])
+    assert result.metrics["component"] == top and top != "attention 0"
+    assert result.metrics["loss_change"] == pytest.approx(total[top])
+    assert result.metrics["largest_loss_increase"] == pytest.approx(total[top], rel=1e-6)
+    assert result.null["rotated_loss_increase"].observed == pytest.approx(total[top])
+    others = [value for name, value in total.items() if name != top]
+    assert result.metrics["others_median"] == pytest.approx(np.median(others))
+    worst = table.loss_change.groupby("output").idxmax()
+    breaks = {output: component for output, (component, _) in worst.items()}
+    assert result.metrics["breaks_by_output"] == breaks and len(set(breaks.values())) > 1
+    # the p-values by all signs at once, each component on the scale of its own changes
+    changes = np.stack(by_example)
+    own = changes / np.sqrt((changes**2).mean(1, keepdims=True))
+    signs = np.random.default_rng(5).choice((-1.0, 1.0), (own.shape[1], 9999))
+    largest = (own @ signs / own.shape[1]).max(0)
+    for name, mean in zip(total, own.mean(1), strict=True):
+        expected = (largest >= mean).mean()
+        assert table.loc[name].p_value.tolist() == pytest.approx([expected] * len(sizes), abs=0.01)
+
+
+def test_rotated_changes_are_those_of_the_strongest_by_hooks() -> None:
+    """Both layers' changes of the residual stream in one random rotation; the worse of the two."""
+    subject = made(5)
+    settings = {"components": ("attention", "mlp"), "neurons": 0, "mode": "zero"}
+    few = {"null_samples": 3, "null_examples": len(subject.data)}
+    result = Ablation(**settings, **few).run(subject, seed=7)
+    generator, rises = torch.Generator().manual_seed(7), []
+    own = float(F.cross_entropy(subject.logits(), subject.targets[:, 0]))
+    for _ in range(3):
+        square = torch.randn(8, 8, generator=generator, dtype=torch.float64)
+        rotation = torch.linalg.qr(square)[0]
+
+        def rotated(value: torch.Tensor, hook: Any, by: torch.Tensor = rotation) -> torch.Tensor:
+            return value - value @ by
+
+        losses = [
+            float(
+                F.cross_entropy(
+                    subject.logits(hooks=[(f"blocks.{layer}.hook_{kind}_out", rotated)]),
+                    subject.targets[:, 0],
+                )
+            )
+            for layer in range(2)
+            for kind in ("attn", "mlp")
+        ]
+        rises.append(max(losses) - own)
+    null = result.null["rotated_loss_increase"]
+    assert null.mean == pytest.approx(np.mean(rises), abs=1e-9)
+    assert null.std == pytest.approx(np.std(rises, ddof=1), abs=1e-9)
+
+
+def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -> None:
+    """Of three the second ties with the first, by a little more; only the third, one example in
+    forty, does more on average and is not told from no effect.
+    """
+    rare = np.where(np.arange(40) == 7, 40.0, 0.0)
+    changes = np.stack([np.full(40, 0.5), np.full(40, 0.50001), rare])
+    harm = Harm("largest_loss_increase", "nats", changes, advantage=1.0)
+    ablation, subject = Ablation(), planted.comparison(n=8).subject
+    first, needed = ablation._first(subject, harm, harm.p_values(harm.no_effect(999, 0)))
+    assert (first, sorted(needed)) == ([0, 1], [0, 1])
+    ablated = [Ablated(Site.attention(0)), Ablated(Site.mlp(0)), Ablated(Site.head(0, 1))]
+    base, effect = torch.zeros(1, 2), torch.zeros(3, 1, 2)
+    effect[:, 0, 1] = torch.from_numpy(harm.total)
+    metrics = ablation._metrics(subject, ablated, base, effect, harm, first, needed)
+    assert metrics["component"] == "attention 0" and metrics["tied"] == ["mlp 0"]
+    assert metrics["larger_not_told"] == ["head 0.1"]
+
+
+def test_no_more_than_eight_of_the_needed_and_of_the_larger_are_named() -> None:
+    """Ten are needed, each less than the one before it; nine others break one example in forty."""
+    rare = 40.0 * np.eye(40)[:9] * (2 + np.arange(9))[:, None]
+    steady = np.repeat(1 - 0.05 * np.arange(10), 40).reshape(10, 40)
+    harm = Harm("largest_loss_increase", "nats", np.concatenate([rare, steady]), advantage=4.0)
+    ablation, subject = Ablation(), planted.comparison(n=8).subject
+    samples = harm.no_effect(999, 0)
+    first, needed = ablation._first(subject, harm, harm.p_values(samples))
+    assert (first, needed) == ([9], list(range(9, 19)))
+    ablated = [Ablated(Site.head(0, i)) for i in range(19)]
+    effect = torch.zeros(19, 1, 2)
+    effect[:, 0, 1] = torch.from_numpy(harm.total)
+    report = probe.Report(ablation, subject)
+    report.metric(harm.metric, 1.0, null=samples * harm.scale[9])
+    base = torch.zeros(1, 2)
+    report.update(ablation._metrics(subject, ablated, base, effect, harm, first, needed))
+    report.metric("examples", 40)
+    say(report, 0.05)
+    (said,) = report.result().findings
+    larger = ", ".join(f"head 0.{i}" for i in range(8, 0, -1))
+    named = ", ".join(f"head 0.{i}" for i in range(9, 17))
+    assert said.status == "found" and said.effect == pytest.approx(0.25)
+    assert f"of those told from no effect (more on average: {larger})" in said.sentence
+    assert f"; needed: {named} and 2 more" in said.sentence
+
+
 def test_outputs_stand_apart() -> None:
     task = TASKS["remainders"](p=5)
     sizes = tuple(output.n_classes for output in task.outputs)
@@ -388,3 +522,5 @@ def test_needed_takes_a_p_value_and_a_model_above_chance() -> None:
     assert probe._first(subject, harm, np.ones(2))[1] == []
     assert probe._first(subject.untrained(0), harm, p_values)[1] == []
     assert Ablation(least=0.3)._first(subject, harm, p_values)[1] == []
+    at_chance = Harm("largest_loss_increase", "nats", harm.by_example, advantage=-1.0)
+    assert Ablation(least=0.0)._first(subject, at_chance, p_values)[1] == []

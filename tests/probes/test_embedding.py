@@ -4,6 +4,9 @@ on random rows.
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +20,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes.embedding import measures, residues, values
 
 
@@ -79,6 +83,41 @@ def test_the_best_cyclic_pattern_is_found_by_exhaustive_correlation() -> None:
         for order in range(1, 6)
     ]
     assert metrics["cyclic.correlation"] == pytest.approx(max(every))
+
+
+def test_the_null_of_the_cyclic_order_by_brute_force() -> None:
+    """Tokens in random order, rows and columns alike: the best of all patterns by correlation, and
+    what is left of the variance when every diagonal is replaced by its mean.
+    """
+    n = 11
+    similar = measures.similarity(np.random.default_rng(2).standard_normal((n, 4)))
+    metrics, nulls = measures.layout(similar, permutations=15, seed=6)
+    off = ~np.eye(n, dtype=bool)
+    every = [
+        measures.whittaker_shannon(n, width, order)[off]
+        for width in (3, 5, 7, 9)
+        for order in range(1, 6)
+    ]
+
+    def by_hand(matrix: np.ndarray) -> tuple[float, float]:
+        diagonals = np.zeros((n, n))
+        for a, b in itertools.permutations(range(n), 2):
+            offset = [matrix[c, (c + b - a) % n] for c in range(n)]
+            diagonals[a, b] = np.mean(offset)
+        largest = max(np.corrcoef(matrix[off], one)[0, 1] for one in every)
+        return largest, diagonals[off].var() / matrix[off].var()
+
+    draw = rng("layout null", 6)
+    orders = [draw.permutation(n) for _ in range(15)]
+    drawn = np.array([by_hand(similar[np.ix_(order, order)]) for order in orders])
+    names = ("cyclic.correlation", "cyclic.share")
+    for name, observed, samples in zip(names, by_hand(similar), drawn.T, strict=True):
+        assert nulls[name].observed == metrics[name] == pytest.approx(observed)
+        assert nulls[name].mean == pytest.approx(samples.mean())
+        assert nulls[name].std == pytest.approx(samples.std(ddof=1))
+        assert nulls[name].p_value == pytest.approx((1 + (samples >= observed).sum()) / 16)
+        # circles: 11! orders, 11 of one begun elsewhere, 10 of it walked in other steps
+        assert nulls[name].arrangements == pytest.approx(math.factorial(11) / 110)
 
 
 def test_a_planted_circle_is_cyclic_and_not_split_by_parity() -> None:

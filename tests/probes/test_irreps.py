@@ -16,12 +16,15 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
+from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
+from probes.irreps.spectrum import IrrepRule, IrrepSpectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -58,6 +61,61 @@ def test_cosines_and_shares_are_sums_over_the_group() -> None:
         assert metrics["embedding.share"][name] == pytest.approx(
             ((elements.T @ rows) ** 2).sum() / (rows**2).sum(), rel=1e-6
         )
+
+
+def by_representation(group: FiniteGroup) -> dict[str, np.ndarray]:
+    """Name → matrices (element, d, d) of all irreps of a group but the trivial one."""
+    known = representations(group)
+    return {name: known.matrices(name) for name in known.names[1:]}
+
+
+def test_the_null_of_shares_is_the_largest_of_each_order_by_brute_force() -> None:
+    """Relative to a flat spectrum, which gives each its dimension squared out of n - 1."""
+    group = TASKS["groups"](group="D4").finite_group
+    n, x = group.order, np.random.default_rng(3).standard_normal((group.order, 3))
+    rule = IrrepRule(cosine=0.01, factor=3.0, alpha=0.05, permutations=12)
+    found = IrrepSpectra(group, rule).shares(x, seed=5)
+
+    def excess(rows: np.ndarray) -> list[float]:
+        rows, shares = rows - rows.mean(0), []
+        for rho in by_representation(group).values():
+            entries = rho.reshape(n, -1) / np.linalg.norm(rho.reshape(n, -1), axis=0)
+            share = ((entries.T @ rows) ** 2).sum() / (rows**2).sum()
+            shares.append(share * (n - 1) / entries.shape[1])
+        return shares
+
+    draw = rng("irreps share null", 5)
+    largest = [max(excess(x[draw.permutation(n)])) for _ in range(12)]
+    assert found.keys == [] and found.values == pytest.approx(np.array(excess(x)))
+    assert found.null == pytest.approx(np.array(largest), rel=1e-5)
+
+
+def test_the_null_of_cosines_is_the_largest_of_each_order_by_brute_force() -> None:
+    """With the classes alone in random order and with the answers too: the null further out."""
+    group = TASKS["groups"](group="D4").finite_group
+    n, inverse = group.order, (group.table == group.identity).argmax(1)
+    sums = np.random.default_rng(4).standard_normal((n, n))
+    sums = sums - sums.mean(0) - sums.mean(1, keepdims=True) + sums.mean()
+    rule = IrrepRule(cosine=0.01, factor=3.0, alpha=0.2, permutations=9)
+    found = IrrepSpectra(group, rule).logits(sums, 40.0, seed=5)
+
+    def cosines(answers: np.ndarray, classes: np.ndarray) -> list[float]:
+        pairs = group.table[np.arange(n)[:, None], inverse[None]]  # (answer, class): a·c⁻¹
+        values = []
+        for rho in by_representation(group).values():
+            character = np.trace(rho, axis1=1, axis2=2)
+            product = (sums[np.ix_(answers, classes)] * character[pairs]).sum()
+            # every answer is that of n pairs
+            values.append(product / np.sqrt(40.0 * n * (character[pairs] ** 2).sum()))
+        return values
+
+    names, draw = np.arange(n), rng("irreps relabeling null", 5)
+    orders = [draw.permutation(n) for _ in range(9)]
+    alone = np.array([max(cosines(names, order)) for order in orders])
+    both = np.array([max(cosines(order, order)) for order in orders])
+    further = max(alone, both, key=lambda null: np.sort(null)[-2])  # exceeded at p ≤ 0.2
+    assert found.values == pytest.approx(np.array(cosines(names, names)))
+    assert found.keys == [] and found.null == pytest.approx(further)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
