@@ -33,6 +33,7 @@ from probes import answers, neuron_removal, removal
 from probes.answers import Cycle
 from probes.fourier import cosines, neurons, outputs, reporting, spectra
 from probes.fourier.probe import Fourier
+from probes.fourier.removals import RemovalNull, removals
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -558,6 +559,95 @@ def test_a_removal_is_the_loss_of_a_model_with_edited_weights(constant_attention
 
         loss = subject.loss(subject.logits(hooks=[(hook, without)]))["answer"]
         assert metrics["loss"] + metrics["neurons.removal"][k] == pytest.approx(loss, rel=1e-3)
+
+
+def edited_loss(subject: Subject, directions: np.ndarray, rows: slice = slice(None)) -> float:
+    """The loss on some inputs with directions over the tokens projected out of W_E."""
+    model = copy.deepcopy(subject.model).double()
+    with torch.no_grad():
+        table = model.W_E[: directions.shape[1]]
+        basis = torch.from_numpy(np.linalg.qr(directions.T)[0])
+        table.sub_(basis @ (basis.T @ table))
+    data = subject.data[rows]
+    edited = Subject(model, subject.task, data=data)
+    return torch.nn.functional.cross_entropy(edited.logits(), edited.targets[:, 0]).item()
+
+
+def waves_of(p: int, frequencies: list[int]) -> np.ndarray:
+    """(direction, p) cosines and sines of the frequencies."""
+    angles = 2 * np.pi * np.outer(frequencies, np.arange(p)) / p
+    return np.concatenate([np.cos(angles), np.sin(angles)])
+
+
+def random_rises(
+    subject: Subject, directions: list[int], count: int, rows: torch.Tensor, samples: int
+) -> list[float]:
+    """The rises without `count` directions of the span, drawn as the probe draws them."""
+    p = len(subject.task.vocabulary.tokens) - 1
+    span = np.concatenate([spectra.waves(p)[k - 1] for k in directions])
+    draw = rng("fourier removal null", 0)
+    drawn = removal.random_directions(span, count, samples, draw)
+    base = edited_loss(subject, np.zeros((0, p)), rows)
+    return [edited_loss(subject, one, rows) - base for one in drawn]
+
+
+def test_what_all_named_and_all_unnamed_frequencies_are_worth_by_edited_weights() -> None:
+    """Together, and beside as many directions of the unnamed ones, on 40 of 121 inputs."""
+    p, named, unnamed = 11, [2, 5], [1, 3, 4]
+    subject = planted.modular_addition(p, (2, 5), noise=0.4, rotation_seed=1).subject
+    with torch.no_grad():
+        subject.model.W_U.mul_(0.3)  # so that its loss is not 0
+    settings = {"removal_samples": 9, "removal_examples": 40, "operand_permutations": 3}
+    result = probe.run("fourier", subject, permutations=499, **settings)
+    metrics, null = result.metrics, result.null["embedding.removal_named"]
+    assert list(metrics["embedding.removal"]) == named
+    base = edited_loss(subject, np.zeros((0, p)))
+    assert metrics["loss"] == pytest.approx(base, rel=1e-5) and base > 0.05
+    together = edited_loss(subject, waves_of(p, named)) - base
+    assert metrics["embedding.removal_named"] == pytest.approx(together, rel=1e-4)
+    others = edited_loss(subject, waves_of(p, unnamed)) - base
+    assert metrics["embedding.removal_unnamed"] == pytest.approx(others, rel=1e-3, abs=1e-6)
+    chosen = torch.from_numpy(np.sort(rng("fourier removal examples", 0).permutation(p * p)[:40]))
+    few = edited_loss(subject, waves_of(p, named), chosen)
+    few -= edited_loss(subject, np.zeros((0, p)), chosen)
+    assert null.observed == pytest.approx(few, rel=1e-4)
+    expected = random_rises(subject, unnamed, 4, chosen, 9)
+    assert null.mean == pytest.approx(np.mean(expected), rel=1e-3, abs=1e-6)
+    assert null.std == pytest.approx(np.std(expected, ddof=1), rel=1e-3, abs=1e-6)
+
+
+def test_second_harmonics_are_held_against_what_is_neither_named_nor_a_harmonic() -> None:
+    """A frequency in the embedding that the logits do not show, the double of one that they do."""
+    p, rest = 17, [1, 2, 5, 7]
+    subject = planted.modular_addition(p, (4, 6, 3), noise=0.1, rotation_seed=1).subject
+    with torch.no_grad():
+        subject.model.W_U.mul_(0.3)
+    every = torch.arange(p * p)
+    base = edited_loss(subject, np.zeros((0, p)))
+    logits = {"answer": dataclasses.replace(periodic(p, (4, 6, 3), 0.1), keys=[3, 4])}
+    embedding = dataclasses.replace(logits["answer"], keys=[4])
+    null = RemovalNull(9, 512, 0)
+    cycles = answers.cycles(subject)
+    found = removals(subject, cycles, [range(p)], embedding, logits, null)
+    assert found is not None and found.harmonics == (6, 8)
+    expected = edited_loss(subject, waves_of(p, [6, 8])) - base
+    assert found.without_harmonics == pytest.approx(expected, rel=1e-4) and expected > 0.1
+    assert found.harmonics_test is not None and found.named_test is not None
+    rise, samples = found.harmonics_test
+    assert rise == pytest.approx(expected, rel=1e-4)
+    assert samples == pytest.approx(random_rises(subject, rest, 4, every, 9), rel=1e-3, abs=1e-5)
+    _, samples = found.named_test
+    beside = random_rises(subject, [1, 2, 5, 6, 7, 8], 4, every, 9)
+    assert samples == pytest.approx(beside, rel=1e-3, abs=1e-5)
+
+
+def test_as_many_directions_as_are_left_are_not_compared() -> None:
+    """Of four frequencies two are named: any four directions of the others are all of these."""
+    subject = planted.modular_addition(9, (1, 2)).subject
+    test = RemovalNull(9, 81, 0).against(subject, [range(9)])
+    assert test([1, 2], [3, 4]) is None and test([], [3, 4]) is None and test([1], []) is None
+    found = test([1], [3, 4])
+    assert found is not None and len(found[1]) == 9
 
 
 def test_removing_all_frequencies_leaves_a_model_at_chance() -> None:

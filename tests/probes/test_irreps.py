@@ -20,10 +20,11 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import representations
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
-from mechint.registry import TASKS
+from mechint.registry import PROBES, TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
+from probes.irreps import reporting
 from probes.irreps.spectrum import IrrepRule, IrrepSpectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -58,9 +59,60 @@ def test_cosines_and_shares_are_sums_over_the_group() -> None:
             energy = 6 * ((elements.T @ function) ** 2).sum() / (hidden**2).sum()
             assert metrics[f"hidden.{metric}.share"][name] == pytest.approx(energy, rel=1e-6)
         rows = subject.model.W_E[:6].detach().double().numpy()
-        assert metrics["embedding.share"][name] == pytest.approx(
-            ((elements.T @ rows) ** 2).sum() / (rows**2).sum(), rel=1e-6
-        )
+        direct = subject.model.W_U.detach().double().numpy()[:, :6].T
+        whole = direct @ subject.model.blocks[0].mlp.W_out.detach().double().numpy().T
+        for metric, function in {
+            "embedding": rows,
+            "unembedding": whole,
+            "unembedding.direct": direct,
+        }.items():
+            assert metrics[f"{metric}.share"][name] == pytest.approx(
+                ((elements.T @ function) ** 2).sum() / (function**2).sum(), rel=1e-6
+            )
+        by_product = np.zeros((6, hidden.shape[-1]))
+        np.add.at(by_product, group.table.ravel(), hidden.reshape(36, -1) / 6)
+        energy = 6 * ((elements.T @ by_product) ** 2).sum() / (hidden**2).sum()
+        assert metrics["hidden.product.share"][name] == pytest.approx(energy, rel=1e-6)
+    right = subject.grid(subject.logits()).argmax(-1).numpy() == group.table
+    assert metrics["table.agreement"] == pytest.approx(right.mean()) and not right.all()
+
+
+def test_the_key_representations_are_named_with_what_they_explain_the_largest_first() -> None:
+    plant = planted.group_product("S4", ("standard", "standard⊗sign"), noise=0.1, rotation_seed=2)
+    with torch.no_grad():  # the second alone keeps its place in the embedding
+        known = representations(plant.subject.task.finite_group)
+        rows = torch.from_numpy(known.fourier_basis[list(known.irrep("standard").rows)]).float()
+        table = plant.subject.model.W_E[:24]
+        table.sub_(0.3 * rows.T @ (rows @ table))
+    subject = Subject(plant.subject.model, plant.subject.task)
+    result = probe.run("irreps", subject, permutations=499, removal_samples=9)
+    keys, cosines = result.metrics["logits.key_irreps"], result.metrics["logits.cosine"]
+    assert keys == ["standard", "standard⊗sign"]
+    explained = sum(cosines[name] ** 2 for name in keys)
+    assert result.metrics["logits.explained"] == pytest.approx(explained)
+    assert f"they explain {explained:.1%} of the logits' variance" in result.finding
+    assert cosines["standard"] < cosines["standard⊗sign"]
+    first, second = result.finding.index("standard⊗sign ("), result.finding.index("standard (")
+    assert first < second
+
+
+def test_what_varies_of_an_embedding_is_named_the_largest_first() -> None:
+    """A fifth of its energy in the sign, four in the standard representation, whatever it shares
+    with all tokens.
+    """
+    plant, draw = planted.group_product("S4", ("standard",)), np.random.default_rng(0)
+    spectra = IrrepSpectra(plant.subject.task.finite_group, IrrepRule(0.01, 1.5, 0.002, 499))
+    rows = {name: spectra.rows([1 + spectra.names.index(name)]) for name in ("sign", "standard")}
+    left = np.full((24, 40), 3.0)
+    for name, share in (("sign", 0.2), ("standard", 0.8)):
+        part = rows[name].T @ draw.standard_normal((len(rows[name]), 40))
+        left += part * np.sqrt(share / (part**2).sum())
+    report = probe.Report(PROBES["irreps"](), plant.subject)
+    found = spectra.shares(left, 0)
+    reporting.add_embedding(report, spectra, found, torch.from_numpy(left), None)
+    assert report.metrics["embedding.key_irreps"] == ["sign", "standard"]
+    (finding,) = report.findings
+    assert "holds its energy in standard (80.0%), sign (20.0%)" in finding.sentence
 
 
 def by_representation(group: FiniteGroup) -> dict[str, np.ndarray]:
