@@ -5,10 +5,12 @@ interruptions.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from mechint.training import spec, train, train_many
 from mechint.training.optimizer import Optimizer, learning_rate
 from mechint.training.parameters import FlatParameters
 from mechint.training.schedule import kept_steps, stops
+from mechint.training.trainer import Ensemble
 
 TASK = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
@@ -292,6 +295,36 @@ def test_a_resumed_run_stops_when_the_whole_one_would(tmp_path: Path) -> None:
     (whole,) = train(TASK, SMALL, still)
     assert (again.status, again.final["step"]) == ("stopped", 30)
     assert whole.final["step"] == 30
+
+
+def test_a_model_keeps_its_own_patience_when_another_leaves() -> None:
+    """The first stands still and leaves at 30; the second's loss falls by less than `stop_delta`
+    from 30 on, for the third time at 50; the third's falls by more to the end. Each alone and in
+    every order of the three.
+    """
+    patient = {**BRIEF, "steps": 100, "optimizer": "sgd", "weight_decay": 0.0}
+    patient |= {"stop_patience": 3, "stop_delta": 0.035}
+    specs = [spec(TASK, SMALL, {**patient, "lr": lr}, seed=1) for lr in (0.0, 0.01, 0.1)]
+    ends = [(run.status, run.final["step"]) for one in specs for run in train_many([one])]
+    assert ends == [("stopped", 30), ("stopped", 50), ("finished", 100)]
+    for order in itertools.permutations(range(3)):
+        runs = train_many([specs[i] for i in order])
+        assert [(run.status, run.final["step"]) for run in runs] == [ends[i] for i in order]
+
+
+def test_patience_counts_evaluations_in_a_row() -> None:
+    """A change begins it anew, and a step that is no multiple of ten does not count."""
+    config = TrainConfig(evaluate_every=10, stop_patience=3, stop_delta=0.1)
+    still = SimpleNamespace(config=config, stale_evaluations=[7, 0])
+    losses = {10: 3.0, 20: 3.05, 30: 3.0, 33: 3.0, 40: 2.0, 50: 2.0, 60: 2.05, 66: 2.0, 70: 2.0}
+    before, counts, ends = {"train.loss": 5.0}, [], []
+    for still.step, loss in losses.items():
+        row = {"train.loss": loss}
+        ends.append(Ensemble._stops(still, 1, before, row))
+        counts.append(still.stale_evaluations[1])
+        before = row if still.step % 10 == 0 else before
+    assert counts == [0, 1, 2, 2, 0, 1, 2, 2, 3]
+    assert ends == [False] * 8 + [True] and still.stale_evaluations[0] == 7
 
 
 def test_models_of_a_generated_task_are_evaluated_on_the_same_examples() -> None:
