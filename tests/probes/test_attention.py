@@ -4,6 +4,7 @@ composition's target.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 
@@ -20,6 +21,7 @@ from mechint.probe import Report
 from mechint.registry import PROBES, TASKS
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes.attention import Patterns, content
 from probes.attention import scores as patterns
 from probes.attention.kinds import Rule, add_kind, add_target
@@ -215,6 +217,122 @@ def test_a_target_with_few_arrangements_is_not_denied(target: list[int], ways: i
     add_target(report, found, target, Rule(0.002, 0.1, 999, 0))
     assert report.findings[0].status == "abstains"
     assert f"only {ways} way" in report.findings[0].sentence
+
+
+def test_preferences_and_swings_are_those_of_every_input_by_loops() -> None:
+    """From the answer, of every head of two layers, and of untrained models; a row for each."""
+    task = TASKS["modular-arithmetic"](p=5)
+    shape = {"n_layers": 2, "d_model": 16, "n_heads": 2, "d_vocab": 6, "d_vocab_out": 5}
+    model = HookedTransformer(ModelConfig(init_mode="d_model", **shape), seed=4)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.W_Q.mul_(6)
+    subject = Subject(model, task)
+    result = probe.run("attention", subject, untrained=4, seed=2)
+    metrics, table = result.metrics, result.tables["heads"].columns
+
+    def attention(one: Subject) -> np.ndarray:  # (head, example, operand)
+        hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(2)]
+        layers = [one.activation(hook, at=None)[:, :, 2, :2].numpy() for hook in hooks]
+        return np.concatenate(layers, 1).swapaxes(0, 1).astype(np.float64)
+
+    def preferences(weights: np.ndarray) -> list[float]:
+        means = weights.mean(1)
+        return [(first - second) / (first + second) for first, second in means]
+
+    weights = attention(subject)
+    for place, name in enumerate(("L0H0", "L0H1", "L1H0", "L1H1")):
+        each = [(first - second) / (first + second) for first, second in weights[place]]
+        assert metrics["operand.swing"][name] == pytest.approx(np.std(each), abs=1e-6)
+        assert metrics["operand.attention"][name] == pytest.approx(weights[place].mean(0), abs=1e-6)
+        row = table["head"].index(name)
+        for operand in (0, 1):
+            found = table[f"to position {operand}"][row]
+            assert found == pytest.approx(weights[place, :, operand].mean(), abs=1e-6)
+    values = preferences(weights)
+    assert list(metrics["operand.preference"].values()) == pytest.approx(values, abs=1e-6)
+    largest = max(abs(value) for value in values)
+    assert metrics["operand.largest_preference"] == pytest.approx(largest, abs=1e-6)
+    null = [
+        max(abs(value) for value in preferences(attention(subject.untrained(2 * 4 + i))))
+        for i in range(4)
+    ]
+    found = result.null["operand.largest_preference"]
+    assert found.mean == pytest.approx(np.mean(null), abs=1e-6)
+    assert found.std == pytest.approx(np.std(null, ddof=1), abs=1e-6)
+
+
+def test_a_target_of_some_queries_by_loops() -> None:
+    """Two heads, three queries with a key: means over these alone, largest weights counted too."""
+    generator = np.random.default_rng(3)
+    weights = np.tril(generator.random((5, 2, 6, 6)))
+    weights /= weights.sum(-1, keepdims=True)
+    mean = weights.mean(0)
+    argmax = np.stack([np.eye(6)[one.argmax(-1)].mean(0) for one in weights.swapaxes(0, 1)])
+    found = dataclasses.replace(collected(weights, np.zeros((5, 6), int)), argmax=argmax)
+    target = [-1, 0, -1, 3, -1, 2]
+    pairs = [(query, key) for query, key in enumerate(target) if key >= 0]
+    values, best, null = patterns.agreement(found, target, 8, 200)
+    for head in range(2):
+        expected = np.mean([mean[head, q, k] for q, k in pairs])
+        assert values[head] == pytest.approx(expected)
+        expected = np.mean([weights[i, head, q].argmax() == k for q, k in pairs for i in range(5)])
+        assert best[head] == pytest.approx(expected)
+    orders = [
+        order for order in itertools.permutations((0, 3, 2)) if order[0] <= 1 and order[1] <= 3
+    ]
+    every = {tuple(mean[:, (1, 3, 5), order].mean(1).round(9).tolist()) for order in orders}
+    assert {tuple(row) for row in null.round(9).tolist()} == every and len(every) == 2
+
+
+@pytest.mark.parametrize(("causal", "lengths"), [(True, (5, 5, 5)), (False, (4, 3, 4))])
+def test_orders_of_the_keys_are_counted_one_by_one(causal: bool, lengths: tuple[int, ...]) -> None:
+    """Of the two queries that are asked, each of the keys in reach may take the place of its own:
+    as many ways as there are pairs of keys.
+    """
+    hit = np.zeros((3, 5, 5), bool)
+    hit[0, 2, 1] = hit[1, 2, 0] = hit[2, 3, 2] = True
+    reach = {query: range(query + 1 if causal else max(lengths)) for query in (2, 3)}
+    ways = len(list(itertools.product(*reach.values())))
+    assert patterns.arrangements(hit, causal, np.array(lengths)) == ways
+
+
+def test_the_null_of_content_is_the_largest_of_each_dealing_by_brute_force() -> None:
+    generator = np.random.default_rng(5)
+    tokens, lengths = generator.integers(0, 3, (6, 7)), np.full(6, 7)
+    weights = generator.random((6, 2, 7, 7)).astype(np.float32)
+    hit = patterns.targets(tokens, lengths, "same_token")
+    values, null = content.gain(content.Examples(weights, hit, lengths), 9, 5)
+
+    def on(dealt: np.ndarray, head: int) -> float:
+        """Attention on the keys of the example that is dealt, a query."""
+        total = sum((weights[i, head] * hit[j]).sum() for i, j in enumerate(dealt))
+        return total / sum(hit[j].any(-1).sum() for j in dealt)
+
+    by_place = [
+        sum((weights[i, head] * hit[j]).sum() for i in range(6) for j in range(6))
+        / (6 * hit.any(-1).sum())
+        for head in range(2)
+    ]
+    draw, order = rng("attention examples dealt", 9), np.arange(6)
+    expected = [on(order, head) - by_place[head] for head in range(2)]
+    assert values == pytest.approx(expected, abs=1e-6)
+    for found in null:
+        dealt = draw.permutation(order)
+        largest = max(on(dealt, head) - by_place[head] for head in range(2))
+        assert found == pytest.approx(largest, abs=1e-6)
+
+
+def test_the_effect_of_a_kind_is_of_heads_above_the_null_else_of_the_largest() -> None:
+    """The third head gains most on its own null, but does not exceed the largest of any head."""
+    rule = Rule(alpha=0.1, least=0.1, samples=9, seed=0)
+    null = np.tile([0.2, 0.6, 0.05], (9, 1))
+    values = np.array([0.7, 0.9, 0.58])
+    assert rule.above(values, null).tolist() == [True, True, False]
+    assert rule.effect(values, null) == pytest.approx(0.5)
+    values = np.array([0.3, 0.59, 0.4])
+    assert not rule.above(values, null).any()
+    assert rule.effect(values, null) == pytest.approx(-0.01)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -40,6 +40,50 @@ def test_a_set_that_theory_does_not_predict_is_reported_as_such() -> None:
     assert result.metrics["subspace.agreement"] < 1
 
 
+def test_the_table_is_that_of_the_planted_features() -> None:
+    """An encoder of 9 columns in 24 inputs: of six features that a task has, k are held."""
+    features = (5, 0, 3, 1)
+    plant = planted.bottleneck(features, rotation_seed=2, **TASK)
+    result, task = Subspace().run(plant.subject), plant.subject.task
+    columns = result.tables["tasks"].columns
+    assert columns["task"] == [0, 1, 2, 3]
+    assert columns["features held"] == pytest.approx(features, abs=1e-5)
+    predicted = list(task.retained_features(9))
+    assert columns["predicted"] == predicted != list(features)
+    assert columns["alignment"] == pytest.approx([k / 6 for k in features], abs=1e-6)
+    at_random = 9 / 24
+    corrected = [(k / 6 - at_random) / (1 - at_random) for k in features]
+    assert columns["corrected"] == pytest.approx(corrected, abs=1e-6)
+    agreeing = sum(k == other for k, other in zip(features, predicted, strict=True)) / 4
+    assert result.metrics["subspace.agreement"] == agreeing
+    assert f"3 of 4 tasks have a feature, {agreeing:.0%} hold as many" in result.finding
+
+
+def test_an_encoder_of_the_whole_space_is_aligned_beyond_any_correction() -> None:
+    plant = planted.bottleneck((6, 6, 6, 6), **TASK)
+    columns = Subspace(samples=3).run(plant.subject).tables["tasks"].columns
+    assert columns["alignment"] == pytest.approx([1] * 4, abs=1e-6) == columns["corrected"]
+
+
+def test_the_signal_of_the_frequent_tasks_by_hand_and_that_of_a_random_encoder() -> None:
+    """Kept of tasks 0 … i, the fewest with three quarters of the prior, by their utilities; a
+    random subspace of 9 in 24 keeps 9/24 of anything on average.
+    """
+    features = (2, 0, 1, 6)
+    result = Subspace(samples=2000).run(planted.bottleneck(features, **TASK).subject)
+    task = planted.bottleneck(features, **TASK).subject.task
+    utilities, metrics = task.utilities.double().numpy(), result.metrics
+    frequent = list(task.common(0.75))
+    assert 1 < len(frequent) < 4
+    kept = sum(utilities[t, : features[t]].sum() for t in frequent)
+    total = utilities[frequent].sum()
+    assert metrics["subspace.frequent_signal"] == pytest.approx(kept / total, abs=1e-6)
+    assert metrics["subspace.residual"] == pytest.approx(total - kept, abs=1e-6)
+    assert metrics["subspace.residual_random"] == pytest.approx(total * 15 / 24, rel=0.02)
+    for name in ("subspace.signal", "subspace.frequent_signal"):
+        assert result.null[name].mean == pytest.approx(9 / 24, abs=0.01)
+
+
 def test_numbers_are_those_of_the_student_s_own_functions() -> None:
     """The student takes its basis by Cholesky, the probe by SVD."""
     subject = planted.bottleneck(width=5, noise=0.4, **TASK).subject
