@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,19 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
+from mechint.finding import Report
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.planted import library
 from mechint.registry import TASKS
-from mechint.results import ProbeResult
+from mechint.results import Finding, ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes import answers
-from probes.clock_pizza import measures
+from probes.clock_pizza import measures, verdict
 from probes.clock_pizza.probe import ClockPizza
 from probes.clock_pizza.verdict import Needed
+from probes.fourier.spectra import KeyFrequencyRule
+from probes.words import LISTED, listed
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 
@@ -129,6 +135,121 @@ def test_gradients_are_those_of_finite_differences() -> None:
                 assert float(gradient[direction]) == pytest.approx(
                     (up - down) / (2 * step), abs=1e-4, rel=1e-4
                 )
+
+
+def test_the_numbers_of_a_noisy_model_are_those_of_loops() -> None:
+    """A model between a clock and a pizza: logits by pairs, the embedding by frequencies."""
+    p = 11
+    subject = planted.modular_addition(p, (2, 5), noise=0.4, rotation_seed=3).subject
+    result = probe.run("clock-pizza", subject, triples=400, permutations=499)
+    metrics = result.metrics
+    logits = subject.logits().double().numpy().reshape(p, p, p)
+    logits = logits - logits.mean(2, keepdims=True)
+    right, wrong = np.zeros((p, p)), np.zeros((p, p))  # by distance and first operand
+    for a, distance in itertools.product(range(p), range(p)):
+        b = (a + distance) % p
+        classes = [c for c in range(p) if c != (a + b) % p]
+        right[distance, a] = logits[a, b, (a + b) % p]
+        wrong[distance, a] = max(logits[a, b, c] for c in classes)
+    for name, values in (("", right), ("_wrong", wrong)):
+        spread = np.mean([line.std() for line in values]) / values.std()
+        assert metrics[f"distance_irrelevance{name}"] == pytest.approx(spread, rel=1e-5)
+    effect = np.std([line.mean() for line in right]) / right.mean()
+    assert metrics["distance_effect"] == pytest.approx(effect, rel=1e-5)
+    # the interval of a mean of 400 triples, by the normal distribution
+    cosines = result.arrays["gradient_cosines"]
+    half = 1.96 * cosines.std() / 20
+    for end, sign in (("low", -1), ("high", 1)):
+        found = metrics[f"gradient_symmetricity.{end}"]
+        assert found == pytest.approx(cosines.mean() + sign * half, abs=0.15 * half)
+    rows = subject.model.W_E.detach()[:p].double().numpy()
+    energy = (np.abs(np.fft.fft(rows - rows.mean(0), axis=0)) ** 2).sum(1)
+    table = result.tables["frequencies"].columns
+    assert table["frequency"] == [1, 2, 3, 4, 5]
+    shares = [2 * energy[k] / energy.sum() for k in range(1, 6)]
+    assert table["embedding share"] == pytest.approx(shares, rel=1e-5)
+    assert [k for k, key in zip(range(1, 6), table["key"], strict=True) if key] == [2, 5]
+    centered = logits - logits.mean((0, 1))
+    x, y, c = np.ogrid[:p, :p, :p]
+    for k, cosine in zip(range(1, 6), table["logits cosine"], strict=True):
+        wave = np.cos(2 * np.pi * k * (x + y - c) / p)
+        expected = (centered * wave).sum() / np.linalg.norm(centered) / np.linalg.norm(wave)
+        assert cosine == pytest.approx(expected, abs=1e-6)
+
+
+def test_gradients_are_taken_at_the_triples_that_are_drawn() -> None:
+    """Two operands and a class each, by the gradient of that logit alone."""
+    p = 11
+    subject = planted.modular_addition(p, (2, 5), noise=0.3, rotation_seed=1).subject
+    result = probe.run("clock-pizza", subject, triples=6, permutations=9, seed=4)
+    draw = rng("clock-pizza triples", 4)
+    pairs, classes = draw.integers(p, size=(6, 2)), draw.integers(p, size=6)
+    for found, (a, b), c in zip(result.arrays["gradient_cosines"], pairs, classes, strict=True):
+        leaves: list[torch.Tensor] = []
+
+        def leaf(x: torch.Tensor, hook: object, leaves: list[torch.Tensor] = leaves) -> Any:
+            leaves.append(x.detach().requires_grad_(True))
+            return leaves[0]
+
+        tokens = torch.tensor([[int(a), int(b), p]])
+        logits = subject.model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", leaf)])[0, -1]
+        (gradient,) = torch.autograd.grad(logits[int(c)] - logits.mean(), leaves)
+        expected = torch.cosine_similarity(gradient[0, 0], gradient[0, 1], dim=0)
+        assert found == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_a_measure_at_its_cut_off_counts() -> None:
+    """At least and at most: 0.9 is symmetric, 0.4 relevant; 0.6 asymmetric, 0.6 irrelevant."""
+    mechanism = ClockPizza().mechanism
+    assert (mechanism(0.9, 0.4), mechanism(0.6, 0.6)) == ("pizza", "clock")
+    assert (mechanism(0.89, 0.4), mechanism(0.9, 0.41)) == ("neither", "neither")
+    assert (mechanism(0.61, 0.6), mechanism(0.6, 0.59)) == ("neither", "neither")
+    assert (mechanism(0.9, 0.6), mechanism(0.6, 0.4)) == ("both", "both")
+    # a distance without effect is irrelevant, whatever its rounding errors look like
+    assert (mechanism(0.9, 0.4, 0.025), mechanism(0.9, 0.4, 0.024)) == ("pizza", "both")
+    assert (mechanism(0.6, 0.4, 0.024), mechanism(0.7, 0.4, 0.024)) == ("clock", "neither")
+
+
+def said_of(
+    keys: list[int], needed: Needed, measured: str, p: int = 23
+) -> tuple[Finding, dict[str, Any]]:
+    """The finding on a planted clock whose logits have these key frequencies."""
+    subject = planted.modular_addition(p, (3, 7)).subject
+    (cycle,) = answers.cycles(subject)
+    logits = answers.logit_spectrum(subject, cycle, KeyFrequencyRule(permutations=499), 0)
+    logits = dataclasses.replace(logits, values=np.linspace(0.1, 0.9, p // 2), keys=keys)
+    report = Report(ClockPizza(), subject)
+    report.metric(verdict.NULL, 1.0, null=logits.test(verdict.NULL, ""))
+    numbers = ("symmetricity", "symmetricity.low", "symmetricity.high")
+    report.update({f"gradient_{name}": 0.5 for name in numbers})
+    report.update({"distance_irrelevance": 0.5, "distance_irrelevance_wrong": 0.5})
+    report.metric("circularity", {k: k / 100 for k in range(1, p // 2 + 1)})
+    verdict.add_finding(report, logits, needed, measured, 64)
+    (finding,) = report.findings
+    return finding, report.metrics
+
+
+def test_only_a_clock_or_a_pizza_is_a_cause() -> None:
+    shown = Needed(0.0, 0.1, 2.9, 3.0)
+    for measured, causal in (("clock", True), ("pizza", True), ("both", False)):
+        finding, metrics = said_of([3, 7], shown, measured)
+        assert finding.status == "found" and finding.causal is causal
+        assert metrics["mechanism"] == measured
+    finding, metrics = said_of([3, 7], shown, "neither")
+    assert finding.status == "not found" and "the measures lie between" in finding.sentence
+    finding, metrics = said_of([3, 7], Needed(0.0, 2.0, 2.9, 3.0), "clock")
+    assert finding.status == "not found" and metrics["mechanism"] == "neither"
+    finding, _ = said_of(list(range(1, 12)), Needed(0.0), "clock")
+    assert finding.status == "abstains"
+    assert "every frequency of the logits is key" in finding.sentence
+
+
+def test_of_many_key_frequencies_the_strongest_are_named_with_their_circles() -> None:
+    """The cosines rise with the frequency: of the keys 1 … 10 the last eight are the strongest."""
+    finding, _ = said_of(list(range(1, 11)), Needed(0.0, 0.1, 2.9, 3.0), "clock")
+    shown = list(range(11 - LISTED, 11))
+    assert f"the {LISTED} strongest of 10 key frequencies, {listed(shown)}," in finding.sentence
+    assert ", ".join(f"{k / 100:.3f}" for k in shown) in finding.sentence
 
 
 @given(st.integers(3, 9), st.integers(0, 10**6))

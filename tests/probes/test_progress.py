@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 import mechint
 from mechint import planted, probe
+from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
+from mechint.task import rng
 from probes.progress.measures import gini
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
@@ -63,6 +65,89 @@ def test_losses_equal_a_projection_by_least_squares(p: int, keys: tuple[int, ...
     assert without_bias == pytest.approx(
         float(F.cross_entropy(torch.from_numpy(alone), subject.targets[:, 0])), rel=1e-6
     )
+
+
+def without(logits: np.ndarray, answers: np.ndarray, p: int, keys: tuple[int, ...]) -> np.ndarray:
+    """The logits less the waves of the keys in the answer, by least squares."""
+    waves = np.stack([f(2 * np.pi * k * answers / p) for k in keys for f in (np.cos, np.sin)], 1)
+    centered = logits - logits.mean(0)
+    return logits - waves @ np.linalg.lstsq(waves, centered, rcond=None)[0]
+
+
+def test_each_key_alone_and_as_many_others_are_taken_out_by_least_squares() -> None:
+    """Of the others, drawn anew, the shares add up, and the loss is that without all of them."""
+    p, keys = 13, (2, 5)
+    subject = planted.modular_addition(p, keys, noise=0.3, rotation_seed=1).subject
+    result = probe.run("progress", subject, keys=keys, samples=7, seed=3)
+    metrics, split = result.metrics, subject.split
+    logits, answers = subject.logits().double().numpy(), subject.targets[:, 0].numpy()
+
+    def loss(values: np.ndarray, rows: torch.Tensor) -> float:
+        return float(F.cross_entropy(torch.from_numpy(values)[rows], subject.targets[rows, 0]))
+
+    centered = logits - logits.mean(1, keepdims=True)
+    centered = centered - centered.mean(0)
+
+    def share(k: int) -> float:
+        wave = np.cos(2 * np.pi * k * (answers[:, None] - np.arange(p)) / p)
+        return float((centered * wave).sum() ** 2 / (centered**2).sum() / (wave**2).sum())
+
+    for name, rows in {"train": split["train"], "all": torch.arange(p * p)}.items():
+        each = {k: loss(without(logits, answers, p, (k,)), rows) for k in keys}
+        assert metrics[f"excluded_loss.each.{name}"] == pytest.approx(each, rel=1e-6)
+    shares = [share(k) for k in keys]
+    assert metrics["trigonometric_share"] == pytest.approx(sum(shares), rel=1e-6)
+    assert min(shares) > 0.05
+    draw = rng("progress null", 3)
+    drawn = [draw.choice([1, 3, 4, 6], 2, replace=False).tolist() for _ in range(7)]
+    samples = {
+        "trigonometric_share": [sum(share(k) for k in some) for some in drawn],
+        "excluded_loss.all": [
+            loss(without(logits, answers, p, tuple(some)), torch.arange(p * p)) for some in drawn
+        ],
+    }
+    for name, values in samples.items():
+        null = result.null[name]
+        assert null.observed == metrics[name]
+        assert null.mean == pytest.approx(np.mean(values), rel=1e-4)
+        assert null.std == pytest.approx(np.std(values, ddof=1), rel=1e-3)
+
+
+def test_the_cosine_that_decides_is_the_largest_of_the_keys_that_are_asked_for() -> None:
+    subject = planted.modular_addition(11, (2, 5), noise=0.05).subject
+    cosines = probe.run("fourier", subject, permutations=19, operand_permutations=3).metrics[
+        "logits.cosine"
+    ]
+    for keys in ((3,), (1, 5), (4, 3)):
+        result = probe.run("progress", subject, keys=keys, samples=1)
+        largest = max(cosines[k] for k in keys)
+        assert result.metrics["largest_cosine"] == pytest.approx(largest, abs=1e-6)
+        assert result.null["largest_cosine"].observed == result.metrics["largest_cosine"]
+
+
+def test_as_many_others_as_keys_are_enough_to_compare_with() -> None:
+    """Of four frequencies two: the others are the one set there is. Of three, one is too few."""
+    four = planted.modular_addition(9, (1, 2)).subject
+    assert probe.run("progress", four, keys=(1, 2), samples=3).null["trigonometric_share"].std == 0
+    three = planted.modular_addition(7, (1, 2)).subject
+    result = probe.run("progress", three, keys=(1, 2), samples=3)
+    assert set(result.null) == {"largest_cosine"}
+
+
+def test_of_several_outputs_the_one_with_most_classes_is_looked_at() -> None:
+    task = TASKS["remainders"](p=11)
+    config = ModelConfig(
+        d_model=16,
+        n_heads=2,
+        d_vocab=task.d_vocab,
+        d_vocab_out=task.d_vocab_out,
+        output_sizes=(2, 3, 5, 7),
+    )
+    subject = Subject(HookedTransformer(config), task)
+    metrics = probe.run("progress", subject, keys=(3,), samples=1).metrics
+    part = task.output_slices["mod 7"]
+    loss = F.cross_entropy(subject.logits()[:, part].double(), subject.targets[:, 3])
+    assert metrics["loss.all"] == pytest.approx(float(loss), rel=1e-6)
 
 
 def test_a_planted_circuit_lives_in_its_keys_alone() -> None:
@@ -165,6 +250,12 @@ def test_the_measures_over_steps_use_the_last_keys() -> None:
         and columns["trigonometric_share"][0] < 0.2 < 0.9 < columns["trigonometric_share"][1]
     )
     assert columns["loss.all"][1] == pytest.approx(result.metrics["loss.all"])
+    for row, state in enumerate((start, trained)):
+        squares = sum(float((value.double() ** 2).sum()) for value in state.values())
+        assert columns["weights.sum_of_squares"][row] == pytest.approx(squares)
+        amplitudes = np.abs(np.fft.rfft(state["embed.W_E"][:11].double().numpy(), axis=0))[1:]
+        spread = gini(np.sqrt((amplitudes**2).sum(1)))
+        assert columns["embedding.gini"][row] == pytest.approx(spread, abs=1e-6)
 
 
 @pytest.mark.slow
