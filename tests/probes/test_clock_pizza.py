@@ -252,6 +252,18 @@ def test_of_many_key_frequencies_the_strongest_are_named_with_their_circles() ->
     assert ", ".join(f"{k / 100:.3f}" for k in shown) in finding.sentence
 
 
+def test_the_largest_wrong_logit_may_lie_below_the_mean_of_all() -> None:
+    """A table's wrong logits are all below it, and none of them is the right one."""
+    task = TASKS["modular-arithmetic"](p=5)
+    subject = planted.lookup_table(task, noise=0.01).subject
+    right, wrong = measures.correct_and_wrong(subject, np.arange(5), subject.targets[:, 0].numpy())
+    logits = subject.logits().double().numpy()
+    for row, answer, found, other in zip(logits, subject.targets[:, 0], right, wrong, strict=True):
+        assert found == pytest.approx(row[answer] - row.mean())
+        assert other == pytest.approx(np.delete(row, answer).max() - row.mean())
+        assert other < 0 < found
+
+
 @given(st.integers(3, 9), st.integers(0, 10**6))
 def test_distance_irrelevance_by_loops(n: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
