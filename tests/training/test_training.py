@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -518,6 +519,65 @@ def test_schedules() -> None:
     assert learning_rate(cosine, 109) == pytest.approx(0.1)
     inverse = TrainConfig(lr=1.0, warmup=100, steps=10_000, schedule="inverse_sqrt")
     assert learning_rate(inverse, 399) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_the_rate_of_every_step_lies_on_its_curve(warmup: int) -> None:
+    """Up a line to the rate; then as far down to the least one as a quarter turn or a line goes,
+    from the first step behind the warm-up to the last; or 1/√step; or level.
+    """
+    span = {"lr": 2.0, "min_lr": 0.5, "warmup": warmup, "steps": warmup + 40}
+    shares = (np.arange(40) + 1) / 40  # of the way behind the warm-up
+    curves = {
+        "cosine": 1.25 + 0.75 * np.cos(np.pi * shares),
+        "linear": np.interp(shares, [0, 1], [2.0, 0.5]),
+        "constant": np.full(40, 2.0),
+        "inverse_sqrt": 2.0 / np.sqrt((np.arange(40) + 1 + warmup) / max(1, warmup)),
+    }
+    for name, curve in curves.items():
+        config = TrainConfig(schedule=name, **span)
+        rates = [learning_rate(config, step) for step in range(warmup + 40)]
+        assert rates[:warmup] == pytest.approx([2.0 * (i + 1) / 10 for i in range(warmup)])
+        assert rates[warmup:] == pytest.approx(curve.tolist()), name
+        after = 0.5 if name in ("cosine", "linear") else rates[-1]
+        assert learning_rate(config, warmup + 40) == pytest.approx(after, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "asked", "most"),
+    [
+        (0, 8, 8),
+        (0, 100, 32),
+        (1 << 20, 100, 15),
+        (1 << 22, 100, 3),
+        (1 << 23, 9, 1),
+        (1 << 25, 9, 0),
+    ],
+)
+def test_thin_checkpoints_are_as_many_as_fit_beside_each_other(
+    parameters: int, asked: int, most: int
+) -> None:
+    """The first, the last and what lies between on a logarithmic scale: 32 at most, and 64 MiB of
+    four bytes a parameter (of which a file holds a little more).
+    """
+    config = TrainConfig(steps=10**8, checkpoints="thin", n_checkpoints=asked)
+    kept = sorted(kept_steps(config, parameters))
+    if most < 2:
+        assert kept == []
+        return
+    expected = [0, *np.logspace(0, 8, most)[1:].round().astype(int).tolist()]
+    assert kept == pytest.approx(expected, abs=1) and len(kept) == most
+    assert 4 * parameters * len(kept) <= 1 << 26
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 9])
+def test_kept_steps_are_evenly_apart_in_steps_or_in_their_logarithm(n: int) -> None:
+    steps = 10**8
+    linear = kept_steps(TrainConfig(steps=steps, checkpoints="linear", n_checkpoints=n))
+    assert sorted(linear) == pytest.approx(np.linspace(0, steps, n + 1), abs=1)
+    log = kept_steps(TrainConfig(steps=steps, checkpoints="log", n_checkpoints=n))
+    assert sorted(log) == pytest.approx([0, *np.logspace(0, 8, n)], abs=1)
+    assert kept_steps(TrainConfig(steps=steps, checkpoints="last", n_checkpoints=n)) == set()
 
 
 @given(steps=st.integers(1, 10_000), n=st.integers(1, 50), how=st.sampled_from(["log", "linear"]))
