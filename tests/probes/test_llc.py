@@ -26,7 +26,7 @@ from mechint.subject import Subject
 from mechint.task import Batch
 from probes.llc.curvature import FLAT, Curving, curving
 from probes.llc.diagnostics import Chains
-from probes.llc.probe import _too_low
+from probes.llc.probe import LLC, _too_low
 from probes.llc.sampler import Sampler
 
 
@@ -391,6 +391,65 @@ def test_what_the_chains_are_doubted_for() -> None:
     lost = good.copy()
     lost[2, 60:] = np.nan
     assert str(chains(lost, level(1, 3)).doubt(0.2)).startswith("1 of 12 chains diverged")
+
+
+def test_what_chains_are_doubted_by_is_measured_as_the_books_say() -> None:
+    """Split R̂ by loops (Gelman et al. 2013, Eq. 11.4), the drift between halves beyond what chains
+    scatter, and what descent has gained in its last tenth.
+    """
+    whole = level(0, 6) + 0.05 * np.arange(6)[:, None] + np.linspace(0, 0.8, 110)
+    held = chains(whole, level(1, 3), descent=-np.linspace(0, 1, 110))
+    draws = whole[:, 10:]
+    halves = [half for chain in draws for half in (chain[:50], chain[50:])]
+    within = np.mean([half.var(ddof=1) for half in halves])
+    between = 50 * np.var([half.mean() for half in halves], ddof=1)
+    expected = math.sqrt((49 / 50 * within + between / 50) / within)
+    assert held.r_hat == pytest.approx(expected) and expected > 1.5
+    change = draws[:, 50:].mean(1) - draws[:, :50].mean(1)
+    beyond = abs(change.mean()) - stats.t.ppf(0.975, 5) * stats.sem(change)
+    assert held.drift == pytest.approx(beyond / draws.mean()) and beyond > 0.1
+    # after 110 steps of a line down to -1 the last eleven are (99 … 109)/109 on average 104/109
+    assert held.fall == pytest.approx(104 / 109 / draws.mean())
+    assert held.still_falls  # at half it was 49/109
+    reach = stats.t.ppf(0.975, 5) * stats.sem(draws.mean(1))
+    assert held.relative_interval == pytest.approx(reach / draws.mean())
+
+
+@pytest.mark.parametrize(("share", "goes_on"), [(0.81, False), (0.79, True)])
+def test_descent_goes_on_where_a_fifth_of_it_is_of_the_second_half(
+    share: float, goes_on: bool
+) -> None:
+    descent = np.where(np.arange(110) < 55, -0.5 * share, -0.5)
+    assert chains(level(0, 6), level(1, 3), descent=descent).still_falls is goes_on
+    tiny = descent * 0.05  # half a percent of the estimate is not worth a word
+    assert not chains(level(0, 6), level(1, 3), descent=tiny).still_falls
+
+
+def test_the_loss_is_that_of_the_training_split_or_of_all_examples() -> None:
+    subject = planted.modular_addition(5, (1, 2), noise=0.3).subject
+    assert subject.split is not None
+    brief = {"draws": 8, "burn_in": 0, "chains": 2, "step_size": 1e-6}
+    for split, rows in (("train", subject.split["train"]), ("all", torch.arange(25))):
+        metrics = probe.run("llc", subject, split=split, **brief).metrics
+        data = subject.data[rows]
+        logits = subject.model(data.tokens)[:, -1].double()
+        loss = nn.functional.cross_entropy(logits, data.targets[:, -1, 0])
+        assert metrics["n_examples"] == len(rows) and metrics["loss"] == pytest.approx(loss.item())
+        assert metrics["temperature"] == pytest.approx(len(rows) / math.log(len(rows)))
+
+
+@pytest.mark.parametrize("largest", [100.0, 500.0, 5000.0])
+def test_a_flat_direction_may_add_what_a_gaussian_with_its_pull_would(largest: float) -> None:
+    """Of exp(-nβ h w²/2 - γ w²/2) the mean of nβ h w²/2 is ½ nβh/(nβh + γ), by quadrature."""
+    held = sampler(planted.linear_network((4, 2), 2, n=64).subject, temperature=30.0)
+    h, pull = FLAT * largest, 2.0
+    weight = stats.norm(scale=1 / math.sqrt(30 * h + pull))
+    mean = integrate.quad(lambda w: 30 * h * w**2 / 2 * weight.pdf(w), -10, 10, epsabs=1e-9)[0]
+    reason = LLC(localization=pull, tolerance=0.2)._too_coarse(held, Curving(0.5, largest, 0.0))
+    if 2 * mean <= 0.2:
+        assert reason is None and largest == 100.0
+    else:
+        assert f"may add {2 * mean:.0%} of what" in str(reason)
 
 
 def test_the_interval_and_p_value_are_students() -> None:
