@@ -5,6 +5,7 @@ published models.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -108,7 +109,8 @@ def test_what_varies_of_an_embedding_is_named_the_largest_first() -> None:
         part = rows[name].T @ draw.standard_normal((len(rows[name]), 40))
         left += part * np.sqrt(share / (part**2).sum())
     report = probe.Report(PROBES["irreps"](), plant.subject)
-    found = spectra.shares(left, 0)
+    keys = [1 + spectra.names.index(name) for name in ("sign", "standard")]
+    found = dataclasses.replace(spectra.shares(left, 0), keys=keys)
     reporting.add_embedding(report, spectra, found, torch.from_numpy(left), None)
     assert report.metrics["embedding.key_irreps"] == ["sign", "standard"]
     (finding,) = report.findings
