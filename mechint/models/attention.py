@@ -73,7 +73,7 @@ def attend_rows(
     scores = _looked_up_scores(q, k, rows, stacked) if rows.table else _scores(q, k)
     mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
     pattern = _pattern(config, name, scores, mask, hook)
-    z = WeightedSum.apply(pattern, v) if _has_few_pairs(pattern) else _mix(pattern, v)
+    z = WeightedSum.apply(pattern, v) if has_few_pairs(pattern) else _mix(pattern, v)
     z = hook(f"{name}.hook_z", z).flatten(-2).flatten(-3, -2)
     return _write(p, weights, z if rows.out is None else rows_of(z, rows.out, stacked))
 
@@ -175,7 +175,7 @@ def _pattern(
         if mask is None
         else torch.add(mask.to(scores.dtype), scores, alpha=1 / config.scale)
     )
-    pattern = _softmax(hook(f"{name}.hook_attn_scores", scores))
+    pattern = softmax(hook(f"{name}.hook_attn_scores", scores))
     if config.attention_rate < 1:
         pattern = config.attention_rate * pattern + (1 - config.attention_rate)
     return hook(f"{name}.hook_pattern", pattern)
@@ -185,12 +185,12 @@ def _mix(pattern: Tensor, v: Tensor) -> Tensor:
     """pattern (..., B, head, Q, T) with v (..., B, T, head, d_head) -> z (..., B, Q, head,
     d_head).
     """
-    if not _has_few_pairs(pattern):
+    if not has_few_pairs(pattern):
         return _products(pattern, v.transpose(-3, -2)).transpose(-3, -2)
     return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
 
 
-def _has_few_pairs(pattern: Tensor) -> bool:
+def has_few_pairs(pattern: Tensor) -> bool:
     """Whether a pattern (..., query, key) has no more than `FEW` pairs per head."""
     return pattern.shape[-2] * pattern.shape[-1] <= FEW
 
@@ -207,20 +207,35 @@ class WeightedSum(torch.autograd.Function):
         v: Float[Tensor, "*batch key head d_head"],
     ) -> Float[Tensor, "*batch query head d_head"]:
         ctx.save_for_backward(pattern, v)
-        weights, values = pattern.movedim(-3, -1).unsqueeze(-1), v.unsqueeze(-4)
-        z = weights[..., 0, :, :] * values[..., 0, :, :]
-        for key in range(1, v.shape[-3]):
-            z.add_(weights[..., key, :, :] * values[..., key, :, :])
-        return z
+        return weighted_sum(pattern, v)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        pattern, v = ctx.saved_tensors
-        weights, grad = pattern.movedim(-3, -1).unsqueeze(-1), grad.unsqueeze(-3)
-        to_v = weights * grad  # (..., Q, T, head, d_head)
-        to_v = to_v.squeeze(-4) if to_v.shape[-4] == 1 else to_v.sum(-4)
-        return (v.unsqueeze(-4) * grad).sum(-1).movedim(-1, -3), to_v
+        return weighted_sum_gradients(*ctx.saved_tensors, grad)
+
+
+def weighted_sum(
+    pattern: Float[Tensor, "*batch head query key"], v: Float[Tensor, "*batch key head d_head"]
+) -> Float[Tensor, "*batch query head d_head"]:
+    """What `_mix` computes, key after key."""
+    weights, values = pattern.movedim(-3, -1).unsqueeze(-1), v.unsqueeze(-4)
+    z = weights[..., 0, :, :] * values[..., 0, :, :]
+    for key in range(1, v.shape[-3]):
+        z.add_(weights[..., key, :, :] * values[..., key, :, :])
+    return z
+
+
+def weighted_sum_gradients(
+    pattern: Float[Tensor, "*batch head query key"],
+    v: Float[Tensor, "*batch key head d_head"],
+    grad: Float[Tensor, "*batch query head d_head"],
+) -> tuple[Float[Tensor, "*batch head query key"], Float[Tensor, "*batch key head d_head"]]:
+    """The gradients of `weighted_sum` for its pattern and values, from that of what it gives."""
+    weights, grad = pattern.movedim(-3, -1).unsqueeze(-1), grad.unsqueeze(-3)
+    to_v = weights * grad  # (..., Q, T, head, d_head)
+    to_v = to_v.squeeze(-4) if to_v.shape[-4] == 1 else to_v.sum(-4)
+    return (v.unsqueeze(-4) * grad).sum(-1).movedim(-1, -3), to_v
 
 
 def _write(p: Parameters, weights: str, z: Tensor) -> Tensor:
@@ -228,7 +243,7 @@ def _write(p: Parameters, weights: str, z: Tensor) -> Tensor:
     return linear(z, p[f"{weights}.W_O"].flatten(-3, -2), p.get(f"{weights}.b_O"))
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis; in the order in memory, where looked-up scores have the heads
     innermost.
     """

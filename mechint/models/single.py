@@ -18,16 +18,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mechint.config import ModelConfig
-from mechint.models.attention import FEW
 from mechint.models.rows import BlockRows, Layout
-from mechint.models.single_pieces import Gradient, Named, attention, linear, mlp, named, norm
+from mechint.models.single_attention import attention
+from mechint.models.single_pieces import Gradient, Named, linear, mlp, named, norm
 
 
 def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool:
     """Whether `SingleModel` computes what `Forward.logits` would, to the bit: of a lone model in
-    training on a CPU, its attention neither looked up nor of few pairs. Without norms autograd adds
-    three gradients of a row in an order of its own, and weights of heads of one dimension lie in
-    memory another way.
+    training on a CPU. Weights of heads of one dimension lie in memory another way.
     """
     embedding = p["embed.W_E"]
     return (
@@ -40,13 +38,8 @@ def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and config.attention_rate == 1
-        and config.normalization_type is not None
         and (config.d_head or 0) > 1
         and config.read_layers is None
-        and all(
-            not rows.table and rows.queries.shape[-1] * rows.keys.shape[-1] > FEW
-            for rows in layout.blocks
-        )
     )
 
 
@@ -134,10 +127,12 @@ def block(
             to_middle, to_norm = from_norm2(to_normed)
             grad = to_middle.add_(grad)
             to = {**to_mlp, **to_norm}
-        to_normed, to_attention = from_attention(grad)
-        to_x, to_norm = from_norm1(to_normed)
+        past = grad
         if rows.residual is not None:
-            grad = torch.zeros_like(x).index_add_(0, rows.residual[0], grad)
-        return to_x.add_(grad), {**to, **to_attention, **to_norm}
+            past = torch.zeros_like(x).index_add_(0, rows.residual[0], grad)
+        normed = config.normalization_type is not None
+        to_normed, to_attention = from_attention(grad, None if normed else past)
+        to_x, to_norm = from_norm1(to_normed)
+        return to_x.add_(past) if normed else to_x, {**to, **to_attention, **to_norm}
 
     return y, gradient

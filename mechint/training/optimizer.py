@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -177,9 +177,12 @@ class Optimizer:
         self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
 
     @torch.no_grad()
-    def apply(self) -> None:
-        """One update from the gradients in `parameters.grad`; the gradients are spent."""
-        config, values, grad = self.configs[0], self.parameters.values, self.parameters.grad
+    def apply(self, models: slice = slice(None)) -> None:
+        """One update of `models` from the gradients in `parameters.grad`; these are spent."""
+        config = self.configs[0]
+        values, grad = self.parameters.values[models], self.parameters.grad[models]
+        state = {name: value[models] for name, value in self.state.items()}
+        rate, decay = self.rate[models], self.decay[models]
         if config.orthogonal_grad:
             for span in self.parameters.spans.values():
                 orthogonal_to(grad[:, span], values[:, span])
@@ -187,55 +190,56 @@ class Optimizer:
             norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
             grad.mul_((config.clip / (norm + 1e-6)).clamp_max(1.0))
         if config.grokfast:
-            self._filter(grad)
-        decay = self.decay if self._decayed is None else self.decay * self._decayed
+            self._filter(grad, state, models)
+        decay = decay if self._decayed is None else decay * self._decayed
+        moved: dict[str, Tensor] = {}
         if config.optimizer == "muon":
-            self._move_hidden(decay)
+            moved = self._moved(values, grad, state["momentum"], self.muon_rate[models], decay)
         if config.optimizer in ("adamw", "muon"):
-            values.mul_(1 - self.rate * decay)
+            values.mul_(1 - rate * decay)
         else:
             grad.addcmul_(values, decay.expand_as(values))
         if config.optimizer == "sgd":
             if config.momentum:
-                grad = self.state["momentum"].mul_(config.momentum).add_(grad)
-            values.sub_(self.rate * grad)
+                grad = state["momentum"].mul_(config.momentum).add_(grad)
+            values.sub_(rate * grad)
             return
-        mean, square = self.state["mean"], self.state["square"]
+        mean, square = state["mean"], state["square"]
         mean.lerp_(grad, 1 - config.betas[0])
         square.mul_(config.betas[1]).addcmul_(grad, grad, value=1 - config.betas[1])
         scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(config.eps)
-        step = torch.div(mean, scale, out=scale).mul_(self.rate / self.corrections[0])
+        step = torch.div(mean, scale, out=scale).mul_(rate / self.corrections[0])
         values.sub_(step)
-        for name in self.hidden:
-            span = self.parameters.spans[name]
-            values[:, span] = self._moved[name]
+        for name, value in moved.items():
+            values[:, self.parameters.spans[name]] = value
 
-    def _move_hidden(self, decay: Tensor) -> None:
+    def _moved(
+        self, values: Tensor, grad: Tensor, momentum: Tensor, rate: Tensor, decay: Tensor
+    ) -> dict[str, Tensor]:
         """Where Muon moves the hidden matrices: W ← (1 - ηλ) W - η O, with O the orthogonalized
         Nesterov momentum.
         """
-        parameters, mu = self.parameters, self.configs[0].muon_momentum
-        momentum = self.state["momentum"].mul_(mu).add_(parameters.grad)
-        nesterov = parameters.grad + mu * momentum
-        spans = {name: parameters.spans[name] for name in self.hidden}
-        steps = updates({n: nesterov[:, span] for n, span in spans.items()}, parameters.shapes)
-        self._moved = {}
+        mu = self.configs[0].muon_momentum
+        nesterov = grad + mu * momentum.mul_(mu).add_(grad)
+        spans = {name: self.parameters.spans[name] for name in self.hidden}
+        steps = updates({n: nesterov[:, span] for n, span in spans.items()}, self.parameters.shapes)
+        moved = {}
         for name, span in spans.items():
             decays = decay if decay.shape[1] == 1 else decay[:, span]
-            kept = parameters.values[:, span] * (1 - self.muon_rate * decays)
-            self._moved[name] = kept - self.muon_rate * steps[name]
+            moved[name] = values[:, span] * (1 - rate * decays) - rate * steps[name]
+        return moved
 
-    def _filter(self, grad: Tensor) -> None:
+    def _filter(self, grad: Tensor, state: Mapping[str, Tensor], models: slice) -> None:
         """g ← g + λ μ, with μ the slow part of the gradient."""
-        slow = self.state["slow"]
+        slow, lamb = state["slow"], self.lamb[models].expand_as(grad)
         if self.configs[0].grokfast == "ema":
-            slow.lerp_(grad, self.blend.expand_as(grad))
-            grad.addcmul_(slow, self.lamb.expand_as(grad))
+            slow.lerp_(grad, self.blend[models].expand_as(grad))
+            grad.addcmul_(slow, lamb)
             return
-        window = self.state["window"]
+        window = state["window"]
         size = window.shape[1]
         place = (self.steps - 1) % size
         slow.add_((grad - window[:, place]) / size)
         window[:, place] = grad
         if self.steps >= size:  # no filter until the window is full
-            grad.addcmul_(slow, self.lamb.expand_as(grad))
+            grad.addcmul_(slow, lamb)

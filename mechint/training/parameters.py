@@ -7,6 +7,7 @@ with a leading `model` axis.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -31,10 +32,11 @@ class FlatParameters:
     ) -> None:
         self.shapes = {name: tuple(value.shape) for name, value in initial[0].items()}
         rows = [torch.cat([weights[name].flatten() for name in self.shapes]) for weights in initial]
-        self._lay_out(torch.stack(rows).to(device=device, dtype=dtype))
+        values = torch.stack(rows).to(device=device, dtype=dtype)
+        self._lay_out(values, torch.zeros_like(values))
 
-    def _lay_out(self, values: Tensor) -> None:
-        self.values, self.grad = values, torch.zeros_like(values)
+    def _lay_out(self, values: Tensor, grad: Tensor) -> None:
+        self.values, self.grad = values, grad
         self.views: dict[str, Tensor] = {}
         self.spans: dict[str, slice] = {}
         start = 0
@@ -57,7 +59,14 @@ class FlatParameters:
 
     def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`."""
-        self._lay_out(self.values[index].clone())
+        values = self.values[index].clone()
+        self._lay_out(values, torch.zeros_like(values))
+
+    def part(self, models: slice) -> FlatParameters:
+        """Those of `models`, in the same memory; autograd does not see it when others change."""
+        part = copy.copy(self)
+        part._lay_out(self.values.data[models], self.grad.data[models])
+        return part
 
     def weights(self, model: int) -> dict[str, Tensor]:
         """A copy of one model's parameters, float32 on the CPU."""

@@ -4,8 +4,9 @@ A lone run is an ensemble of one. A model that stops early, reaches its goal or 
 leaves the ensemble; the others go on. What a model computes does not depend on the others but for
 the order in which sums are taken: the same ensemble gives the same bits, another one differs by
 rounding (`docs/reliability.md` has the measured size). Which runs form an ensemble follows from the
-plan alone (`mechint.training.plan`). Cost of a step: one compact forward and backward, and one pass
-over the flat parameters. Long because a step is read here from top to bottom.
+plan alone (`mechint.training.plan`), and so do the blocks in which large ones step on a CPU
+(`mechint.training.blocks`). Cost of a step: one compact forward and backward, and one pass over the
+flat parameters. Long because a step is read here from top to bottom.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -25,12 +28,15 @@ from mechint.errors import RunError
 from mechint.models.allocator import TRAINING, keep_freed_memory
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import Batch
+from mechint.training.blocks import cut, side_by_side
 from mechint.training.dropout import dropout
+from mechint.training.estimate import model_bytes
 from mechint.training.graphs import Captured, can_capture
 from mechint.training.interrupt import interruptible
-from mechint.training.learners import learner_of
+from mechint.training.learners import TokenLearner, learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
+from mechint.training.regression_learner import RegressionLearner
 from mechint.training.run import Run
 from mechint.training.run_directory import State
 from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of, stops
@@ -45,6 +51,17 @@ AHEAD = 1 << 16
 """On a CPU, how many tokens of a lone model's batches are laid out in a row at most: many small
 operations, whose code then is still in the cache.
 """
+
+
+@dataclass(frozen=True)
+class Block:
+    """Models of an ensemble that step together, their learner, and their parameters in the memory
+    of the whole.
+    """
+
+    models: slice
+    learner: TokenLearner | RegressionLearner
+    parameters: FlatParameters
 
 
 class Ensemble:
@@ -77,12 +94,7 @@ class Ensemble:
         self.config = runs[0].spec.train
         self.step = runs[0].step
         specs = [run.spec for run in runs]
-        self.learner = learner_of(
-            [spec.model for spec in specs],
-            [spec.task for spec in specs],
-            self.config,
-            device,
-        )
+        self.learner = self._learner(slice(None))
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
@@ -104,6 +116,20 @@ class Ensemble:
         self.streams = self._open_streams()
         self.ahead: list[Any] = []  # laid out for the next steps, the next one last
         self.captured: Captured | None = None
+        self.blocks = self._blocks()
+
+    def _learner(self, models: slice) -> TokenLearner | RegressionLearner:
+        specs = [run.spec for run in self.runs[models]]
+        configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
+        return learner_of(configs, tasks, self.config, self.device)
+
+    def _blocks(self) -> list[Block]:
+        """The blocks of this ensemble: of token models on a CPU as `cut` cuts them."""
+        if self.device.type == "cpu" and isinstance(self.learner, TokenLearner):
+            blocks = cut(len(self.runs), model_bytes(self.runs[0].spec))
+            if len(blocks) > 1:
+                return [Block(b, self._learner(b), self.parameters.part(b)) for b in blocks]
+        return [Block(slice(None), self.learner, self.parameters)]
 
     # --- state ------------------------------------------------------------------------------------
     def _load(self, model: int, state: State) -> None:
@@ -185,26 +211,32 @@ class Ensemble:
         return max(1, min(AHEAD // tokens, 16, self.config.steps - self.step))
 
     # --- one step ---------------------------------------------------------------------------------
-    @property
-    def _drop(self) -> Hook:
+    def _drop(self, models: slice) -> Hook:
         """Dropout with each model's own generator, where there is any."""
         rate = getattr(self.runs[0].spec.model, "dropout", 0.0)
         if not rate:
             return no_hook
-        return lambda _, tensor: dropout(tensor, rate, self.generators)
+        generators = self.generators[models]
+        return lambda _, tensor: dropout(tensor, rate, generators)
 
-    def _descend(self, prepared: Any) -> Tensor:
-        """Forward, backward and update; returns the losses (model,) before the update."""
+    def _descend(self, prepared: Any, block: Block | None = None) -> Tensor:
+        """Forward, backward and update of a block, all models where None; returns the losses
+        (model,) before the update.
+        """
+        block = block or self.blocks[0]
         with torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
         ):
-            losses = self.learner.losses(self.parameters.views, prepared, self._drop)
-        self.parameters.differentiate(losses.sum())
-        self.optimizer.apply()
+            drop = self._drop(block.models)
+            losses = block.learner.losses(block.parameters.views, prepared, drop)
+        block.parameters.differentiate(losses.sum())
+        self.optimizer.apply(block.models)
         return losses.detach()
 
     def advance(self) -> Float[Tensor, " model"]:
         """One optimizer step; the losses (model,)."""
+        if len(self.blocks) > 1:
+            return self._advance_by_blocks()
         prepared = self._prepared()
         self.optimizer.advance()
         self.step += 1
@@ -219,6 +251,16 @@ class Ensemble:
                 )
             return self.captured.replay()
         return self._descend(prepared)
+
+    def _advance_by_blocks(self) -> Tensor:
+        batches = self._batches()  # drawn one after another: a task need not be safe in threads
+        self.optimizer.advance()
+        self.step += 1
+
+        def step(block: Block) -> Tensor:
+            return self._descend(block.learner.prepare(batches[block.models]), block)
+
+        return torch.cat(side_by_side([partial(step, block) for block in self.blocks]))
 
     # --- the whole run ----------------------------------------------------------------------------
     def train(self) -> None:
@@ -356,6 +398,7 @@ class Ensemble:
             self.optimizer.keep(index)
             self.learner.keep(stay)
             self.captured = None
+            self.blocks = self._blocks()
 
 
 @contextlib.contextmanager

@@ -10,13 +10,14 @@ import math
 import numpy as np
 from jaxtyping import Float, Num
 
-from mechint.task import rng
 from probes.fourier.spectra import (
     Array,
     KeyFrequencyRule,
     Spectrum,
     circular_orders,
     offset_profile,
+    offset_profiles,
+    random_orders,
     signs,
     step_down,
     upper_quantile,
@@ -54,15 +55,12 @@ def cosine_spectrum(
     n = len(sums)
     norms = np.sqrt(max(squares, 1e-24) * counts.sum() * n / signs(n))
     values = wave_sums(offset_profile(sums)) / norms
+    orders = random_orders("relabeling null", seed, rule.permutations, n)
 
     def null_without(keys: list[int]) -> Array:
         rest = without(sums, keys, axis=1) if keys else sums
-        generator = rng("relabeling null", seed)
-        orders = [generator.permutation(n) for _ in range(rule.permutations)]
-        profiles = np.stack(
-            [[offset_profile(rest, rows, order) for rows in (None, order)] for order in orders]
-        )
-        return higher((wave_sums(profiles) / norms).max(-1).T + TIE, rule.alpha)
+        profiles = np.stack([offset_profiles(rest, orders, turned) for turned in (False, True)])
+        return higher((wave_sums(profiles) / norms).max(-1) + TIE, rule.alpha)
 
     level = max(rule.cosine, flat_level(values, rule.alpha))
     found = step_down(values, level, rule.alpha, null_without)

@@ -149,19 +149,40 @@ def circular_orders(n: int) -> float:
 
 def offset_profile(
     matrix: Float[np.ndarray, "n n"],
-    rows: Int[np.ndarray, " n"] | None = None,
-    columns: Int[np.ndarray, " n"] | None = None,
-) -> Float[np.ndarray, " n"]:
-    """(n,) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix; rows and columns as they
-    stand when None.
+    rows: Int[np.ndarray, "*order n"] | None = None,
+    columns: Int[np.ndarray, "*order n"] | None = None,
+) -> Float[np.ndarray, "*order n"]:
+    """(..., n) D[d] = Σ_a M[rows[a], columns[a + d]] of an (n, n) matrix, for every order in rows
+    and columns (..., n); these as they stand when None.
 
     >>> offset_profile(np.eye(3)).tolist()
     [3.0, 0.0, 0.0]
     """
     n, shifted = len(matrix), _circulant(len(matrix))
     rows = np.arange(n) if rows is None else rows
-    shifted = shifted if columns is None else columns[shifted]
-    return matrix.reshape(-1).take(n * rows[:, None] + shifted).sum(0)
+    shifted = shifted if columns is None else columns[..., shifted]
+    return matrix.reshape(-1).take(n * rows[..., None] + shifted).sum(-2)
+
+
+AT_ONCE = 1 << 14
+"""Entries of reordered matrices that are looked up together: about what stays in the caches."""
+
+
+def offset_profiles(
+    matrix: Float[np.ndarray, "n n"], orders: Int[np.ndarray, "order n"], turned: bool
+) -> Float[np.ndarray, "order n"]:
+    """`offset_profile` with the columns in every order, and the rows likewise if `turned`."""
+    size = max(1, AT_ONCE // matrix.size)
+    parts = (orders[start : start + size] for start in range(0, len(orders), size))
+    return np.concatenate(
+        [offset_profile(matrix, part if turned else None, part) for part in parts]
+    )
+
+
+def random_orders(name: str, seed: int, samples: int, n: int) -> Int[np.ndarray, "samples n"]:
+    """(samples, n) permutations, the same ones for the same name and seed."""
+    generator = rng(name, seed)
+    return np.stack([generator.permutation(n) for _ in range(samples)])
 
 
 @functools.lru_cache(maxsize=8)
@@ -223,12 +244,11 @@ def share_spectrum(x: Float[np.ndarray, "n ..."], rule: KeyFrequencyRule, seed: 
     n = len(x)
     x = x.reshape(n, -1) - x.reshape(n, -1).mean(0)
     total = max(float((x**2).sum()), 1e-24)
+    orders = random_orders("share null", seed, rule.permutations, n)
 
     def null_without(keys: list[int]) -> Array:
         rest = without(x, keys) if keys else x
-        gram, generator = rest @ rest.T / total, rng("share null", seed)
-        orders = (generator.permutation(n) for _ in range(rule.permutations))
-        profiles = np.stack([offset_profile(gram, order, order) for order in orders])
+        profiles = offset_profiles(rest @ rest.T / total, orders, turned=True)
         return (wave_sums(profiles) * signs(n) / n).max(-1)
 
     level = rule.factor * 2 / max(n - 1, 1)

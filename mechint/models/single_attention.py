@@ -1,0 +1,226 @@
+"""A single model's attention layer with its gradient written out, for `mechint.models.single`.
+
+The operations that autograd would call for `mechint.models.attention`, in its order, so that the
+bits are the same. In shapes: B batch, Q queries, T keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mechint.config import ModelConfig
+from mechint.models.attention import (
+    has_few_pairs,
+    softmax,
+    weighted_sum,
+    weighted_sum_gradients,
+)
+from mechint.models.rows import BlockRows
+from mechint.models.single_pieces import Gradient, Named, linear, named
+
+Pair = tuple[Tensor, Tensor]
+
+
+def attention(
+    p: Named, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows
+) -> tuple[Tensor, Callable[[Tensor, Tensor | None], tuple[Tensor, Named]]]:
+    """What attention writes, (N, d_model), for normed rows x (rows, d_model). Its gradient is given
+    what x has from elsewhere, too, where autograd would add that first.
+    """
+    n_heads, d_model, d_head = p[f"{weights}.W_Q"].shape
+    (q, k, v), from_inputs = inputs(p, weights, x, rows)
+    scores, from_scores = looked_up(q, k, rows) if rows.table else products(q, k)
+    pattern, from_pattern = weighing(config, scores, rows.mask)
+    few = has_few_pairs(pattern)
+    z, from_z = (weighted if few else mixed)(pattern, v)
+    z = z.reshape(-1, n_heads * d_head)
+    out = None if rows.out is None else rows.out[0]
+    n_slots = len(z)
+    y, from_written = linear(
+        z if out is None else z.index_select(0, out),
+        p[f"{weights}.W_O"].flatten(0, 1),
+        p.get(f"{weights}.b_O"),
+    )
+
+    def gradient(grad: Tensor, elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+        to_z, to_w_o, to_b_o = from_written(grad)
+        if out is not None:
+            to_z = to_z.new_zeros(n_slots, to_z.shape[1]).index_add_(0, out, to_z)
+        to_pattern, to_v = from_z(to_z.view(*v.shape[:-3], -1, n_heads, d_head))
+        to_q, to_k = from_scores(from_pattern(to_pattern))
+        to_x, to = from_inputs((to_q, to_k, to_v), elsewhere)
+        to_w_o = to_w_o.view(n_heads, d_head, d_model)
+        return to_x, {**to, **named({f"{weights}.W_O": to_w_o, f"{weights}.b_O": to_b_o})}
+
+    return y, gradient
+
+
+def inputs(
+    p: Named, weights: str, x: Tensor, rows: BlockRows
+) -> tuple[tuple[Tensor, ...], Callable[..., tuple[Tensor, Named]]]:
+    """Queries (B, Q, head, d_head), keys and values (B, T, head, d_head) of x; queries and keys of
+    a table are those of its rows, (U, head, d_head) and (rows, head, d_head).
+    """
+    (_, n_batch, n_queries), n_keys = rows.queries.shape, rows.keys.shape[2]
+    key_rows = None if rows.in_order else rows.keys
+    if rows.query_is_key:
+        every, from_all = projected(p, weights, "QKV", x, key_rows, (n_batch, n_keys))
+
+        def together(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+            to_x, to = from_all(torch.cat(grads, 2))
+            return added(to_x, elsewhere), to
+
+        return every, together
+    asking = x if rows.query_rows is None else x.index_select(0, rows.query_rows[0])
+    asked = (None, (-1,)) if rows.table else (rows.queries, (n_batch, n_queries))
+    (q,), from_q = projected(p, weights, "Q", asking, *asked)
+    if rows.table:
+        (k, every_v), from_kv = projected(p, weights, "KV", x, None, (-1,))
+        v, from_v = slots(every_v, key_rows, (n_batch, n_keys))
+    else:
+        (k, v), from_kv = projected(p, weights, "KV", x, key_rows, (n_batch, n_keys))
+
+    def apart(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+        to_q, to_k, to_v = grads
+        to_x, to_kv = from_kv(torch.cat([to_k, from_v(to_v) if rows.table else to_v], -2))
+        to_x = added(to_x, elsewhere)
+        to_asking, to_query = from_q(to_q)
+        if rows.query_rows is not None:
+            to_asking = torch.zeros_like(x).index_add_(0, rows.query_rows[0], to_asking)
+        return to_x.add_(to_asking), {**to_kv, **to_query}
+
+    return (q, k, v), apart
+
+
+def added(grad: Tensor, elsewhere: Tensor | None) -> Tensor:
+    """The sum of two gradients of one tensor, in place of the first."""
+    return grad if elsewhere is None else grad.add_(elsewhere)
+
+
+def slots(
+    x: Tensor, index: Tensor | None, shape: tuple[int, ...]
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """x (rows, *) at `index`, or in its order, as (*shape, *)."""
+    if index is None:
+        return x.view(*shape, *x.shape[1:]), lambda grad: grad.reshape(x.shape)
+    flat, which = x.reshape(len(x), -1), index.flatten()
+
+    def gradient(grad: Tensor) -> Tensor:
+        every = grad.new_zeros(flat.shape)
+        return every.index_add_(0, which, grad.reshape(-1, flat.shape[1])).view(x.shape)
+
+    return flat.index_select(0, which).view(*shape, *x.shape[1:]), gradient
+
+
+def projected(
+    p: Named, weights: str, letters: str, x: Tensor, index: Tensor | None, shape: tuple[int, ...]
+) -> tuple[tuple[Tensor, ...], Gradient]:
+    """Queries, keys and values, those in `letters`, of x (rows, d_model) in one product, looked up
+    at `index` -> each (*shape, head, d_head); the gradient takes them side by side along head.
+    """
+    n_heads, d_model, d_head = p[f"{weights}.W_Q"].shape
+    weight = torch.cat([p[f"{weights}.W_{letter}"] for letter in letters])
+    weight = weight.transpose(0, 1).flatten(1)
+    bias = None
+    if f"{weights}.b_Q" in p:
+        bias = torch.cat([p[f"{weights}.b_{letter}"] for letter in letters]).flatten()
+    y, from_product = linear(x, weight, bias)
+    if index is not None:
+        y = y.index_select(0, index.flatten())
+
+    def gradient(grad: Tensor) -> tuple[Tensor, Named]:
+        grad = grad.reshape(-1, weight.shape[1])
+        if index is not None:
+            grad = grad.new_zeros(len(x), weight.shape[1]).index_add_(0, index.flatten(), grad)
+        to_x, to_weight, to_bias = from_product(grad)
+        each = to_weight.view(d_model, len(letters), n_heads, d_head).permute(1, 2, 0, 3)
+        to = {f"{weights}.W_{letter}": one for letter, one in zip(letters, each, strict=True)}
+        if to_bias is not None:
+            biases = to_bias.view(len(letters), n_heads, d_head)
+            to |= {
+                f"{weights}.b_{letter}": one for letter, one in zip(letters, biases, strict=True)
+            }
+        return to_x, to
+
+    return y.view(*shape, len(letters) * n_heads, d_head).split(n_heads, -2), gradient
+
+
+def products(q: Tensor, k: Tensor) -> tuple[Tensor, Callable[[Tensor], Pair]]:
+    """Unscaled scores (B, head, Q, T) of q (B, Q, head, d_head) with k (B, T, head, d_head)."""
+    n_batch, n_queries, n_heads, d_head = q.shape
+    n_keys = k.shape[1]
+    q = q.transpose(1, 2).reshape(-1, n_queries, d_head)
+    k = k.permute(0, 2, 3, 1).reshape(-1, d_head, n_keys)
+
+    def gradient(grad: Tensor) -> Pair:
+        grad = grad.view(-1, n_queries, n_keys)
+        to_q = torch.bmm(grad, k.mT).view(n_batch, n_heads, n_queries, d_head)
+        to_k = torch.bmm(q.mT, grad).view(n_batch, n_heads, d_head, n_keys)
+        return to_q.transpose(1, 2), to_k.permute(0, 3, 1, 2)
+
+    return torch.bmm(q, k).view(n_batch, n_heads, n_queries, n_keys), gradient
+
+
+def looked_up(q: Tensor, k: Tensor, rows: BlockRows) -> tuple[Tensor, Callable[[Tensor], Pair]]:
+    """Unscaled scores (B, head, Q, T), the products of all pairs of q (U, head, d_head) and k
+    (rows, head, d_head) made once and looked up.
+    """
+    q, k = q.transpose(0, 1), k.permute(1, 2, 0)
+    table = torch.bmm(q, k)  # (head, U, rows)
+    pairs = rows.queries[0].unsqueeze(-1) * k.shape[2] + rows.keys[0].unsqueeze(-2)  # (B, Q, T)
+    which = pairs.flatten()
+    found = table.flatten(1).T.contiguous().index_select(0, which)
+
+    def gradient(grad: Tensor) -> Pair:
+        grad = grad.permute(0, 2, 3, 1).reshape(found.shape)
+        each = grad.new_zeros(table.shape[1] * table.shape[2], len(table))
+        to_table = each.index_add_(0, which, grad).T.view(table.shape)
+        to_q, to_k = torch.bmm(to_table, k.mT), torch.bmm(q.mT, to_table)
+        return to_q.transpose(0, 1), to_k.permute(2, 0, 1)
+
+    return found.view(*pairs.shape, -1).permute(0, 3, 1, 2), gradient
+
+
+def weighing(
+    config: ModelConfig, scores: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The attention pattern of unscaled scores (B, head, Q, T) under a mask (1, B | 1, Q, T)."""
+    if mask is None:
+        scores = scores / config.scale
+    else:
+        masked = mask[0].unsqueeze(1).to(scores.dtype)
+        scores = torch.add(masked, scores, alpha=1 / config.scale)
+    pattern = softmax(scores)
+    innermost = scores.stride(-3) == 1 and scores.shape[-3] > 1
+
+    def gradient(grad: Tensor) -> Tensor:
+        if innermost:
+            turned = grad.movedim(-3, -1), pattern.movedim(-3, -1)
+            to = torch.ops.aten._softmax_backward_data(*turned, -2, grad.dtype).movedim(-1, -3)
+        else:
+            to = torch.ops.aten._softmax_backward_data(grad, pattern, -1, grad.dtype)
+        return to.div_(config.scale) if mask is None else to.mul_(1 / config.scale)
+
+    return pattern, gradient
+
+
+def mixed(pattern: Tensor, v: Tensor) -> tuple[Tensor, Callable[[Tensor], Pair]]:
+    """Values v (B, T, head, d_head) by a pattern (B, head, Q, T) -> z (B, Q, head, d_head)."""
+    n_batch, n_heads, n_queries, n_keys = pattern.shape
+    d_head = v.shape[-1]
+    flat, v = pattern.reshape(-1, n_queries, n_keys), v.transpose(1, 2).reshape(-1, n_keys, d_head)
+
+    def gradient(grad: Tensor) -> Pair:
+        grad = grad.transpose(1, 2).reshape(-1, n_queries, d_head)
+        to_v = torch.bmm(flat.mT, grad).view(n_batch, n_heads, n_keys, d_head).transpose(1, 2)
+        return torch.bmm(grad, v.mT).view(pattern.shape), to_v
+
+    return torch.bmm(flat, v).view(n_batch, n_heads, n_queries, d_head).transpose(1, 2), gradient
+
+
+def weighted(pattern: Tensor, v: Tensor) -> tuple[Tensor, Callable[[Tensor], Pair]]:
+    """`mixed` of few pairs."""
+    return weighted_sum(pattern, v), lambda grad: weighted_sum_gradients(pattern, v, grad)

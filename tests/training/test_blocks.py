@@ -1,0 +1,152 @@
+"""An ensemble in blocks: cut by the plan alone, the mathematics of the whole, and the same bits
+with any number of threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tasks
+from mechint.training import blocks, spec
+from mechint.training.run import Run
+from mechint.training.trainer import Ensemble
+
+ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
+LISTOPS = tasks.make("listops")
+SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
+TRAIN = {"steps": 30, "evaluate_every": 10, "checkpoints": None, "lr": 1e-2}
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ensembles are cut however small they are."""
+    monkeypatch.setattr(blocks, "LEAST", 0)
+
+
+def ensemble(models: int, task=ADDITION, model=SMALL, **train: Any) -> Ensemble:
+    """Models of their own seeds, data and rates."""
+    runs = [
+        Run(spec(task, model, {**TRAIN, "lr": 1e-2 / (seed + 1), **train}, seed=seed))
+        for seed in range(models)
+    ]
+    return Ensemble(runs, [None] * models, torch.device("cpu"))
+
+
+def advanced(subject: Ensemble, steps: int = 5) -> torch.Tensor:
+    """Its parameters (model, parameter) after some steps."""
+    for _ in range(steps):
+        subject.advance()
+    return subject.parameters.values.clone()
+
+
+@given(st.integers(1, 200), st.integers(1, 1 << 32))
+def test_every_model_is_in_one_block_in_order(models: int, model_bytes: int) -> None:
+    cut = blocks.cut(models, model_bytes)
+    sizes = [len(range(models)[block]) for block in cut]
+    assert [i for block in cut for i in range(models)[block]] == list(range(models))
+    assert min(sizes) > 0
+    assert max(sizes) - min(sizes) <= 1
+    assert len(cut) == (2 if models > 1 and models * model_bytes >= blocks.LEAST else 1)
+
+
+TRAININGS = [
+    {},
+    {"optimizer": "muon", "clip": 0.5},
+    {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.1},
+    {"grokfast": "ema", "orthogonal_grad": True},
+    {"grokfast": "ma", "grokfast_window": 3},
+    {"batch_size": 8, "loss": "stablemax"},
+]
+
+
+@pytest.mark.parametrize("train", TRAININGS)
+def test_blocks_descend_as_the_whole_does(train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "LEAST", 1 << 60)
+    whole = ensemble(5, precision="float64", **train)
+    monkeypatch.setattr(blocks, "LEAST", 0)
+    halves = ensemble(5, precision="float64", **train)
+    assert [len(each.blocks) for each in (whole, halves)] == [1, 2]
+    assert torch.allclose(advanced(halves), advanced(whole), rtol=1e-9, atol=1e-11)
+
+
+def test_the_dropout_of_a_model_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {**SMALL, "dropout": 0.2}
+    monkeypatch.setattr(blocks, "LEAST", 1 << 60)
+    expected = advanced(ensemble(4, model=model, precision="float64"))
+    monkeypatch.setattr(blocks, "LEAST", 0)
+    found = advanced(ensemble(4, model=model, precision="float64"))
+    assert torch.allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("task", [ADDITION, LISTOPS], ids=lambda task: task.name)
+def test_blocks_have_the_same_bits_with_any_number_of_threads(task, always) -> None:
+    found, before = [], torch.get_num_threads()
+    for n in (1, 2, 3):
+        torch.set_num_threads(n)
+        try:
+            subject = ensemble(4, task, {**SMALL, "n_layers": 2, "normalization_type": "LN"})
+            assert len(subject.blocks) == 2
+            found.append(advanced(subject, 3))
+        finally:
+            torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_what_is_left_of_an_ensemble_is_cut_anew(always) -> None:
+    subject, others = ensemble(5, precision="float64"), ensemble(5, precision="float64")
+    advanced(subject)
+    subject.drop_models([0, 3])
+    assert [range(3)[block.models] for block in subject.blocks] == [range(2), range(2, 3)]
+    expected = advanced(others, 8)[[1, 2, 4]]
+    assert torch.allclose(advanced(subject, 3), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_what_a_block_raises_is_raised(always, threads: int) -> None:
+    subject = ensemble(4)
+
+    def fails(*_: Any) -> None:
+        raise ValueError("of the second block")
+
+    subject.blocks[1].learner.losses = fails  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ValueError, match="of the second block"):
+        subject.advance()
+
+
+def test_side_by_side_gives_results_in_order_and_leaves_the_threads_of_others(threads: int) -> None:
+    def task(i: int):
+        return lambda: (i, torch.get_num_threads())
+
+    found = blocks.side_by_side([task(i) for i in range(7)])
+    assert [i for i, _ in found] == list(range(7))
+    at_once = min(threads, 7)
+    assert {each for _, each in found} == {threads // at_once if at_once > 1 else threads}
+    elsewhere: list[int] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert torch.get_num_threads() == threads
+    assert elsewhere == [threads]
+
+
+def test_as_many_tasks_run_at_a_time_as_there_are_threads(threads: int) -> None:
+    if threads == 1:
+        assert blocks.side_by_side([threading.get_ident] * 2) == [threading.get_ident()] * 2
+        return
+    met = threading.Barrier(threads)  # passes only where all wait at it together
+    assert sorted(blocks.side_by_side([lambda: met.wait(60)] * threads)) == list(range(threads))
