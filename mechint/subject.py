@@ -295,6 +295,19 @@ class Subject:
         return self._rows(rows, self.data)
 
     @cached_property
+    def distinct_examples(self) -> Int[Tensor, " row"]:
+        """A number of the distinct example that each row belongs to: rows of equal inputs share it,
+        so that an example that was given twice, or has several answers, can be counted once.
+
+        >>> from mechint.planted import modular_addition
+        >>> subject = modular_addition(5, (1,)).subject
+        >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
+        [1, 0, 1]
+        """
+        _, distinct = self.data.tokens.unique(dim=0, return_inverse=True)
+        return distinct[self.answer_examples]
+
+    @cached_property
     def targets(self) -> Int[Tensor, "row output"]:
         """Classes of the answer meant, IGNORE for an output that is not asked for there."""
         if self.answer == "all":

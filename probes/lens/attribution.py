@@ -26,12 +26,14 @@ FINAL_BIASES = "final biases"
 class Sums:
     """What is added up over chunks: at every residual point, and for every component.
 
-    largest: how many answers a component writes the largest part of, those that tie with it too;
-    score: the largest size of a right logit above the mean class; error: the largest difference
-    between one and the sum of its parts.
+    at_end: of each chunk, (answer,) which are right at the last point; largest: how many answers a
+    component writes the largest part of, those that tie with it too; score: the largest size of a
+    right logit above the mean class; error: the largest difference between one and the sum of its
+    parts.
     """
 
     right: dict[str, float] = field(default_factory=dict)
+    at_end: list[Tensor] = field(default_factory=list)
     loss: dict[str, float] = field(default_factory=dict)
     attribution: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
@@ -70,10 +72,10 @@ class Sums:
         targets = subject.targets[part]
         for name, hook in points.items():
             logits = readout.logits(found[hook].double())
-            self.right[name] = self.right.get(name, 0.0) + float(
-                subject.correct(logits, targets)[targets != IGNORE].sum()
-            )
+            right = subject.correct(logits, targets)[targets != IGNORE]
+            self.right[name] = self.right.get(name, 0.0) + float(right.sum())
             self.loss[name] = self.loss.get(name, 0.0) + _total_loss(subject, logits, targets)
+        self.at_end.append(right)  # of the last point
         last = found[list(points.values())[-1]].double()
         scale, parts = readout.scale(last), dict[str, Tensor]()
         for name, component in _components(subject, found):
