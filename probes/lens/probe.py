@@ -6,7 +6,8 @@ attribution (Elhage et al. 2021): the last x is a sum of what the embedding, eve
 MLP wrote; with the scale s of the final norm held fixed the logits are the sum of
 component · M / s + bias, M the norm's weights times W_U, centered over d_model where the norm
 centers. Attributions are to the right class, above the mean class of its output. A head's part is
-split over source positions by its pattern.
+split over source positions by its pattern; what its value bias adds is the same for every input and
+counts as the attention's bias, with b_O (TransformerLens folds it into b_O).
 
 Cost: one forward, components × d_model × d_vocab_out multiplications an example. Memory: one chunk
 of examples.

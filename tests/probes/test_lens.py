@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 import torch
 from scipy.stats import binom, kstest
 from transformer_lens import ActivationCache
+from transformer_lens.weight_processing import ProcessWeights
 
 from mechint import planted
 from mechint.config import ModelConfig
@@ -87,13 +89,18 @@ def test_every_depth_is_what_the_model_makes_of_that_residual_stream(
 
 
 def test_attributions_are_transformer_lens_s() -> None:
-    """TransformerLens's ActivationCache decomposes the stream and applies the final norm; the
-    product is taken here.
+    """TransformerLens's ActivationCache decomposes the stream and applies the final norm, once its
+    value biases are folded into b_O as its models' are when they are loaded; the product is taken
+    here.
     """
     subject = random_subject("LNPre")
+    folded = HookedTransformer(subject.model.cfg)
+    state = ProcessWeights.fold_value_biases(subject.model.state_dict(), subject.model.cfg)
+    folded.load_state_dict(state)
+    assert not folded.blocks[0].attn.b_V.any() and subject.model.blocks[0].attn.b_V.all()
     with torch.no_grad():
-        _, recorded = subject.model.run_with_cache(subject.data.tokens)
-    cache = ActivationCache(dict(recorded), subject.model)
+        _, recorded = folded.run_with_cache(subject.data.tokens)
+    cache = ActivationCache(dict(recorded), folded)
     stack = torch.cat(
         [cache[f"blocks.{layer}.attn.hook_z"][:, -1].unsqueeze(0) for layer in range(2)]
     )
@@ -114,9 +121,30 @@ def test_positions_add_up_to_their_head() -> None:
     result = Lens().run(subject)
     columns = result.tables["attribution"].columns
     ours = dict(zip(columns["component"], columns["attribution"], strict=True))
-    # b_V is part of v, so a head's sources sum to its whole attribution
+    # what b_V adds to v is part of neither
     heads = [ours[f"L{layer}H{head}"] for layer in range(2) for head in range(3)]
     assert result.arrays["positions"].sum(1) == pytest.approx(heads, abs=1e-5)
+
+
+def test_a_constant_moved_from_one_bias_to_the_other_changes_nothing() -> None:
+    """Of a head that b_V makes the largest writer, all of it the same for every input."""
+    before = random_subject("LN")
+    after = before.with_model(copy.deepcopy(before.model))
+    attention = after.model.blocks[1].attn
+    with torch.no_grad():
+        moved = 30 * torch.randn(
+            attention.b_V.shape[-1], generator=torch.Generator().manual_seed(0)
+        )
+        attention.b_V[2] += moved
+        attention.b_O -= moved @ attention.W_O[2]
+    assert torch.allclose(before.logits(), after.logits(), atol=1e-4)
+    results = [Lens(permutations=19).run(each) for each in (before, after)]
+    parts = [result.tables["attribution"].columns for result in results]
+    assert parts[0]["component"] == parts[1]["component"]
+    assert parts[0]["attribution"] == pytest.approx(parts[1]["attribution"], abs=1e-4)
+    positions = [result.arrays["positions"] for result in results]
+    assert positions[0] == pytest.approx(positions[1], abs=1e-4)
+    assert "L1 attention bias" in parts[0]["component"]
 
 
 def test_it_finds_the_planted_head_and_where_it_looks() -> None:
