@@ -27,6 +27,7 @@ from pathlib import PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
@@ -304,8 +305,8 @@ class Subject:
         >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
         [1, 0, 1]
         """
-        _, distinct = self.data.tokens.unique(dim=0, return_inverse=True)
-        return distinct[self.answer_examples]
+        _, distinct = np.unique(self.data.tokens.cpu().numpy(), axis=0, return_inverse=True)
+        return torch.tensor(distinct, device=self.device)[self.answer_examples]
 
     @cached_property
     def targets(self) -> Int[Tensor, "row output"]:
