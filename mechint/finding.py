@@ -80,8 +80,7 @@ def performance(
     tail: Any = special.bdtrc  # pyright: ignore # scipy.stats would take a second to import
     right = (subject.correct() if correct is None else correct).cpu()
     answered, levels = (subject.targets != IGNORE).cpu(), subject.chance
-    _, distinct = np.unique(subject.data.tokens.cpu(), axis=0, return_inverse=True)
-    example = distinct[subject.answer_examples.cpu()]
+    example = subject.distinct_examples.cpu().numpy()
     rows: list[Performance] = []
     outputs = int(answered.any(0).sum())
     for index, output in enumerate(task.outputs):

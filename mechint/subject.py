@@ -27,6 +27,7 @@ from pathlib import PurePath
 from types import EllipsisType
 from typing import Any, Literal, NoReturn
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
@@ -293,6 +294,19 @@ class Subject:
         if self.answer == "all":
             rows = rows[:, None].expand(self.answers.positions.shape)
         return self._rows(rows, self.data)
+
+    @cached_property
+    def distinct_examples(self) -> Int[Tensor, " row"]:
+        """A number of the distinct example that each row belongs to: rows of equal inputs share it,
+        so that an example that was given twice, or has several answers, can be counted once.
+
+        >>> from mechint.planted import modular_addition
+        >>> subject = modular_addition(5, (1,)).subject
+        >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
+        [1, 0, 1]
+        """
+        _, distinct = np.unique(self.data.tokens.cpu().numpy(), axis=0, return_inverse=True)
+        return torch.tensor(distinct, device=self.device)[self.answer_examples]
 
     @cached_property
     def targets(self) -> Int[Tensor, "row output"]:

@@ -44,19 +44,30 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     assert capsys.readouterr().out.strip()
 
 
-def test_every_link_leads_to_a_page(pages: ModuleType) -> None:
+def links_in(text: str) -> list[str]:
+    """Where `text` leads, but for addresses elsewhere."""
+    return [to for to in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in to]
+
+
+def test_every_link_of_the_site_leads_to_a_page(pages: ModuleType) -> None:
     made = pages.made()
     known = {page.relative_to(DOCS).as_posix() for page in WRITTEN} | set(made)
     texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in WRITTEN} | made
     for name, text in texts.items():
-        for target in re.findall(r"\]\(([^)#\s]+)", text):
-            if "://" in target:
-                continue
+        for target in links_in(pages.on_site(text)):
             place = (DOCS / name).parent / target
             found = (
                 place.exists() or place.resolve().relative_to(DOCS.resolve()).as_posix() in known
             )
             assert found, f"{name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *WRITTEN], ids=lambda page: page.name
+)
+def test_every_link_of_a_page_of_the_repository_leads_somewhere_in_it(page: Path) -> None:
+    for target in links_in(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_every_probe_and_task_has_a_page_with_what_it_measures(pages: ModuleType) -> None:
@@ -70,9 +81,10 @@ def test_every_probe_and_task_has_a_page_with_what_it_measures(pages: ModuleType
         text = made[f"tasks/{name}.md"]
         assert TASKS[name].source in text and "## Chance" in text
         assert all(f"`{row['name']}`" in text for row in TASKS[name].describe())
-    for line in (DOCS / "choosing-a-probe.md").read_text().splitlines():
-        for name in re.findall(r"\]\(probes/([\w-]+)\.md\)", line):
-            assert name in PROBES
+    for name, target in re.findall(
+        r"\[`([\w-]+)`\]\(([^)]+)\)", (DOCS / "choosing-a-probe.md").read_text(encoding="utf-8")
+    ):
+        assert name in PROBES and pages.on_site(f"]({target})") == f"](probes/{name}.md)"
 
 
 needs_mkdocs = pytest.mark.skipif(

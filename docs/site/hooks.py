@@ -43,6 +43,11 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Lead to pages of the site where the repository has code alone."""
+    return pages.on_site(markdown)
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Drop the one script that the theme would fetch from elsewhere."""
     return re.sub(FETCHED, "", output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,20 @@ def made() -> dict[str, str]:
         )
         found |= {f"{kind}/{name}.md": page(name) for name in registry}
     return found
+
+
+def on_site(text: str) -> str:
+    """`text` of a page as the site shows it: where it links the code of a probe, which is what the
+    repository holds, the site has a page of that probe.
+
+    >>> on_site("[`clock-pizza`](../probes/clock_pizza), [`gradients`](../probes/gradients.py)")
+    '[`clock-pizza`](probes/clock-pizza.md), [`gradients`](probes/gradients.md)'
+    """
+
+    def page(link: re.Match[str]) -> str:
+        return f"](probes/{link[1].replace('_', '-')}.md)"
+
+    return re.sub(r"\]\(\.\./probes/(\w+)(?:\.py)?\)", page, text)
 
 
 def index(kind: str, lines: Mapping[str, str]) -> str:

@@ -164,6 +164,7 @@ def _train_group(
             progress=progress,
             parts=[range(len(specs))],
             threads=1,  # as in a worker, on Ray and on Slurm
+            on_interrupt="return",  # its rows are written first
         )
     except BusyError:
         raise

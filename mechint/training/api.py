@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,7 +16,7 @@ from mechint.models import config_class, find_device
 from mechint.registry import TASKS
 from mechint.task import Task
 from mechint.training.estimate import check_disk, check_fits, does_not_fit, free_memory
-from mechint.training.interrupt import interruptible
+from mechint.training.interrupt import interruptible, raise_interrupted
 from mechint.training.part import as_planned, train_part
 from mechint.training.plan import Part, part_of, partition
 from mechint.training.resume import repair
@@ -127,14 +127,7 @@ def train(
     """
     specs = seed_specs(task, model, train, seeds=seeds, out=out)
     how: Any = {"resume": resume, "device": device, "progress": progress, "workers": workers}
-    runs = train_many(specs, **how)
-    for run in runs:
-        if run.status == "interrupted":
-            goes_on = "" if out is None else f"; resume=True goes on with {out}"
-            raise KeyboardInterrupt(
-                f"training stopped at step {run.step} of {run.spec.train.steps}{goes_on}"
-            )
-    return runs
+    return train_many(specs, **how)
 
 
 def workers_on(device: str) -> int:
@@ -185,6 +178,7 @@ def train_many(
     workers: int = 1,
     parts: Sequence[Sequence[int]] | None = None,
     threads: int | None = None,
+    on_interrupt: Literal["raise", "return"] = "raise",
 ) -> list[Run]:
     """Train any list of runs; those of one shape advance together.
 
@@ -202,15 +196,18 @@ def train_many(
             that have directories; with 1 everything happens in this process.
         parts: places in `specs` that train together, in place of the plan's own choice.
         threads: of each ensemble; when None `THREADS` for a plan of one ensemble, else one.
+        on_interrupt: "return" gives the runs back after Ctrl-C or SIGTERM, too, those that were
+            stopped with status "interrupted".
 
     Returns:
-        One Run per spec, in order; status "interrupted" after Ctrl-C or SIGTERM, "failed" with
-        `error` for a run of several that turned non-finite.
+        One Run per spec, in order; status "failed" with `error` for a run of several that turned
+        non-finite.
 
     Raises:
         ParameterError; RunError, also when the disk has less room than the runs will need;
         MechintError when one model does not fit into memory; NonFiniteError when a lone run's
-        loss is not finite.
+        loss is not finite; KeyboardInterrupt after Ctrl-C or SIGTERM, once what has a directory
+        can be resumed.
     """
     target = find_device(device)
     runs = [Run(one) for one in specs]
@@ -244,6 +241,8 @@ def train_many(
         _train_parts(chosen, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
+    if on_interrupt == "raise":
+        raise_interrupted(runs)
     return runs
 
 

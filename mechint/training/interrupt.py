@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mechint.training.run import Run
 
 _current: threading.Event | None = None
 """The event of the outermost `interruptible` that is at work."""
@@ -47,3 +51,13 @@ def interruptible() -> Iterator[threading.Event]:
     finally:
         _current = None
         restore()
+
+
+def raise_interrupted(runs: Sequence[Run]) -> None:
+    """KeyboardInterrupt where a run was stopped, which nobody should take for a trained one."""
+    for run in runs:
+        if run.status == "interrupted":
+            goes_on = "" if run.path is None else "; the same call with resume=True goes on"
+            raise KeyboardInterrupt(
+                f"training stopped at step {run.step} of {run.spec.train.steps}{goes_on}"
+            )

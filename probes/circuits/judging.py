@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from probes.circuits.graph import random_circuits
 from probes.circuits.scoring import Scorer
 from probes.circuits.search import without_each
+from probes.ties import TIE
 
 SUBSETS = 20
 """Parts of the circuit that are taken out of circuit and model alike, for the incompleteness."""
@@ -23,7 +24,8 @@ class Judgement:
     faithfulness: F(C). completeness: 1 - F(M \\ C), what the model loses without the circuit.
     drops: (member,) F(C) - F(C \\ e) of each edge e; their least is the minimality. accuracy:
     share of pairs that the circuit alone answers right. above: share of pairs on which it scores
-    more than the model, 1/2 where the two are equivalent (Shi et al. 2024, Sec. 3).
+    more than the model, 1/2 where the two are equivalent (Shi et al. 2024, Sec. 3); a pair on which
+    they differ by no more than rounding, `TIE` of the largest score, counts half.
     """
 
     faithfulness: float
@@ -40,7 +42,8 @@ def judge_circuit(scorer: Scorer, kept: Bool[np.ndarray, " edge"]) -> Judgement:
     scores = scorer.scores(np.stack([every, kept, ~kept]))
     alone, without = ((one.mean() - low) / (high - low) for one in scores[1:])
     drops = alone - scorer.faithfulness(without_each(kept))
-    above = (scores[1] > scores[0]) + 0.5 * (scores[1] == scores[0])
+    gaps, rounding = scores[1] - scores[0], TIE * np.abs(scores[:2]).max()
+    above = (gaps > rounding) + 0.5 * (np.abs(gaps) <= rounding)
     accuracy = float(scorer.answered(kept[None]).mean())
     return Judgement(float(alone), float(1 - without), drops, accuracy, float(above.mean()))
 

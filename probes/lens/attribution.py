@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from einops import einsum, repeat
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mechint.activations import writer_hooks
 from mechint.subject import Subject
@@ -26,12 +26,14 @@ FINAL_BIASES = "final biases"
 class Sums:
     """What is added up over chunks: at every residual point, and for every component.
 
-    largest: how many answers a component writes the largest part of, those that tie with it too;
-    score: the largest size of a right logit above the mean class; error: the largest difference
-    between one and the sum of its parts.
+    at_end: of each chunk, (answer,) which are right at the last point; largest: how many answers a
+    component writes the largest part of, those that tie with it too; score: the largest size of a
+    right logit above the mean class; error: the largest difference between one and the sum of its
+    parts.
     """
 
     right: dict[str, float] = field(default_factory=dict)
+    at_end: list[Tensor] = field(default_factory=list)
     loss: dict[str, float] = field(default_factory=dict)
     attribution: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
@@ -70,10 +72,10 @@ class Sums:
         targets = subject.targets[part]
         for name, hook in points.items():
             logits = readout.logits(found[hook].double())
-            self.right[name] = self.right.get(name, 0.0) + float(
-                subject.correct(logits, targets)[targets != IGNORE].sum()
-            )
+            right = subject.correct(logits, targets)[targets != IGNORE]
+            self.right[name] = self.right.get(name, 0.0) + float(right.sum())
             self.loss[name] = self.loss.get(name, 0.0) + _total_loss(subject, logits, targets)
+        self.at_end.append(right)  # of the last point
         last = found[list(points.values())[-1]].double()
         scale, parts = readout.scale(last), dict[str, Tensor]()
         for name, component in _components(subject, found):
@@ -100,20 +102,31 @@ class Sums:
 def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
     """(name, what it wrote at the read position (example, d_model)) of everything that adds to the
     residual stream.
+
+    What b_V gives a head is the same for every input, since a pattern sums to one, and could as
+    well stand in b_O: it counts as the attention's bias, whichever of the two a training left it
+    in.
     """
     parts, model = [], subject.model
     for hook in writer_hooks(subject.n_layers, subject.hooks):
         value, layer = found[hook], hook.split(".")[1] if "." in hook else ""
         if hook.endswith("hook_z"):
             attention = model.blocks[int(layer) % model.cfg.n_layers].attn
+            through, bias = attention.W_O.detach(), getattr(attention, "b_O", None)
+            bias = None if bias is None else bias.detach().expand(len(value), -1)
+            constant = _value_bias(attention, value.shape[1])
+            if constant is not None:
+                seen = found[hook.replace("hook_z", "hook_pattern")].sum(-1, keepdim=True)
+                constant = seen * constant  # (example, head, d_head)
+                value = value - constant
+                added = einsum(constant, through, "example head d, head d model -> example model")
+                bias = added if bias is None else bias + added
             parts += [
-                (f"L{layer}H{head}", value[:, head] @ attention.W_O[head].detach())
+                (f"L{layer}H{head}", value[:, head] @ through[head])
                 for head in range(value.shape[1])
             ]
-            if getattr(attention, "b_O", None) is not None:
-                parts.append(
-                    (f"L{layer} attention bias", attention.b_O.detach().expand(len(value), -1))
-                )
+            if bias is not None:
+                parts.append((f"L{layer} attention bias", bias))
         else:
             parts.append(
                 (
@@ -124,25 +137,36 @@ def _components(subject: Subject, found: dict[str, Tensor]) -> list[tuple[str, T
     return parts
 
 
+def _value_bias(attention: nn.Module, heads: int) -> Tensor | None:
+    """(head, d_head) b_V, the same for heads that share values; None where there is none."""
+    bias = getattr(attention, "b_V", None)
+    if bias is None:
+        return None
+    return repeat(bias.detach(), "key d -> (key shared) d", shared=heads // len(bias))
+
+
 def _positions(
     subject: Subject, found: dict[str, Tensor], toward: Tensor
 ) -> list[tuple[str, np.ndarray]]:
     """(head, (pos,) sum over examples of its attribution to each source position) along `toward`
-    (example, d_model).
+    (example, d_model), without what b_V adds at all of them alike.
     """
     parts, model = [], subject.model
     for layer in range(subject.n_layers):
         pattern, v = (
             found[f"blocks.{layer}.attn.hook_{which}"].double() for which in ("pattern", "v")
         )
+        attention = model.blocks[layer % model.cfg.n_layers].attn
         through = einsum(
             toward,
-            model.blocks[layer % model.cfg.n_layers].attn.W_O.detach().double(),
+            attention.W_O.detach().double(),
             "example d_model, head d_head d_model -> example head d_head",
         )
         if v.shape[2] != pattern.shape[1]:  # grouped queries share keys and values
             shared = pattern.shape[1] // v.shape[2]
             v = repeat(v, "example key head d -> example key (head shared) d", shared=shared)
+        constant = _value_bias(attention, pattern.shape[1])
+        v = v if constant is None else v - constant
         values = einsum(
             pattern,
             v,

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mechint.null import multinomial
+from mechint.null import by_example, multinomial
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import IGNORE, FiniteTask, rng
@@ -193,11 +193,22 @@ def _sums_at(
     return total.cpu().numpy()
 
 
-def above_chance(accuracy: float, chance: float, n: int) -> Null:
-    """An accuracy over `n` answers against that of the best constant one (binomial)."""
+def above_chance(
+    right: Bool[np.ndarray, " answer"],
+    chance: Float[np.ndarray, " answer"],
+    example: Int[np.ndarray, " answer"],
+) -> Null:
+    """The share of `right` answers against that of the best constant ones, right with probability
+    `chance` each (binomial). The answers of one `example` hang together, so that it counts once, by
+    its share of right ones.
+    """
     from scipy.stats import binom
 
-    p_value = float(binom.sf(round(accuracy * n) - 1, n, min(chance, 1.0)))
-    std = float(np.sqrt(chance * (1 - chance) / max(n, 1)))
-    how = "the best constant answer, binomial"
-    return Null("lens.final_accuracy", accuracy, float(chance), std, p_value, how)
+    hits, n = by_example(right, example)
+    _, own, answers = np.unique(example, return_inverse=True, return_counts=True)
+    expected = float((np.bincount(own, chance) / answers).mean())
+    p_value = float(binom.sf(hits - 1, n, min(expected, 1.0)))
+    accuracy, mean = float(right.mean()), float(chance.mean())
+    std = math.sqrt(mean * (1 - mean) / n)
+    how = "the best constant answer, binomial over distinct examples"
+    return Null("lens.final_accuracy", accuracy, mean, std, p_value, how)

@@ -6,7 +6,8 @@ attribution (Elhage et al. 2021): the last x is a sum of what the embedding, eve
 MLP wrote; with the scale s of the final norm held fixed the logits are the sum of
 component · M / s + bias, M the norm's weights times W_U, centered over d_model where the norm
 centers. Attributions are to the right class, above the mean class of its output. A head's part is
-split over source positions by its pattern.
+split over source positions by its pattern; what its value bias adds is the same for every input and
+counts as the attention's bias, with b_O (TransformerLens folds it into b_O).
 
 Cost: one forward, components × d_model × d_vocab_out multiplications an example. Memory: one chunk
 of examples.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import torch
 
 from mechint.activations import residual_hooks, writer_hooks
 from mechint.config import setting
@@ -56,16 +58,17 @@ class Lens(Probe):
 
     The answer counts as ready at the first depth whose accuracy makes up nine tenths of the way
     from chance to the accuracy at the end, where that makes up a tenth of the way from chance to
-    certainty. The largest mean attribution of a component is held, at
-    p ≤ 0.005, against the same maximum with the classes renamed at random; where there are too few
-    of them, with the operands' values renamed, or, where inputs are no grid of equal operands, the
-    answers dealt out anew among the inputs. Its share is of the sizes of all
-    attributions, that of the final biases included, which are the same for every input: it writes
-    "most" where that is more than half, so that taking all from it that is written against the
-    answer leaves it more than half of the whole. Components that write as much, to 1e-4, are named
-    with it; so is the share of answers that it writes the largest part of, where that is no more
-    than half. Where no component writes most and the sizes sum to more than twice the whole, parts
-    cancel, as those of two heads with opposite W_O do, and the probe abstains.
+    certainty. Accuracy is the share of all answers asked for that are right; the test against
+    chance counts each distinct example once, by its share of right answers. The largest mean
+    attribution of a component is held, at p ≤ 0.005, against the same maximum with the classes
+    renamed at random; where there are too few of them, with the operands' values renamed, or, where
+    inputs are no grid of equal operands, the answers dealt out anew among the inputs. Its share is
+    of the sizes of all attributions, that of the final biases included, which are the same for
+    every input: it writes "most" where that is more than half, so that taking all from it that is
+    written against the answer leaves it more than half of the whole. Components that write as much,
+    to 1e-4, are named with it; so is the share of answers that it writes the largest part of, where
+    that is no more than half. Where no component writes most and the sizes sum to more than twice
+    the whole, parts cancel, as those of two heads with opposite W_O do, and the probe abstains.
     Both are said only of a model that answers better than chance. Where attributions do not add up
     to what they are parts of, by more than a thousandth of the largest score, as where a norm
     follows attention or MLP (OLMo 2), they are left out with all that is computed from them.
@@ -149,12 +152,11 @@ class Lens(Probe):
 
     def _depths(self, report: Report, subject: Subject, sums: Sums) -> None:
         """From which depth on the answer can be read."""
-        final = list(sums.right.values())[-1]
-        answers = int((subject.targets != IGNORE).sum())
-        chance = float(np.mean([level.accuracy for level in subject.chance.values()]))
+        final, null = list(sums.right.values())[-1], _final_accuracy(subject, sums)
+        chance = null.mean
         enough = chance + 0.9 * (final - chance)
         ready = next(name for name, value in sums.right.items() if value >= min(enough, final))
-        report.metric("lens.final_accuracy", final, null=above_chance(final, chance, answers))
+        report.metric("lens.final_accuracy", final, null=null)
         report.metric("lens.ready_after", ready)
         report.table("lens", depth_table(sums))
         report.figure("lens", depth_figure(sums))
@@ -169,7 +171,7 @@ class Lens(Probe):
             null="lens.final_accuracy",
             effect=(final - chance) / max(1 - chance, 1e-12),
             least=LEAST,
-            n=answers,
+            n=_examples(subject),
         )
 
     def _writers(self, report: Report, subject: Subject, sums: Sums, others: OtherAnswers) -> None:
@@ -227,8 +229,24 @@ class Lens(Probe):
             ),
             null="attribution.top",
             effect=written[top],
-            n=int((subject.targets != IGNORE).sum()),
+            n=_examples(subject),
         )
+
+
+def _final_accuracy(subject: Subject, sums: Sums) -> Null:
+    """The accuracy at the end beside chance, each answer's that of its own output."""
+    rows, outputs = (subject.targets != IGNORE).nonzero().cpu().unbind(1)
+    chance = np.array([level.accuracy for level in subject.chance.values()])
+    return above_chance(
+        torch.cat(sums.at_end).cpu().numpy(),
+        chance[outputs],
+        subject.distinct_examples.cpu()[rows].numpy(),
+    )
+
+
+def _examples(subject: Subject) -> int:
+    """Distinct examples of which an answer is asked for."""
+    return len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
 
 
 def _who_writes(sums: Sums, top: str, ties: Sequence[str], share: float, total: float) -> str:

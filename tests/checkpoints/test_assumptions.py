@@ -190,6 +190,29 @@ def test_the_scale_of_native_attention_is_transformer_lens_s(tmp_path, scale):
         torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize("option", [{"parallel_attn_mlp": True}, {"num_experts": 2},
+                                    {"scale_attn_by_inverse_layer_idx": True},
+                                    {"use_local_attn": True, "window_size": 1}])  # fmt: skip
+def test_what_native_models_do_not_follow_is_read_and_said(tmp_path, option):
+    """Checked against TransformerLens itself: a version that follows an option fails here."""
+    import transformer_lens.model_bridge.sources.native as source
+    from transformer_lens.config import TransformerBridgeConfig
+
+    given = {"d_model": 12, "d_head": 4, "n_layers": 2, "n_ctx": 4, "n_heads": 3, "d_vocab": 7}
+    given |= {"act_fn": "gelu", "normalization_type": None, "attention_dir": "causal", "seed": 0}
+    bridge = source.boot(TransformerBridgeConfig(**given, **option)).eval()
+    with torch.no_grad():
+        for index, value in enumerate(bridge.parameters()):
+            value += 0.3 * torch.randn(value.shape, generator=torch.Generator().manual_seed(index))
+    torch.save({"model": bridge.state_dict(), "config": given | option}, tmp_path / "tl4.pt")
+    opened = load_checkpoint(tmp_path / "tl4.pt")
+    tokens = torch.randint(7, (5, 4), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(tokens), bridge(tokens), atol=1e-5, rtol=1e-5)
+    (name,) = set(opened.assumed) & set(option)
+    assert not opened.assumed[name].value and "do not follow" in opened.assumed[name].why
+
+
 def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
     path = transformer_lens_native(tmp_path)
     assert load_checkpoint(path).config.n_heads == 2  # cfg.json beside it

@@ -119,9 +119,11 @@ TRAINS = '''"""A model that is stopped."""
 
 # %% Train
 import mechint
+import mechint.training
 import tasks
 task = tasks.make("modular-arithmetic", p=5)
-(run,) = mechint.train(task, {"d_model": 8, "n_heads": 1}, {"steps": 2})
+MODEL, TRAIN = {"d_model": 8, "n_heads": 1}, {"steps": 2}
+(run,) = CALL
 
 # %% Say
 print("It is", run.status)
@@ -143,11 +145,18 @@ def press(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "mechint.train(task, MODEL, TRAIN)",
+        "mechint.training.train_many([mechint.training.spec(task, MODEL, TRAIN)])",
+    ],
+)
 def test_an_example_that_is_stopped_in_its_training_has_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     script = tmp_path / "stopped.py"
-    script.write_text(TRAINS)
+    script.write_text(TRAINS.replace("CALL", call))
     assert example_page(script).sections[1].output == "It is finished"
     stop_at_first(monkeypatch, press)
     with pytest.raises(KeyboardInterrupt):

@@ -323,9 +323,13 @@ def test_edges_are_added_by_the_size_of_their_effects() -> None:
         assert (found[0] == found[1]).all()
 
 
-def test_pairs_on_which_a_circuit_scores_as_the_model_count_half() -> None:
-    """Scores of the model, of the circuit and without it on four pairs."""
+@pytest.mark.parametrize("rounding", [0.0, 1e-6, -1e-6])
+def test_pairs_on_which_a_circuit_scores_as_the_model_count_half(rounding: float) -> None:
+    """Scores of the model, of the circuit and without it on four pairs, of two of them but for
+    rounding.
+    """
     scores = np.array([[1.0, 2.0, 3.0, 2.0], [1.0, 3.0, 1.0, 2.0], [0.0, 0.0, 1.0, 0.0]])
+    scores[1] += np.array([rounding, 0.0, 0.0, 2 * rounding])
     made_up: Any = SimpleNamespace(
         ends=(0.0, 2.0),
         scores=lambda kept: scores,
@@ -334,8 +338,8 @@ def test_pairs_on_which_a_circuit_scores_as_the_model_count_half() -> None:
     )
     found = judge_circuit(made_up, np.array([True, True, False]))
     assert (found.above, found.accuracy) == (0.5, 0.75)  # above on one, below on one, equal on two
-    assert (found.faithfulness, found.completeness) == (0.875, 0.875)
-    assert found.drops.tolist() == [0.625, 0.375]
+    assert (found.faithfulness, found.completeness) == pytest.approx((0.875, 0.875), abs=1e-5)
+    assert found.drops == pytest.approx([0.625, 0.375], abs=1e-5)
 
 
 def test_random_circuits_have_the_size_and_are_made_of_paths() -> None:

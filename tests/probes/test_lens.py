@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 import torch
 from scipy.stats import binom, kstest
 from transformer_lens import ActivationCache
+from transformer_lens.weight_processing import ProcessWeights
 
 from mechint import planted
 from mechint.config import ModelConfig
@@ -18,7 +20,7 @@ from mechint.errors import NotApplicableError
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import Null
-from mechint.subject import Subject
+from mechint.subject import Subject, Which
 from probes.lens import Lens, Readout
 from probes.lens.nulls import (
     ENOUGH,
@@ -87,13 +89,18 @@ def test_every_depth_is_what_the_model_makes_of_that_residual_stream(
 
 
 def test_attributions_are_transformer_lens_s() -> None:
-    """TransformerLens's ActivationCache decomposes the stream and applies the final norm; the
-    product is taken here.
+    """TransformerLens's ActivationCache decomposes the stream and applies the final norm, once its
+    value biases are folded into b_O as its models' are when they are loaded; the product is taken
+    here.
     """
     subject = random_subject("LNPre")
+    folded = HookedTransformer(subject.model.cfg)
+    state = ProcessWeights.fold_value_biases(subject.model.state_dict(), subject.model.cfg)
+    folded.load_state_dict(state)
+    assert not folded.blocks[0].attn.b_V.any() and subject.model.blocks[0].attn.b_V.all()
     with torch.no_grad():
-        _, recorded = subject.model.run_with_cache(subject.data.tokens)
-    cache = ActivationCache(dict(recorded), subject.model)
+        _, recorded = folded.run_with_cache(subject.data.tokens)
+    cache = ActivationCache(dict(recorded), folded)
     stack = torch.cat(
         [cache[f"blocks.{layer}.attn.hook_z"][:, -1].unsqueeze(0) for layer in range(2)]
     )
@@ -114,9 +121,30 @@ def test_positions_add_up_to_their_head() -> None:
     result = Lens().run(subject)
     columns = result.tables["attribution"].columns
     ours = dict(zip(columns["component"], columns["attribution"], strict=True))
-    # b_V is part of v, so a head's sources sum to its whole attribution
+    # what b_V adds to v is part of neither
     heads = [ours[f"L{layer}H{head}"] for layer in range(2) for head in range(3)]
     assert result.arrays["positions"].sum(1) == pytest.approx(heads, abs=1e-5)
+
+
+def test_a_constant_moved_from_one_bias_to_the_other_changes_nothing() -> None:
+    """Of a head that b_V makes the largest writer, all of it the same for every input."""
+    before = random_subject("LN")
+    after = before.with_model(copy.deepcopy(before.model))
+    attention = after.model.blocks[1].attn
+    with torch.no_grad():
+        moved = 30 * torch.randn(
+            attention.b_V.shape[-1], generator=torch.Generator().manual_seed(0)
+        )
+        attention.b_V[2] += moved
+        attention.b_O -= moved @ attention.W_O[2]
+    assert torch.allclose(before.logits(), after.logits(), atol=1e-4)
+    results = [Lens(permutations=19).run(each) for each in (before, after)]
+    parts = [result.tables["attribution"].columns for result in results]
+    assert parts[0]["component"] == parts[1]["component"]
+    assert parts[0]["attribution"] == pytest.approx(parts[1]["attribution"], abs=1e-4)
+    positions = [result.arrays["positions"] for result in results]
+    assert positions[0] == pytest.approx(positions[1], abs=1e-4)
+    assert "L1 attention bias" in parts[0]["component"]
 
 
 def test_it_finds_the_planted_head_and_where_it_looks() -> None:
@@ -209,11 +237,43 @@ def test_it_says_nothing_of_a_model_at_chance() -> None:
 
 
 def test_an_accuracy_is_held_against_the_constant_answer_summed_by_hand() -> None:
-    """At least 5 of 10 right, where each is with 3 in 10."""
-    null = above_chance(0.5, 0.3, 10)
+    """At least 5 of 10 right, where each is with 3 in 10; also where each is asked for twice."""
+    right, chance, example = np.arange(10) < 5, np.full(10, 0.3), np.arange(10)
+    null = above_chance(right, chance, example)
+    twice = above_chance(*(each.repeat(2) for each in (right, chance, example)))
+    assert twice.p_value == pytest.approx(null.p_value)
     terms = [math.comb(10, k) * 0.3**k * 0.7 ** (10 - k) for k in range(5, 11)]
     assert null.p_value == pytest.approx(sum(terms))
-    assert (null.mean, null.std) == (0.3, pytest.approx(math.sqrt(0.3 * 0.7 / 10)))
+    assert (null.mean, null.std) == pytest.approx((0.3, math.sqrt(0.3 * 0.7 / 10)))
+
+
+def test_the_answers_of_one_example_are_held_against_chance_once() -> None:
+    """Two outputs, of which the first answer of six is right on four examples, the second nowhere:
+    two of the six, by their shares, where one in three or in two is by chance.
+    """
+    right = np.array([[True, False]] * 4 + [[False, False]] * 2).flatten()
+    null = above_chance(right, np.array([1 / 3, 1 / 2] * 6), np.arange(6).repeat(2))
+    p = 5 / 12
+    terms = [math.comb(6, k) * p**k * (1 - p) ** (6 - k) for k in range(2, 7)]
+    assert null.p_value == pytest.approx(sum(terms))
+    assert (null.observed, null.mean) == (pytest.approx(1 / 3), pytest.approx(p))
+    assert null.std == pytest.approx(math.sqrt(p * (1 - p) / 6))
+
+
+@pytest.mark.parametrize("answer", [-1, "all"])
+def test_chance_and_n_of_the_accuracy_are_of_examples_and_their_answers(answer: Which) -> None:
+    """Twelve sequences given twice are twelve, whichever of their signs are asked for."""
+    task = TASKS["running-sign"](length=15)
+    config = ModelConfig(d_vocab=task.d_vocab, d_vocab_out=3, n_ctx=15, d_model=8, n_heads=1)
+    whole = Subject(HookedTransformer(config, seed=1), task, answer=answer)
+    subject = whole.with_data(whole.data[torch.arange(12).repeat(2)])
+    result = Lens(permutations=19).run(subject)
+    right, shares = subject.correct()[:, 0].double(), subject.correct().view(24, -1).double()
+    null = result.null["lens.final_accuracy"]
+    assert null.observed == result.metrics["lens.final_accuracy"] == pytest.approx(right.mean())
+    hits, (chance,) = int(shares.mean(1)[:12].sum() + 1e-9), subject.chance.values()
+    assert null.p_value == pytest.approx(binom.sf(hits - 1, 12, chance.accuracy))
+    assert {finding.n for finding in result.findings} == {12}
 
 
 def test_answers_are_dealt_once_each_whatever_the_chunks() -> None:

@@ -11,6 +11,7 @@ import math
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,7 @@ from mechint.studies import (
     plan,
     reproduce,
 )
+from mechint.studies.core import clock
 from mechint.studies.core.claims import NOT_RUN, NOT_TESTED
 from mechint.studies.core.clock import KIND, Clock, Spent
 from mechint.studies.core.pages import replaced_table
@@ -262,6 +264,33 @@ def test_what_a_killed_study_took_was_written_down_a_minute_ago(
         assert json.loads((tmp_path / KIND).read_text(encoding="utf-8")) == expected
     heard(Progress(1, 10, {}))  # 29 seconds later: not yet
     assert json.loads((tmp_path / KIND).read_text(encoding="utf-8"))["seconds"] == 61.0
+
+
+def test_what_two_calls_took_adds_up_where_one_writes_while_the_other_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second `reproduce` in the directory, which is refused, writes down its time, too."""
+    (tmp_path / KIND).write_text("{}", encoding="utf-8")
+    moments = iter([0.0, 0.0, 60.0, 7.0])  # the first begins, the second; the first ends, the other
+    monkeypatch.setattr(
+        Spent,
+        "_now",
+        staticmethod(lambda: dict.fromkeys(("seconds", "processor_seconds"), next(moments))),
+    )
+    first, second = Spent(tmp_path), Spent(tmp_path)
+    other, read = threading.Thread(target=second.add), clock.read_kind
+
+    def interrupted(place: Path) -> dict[str, Any]:
+        kind = read(place)
+        if other.ident is None:
+            other.start()
+            other.join(0.3)  # as far as it comes
+        return kind
+
+    monkeypatch.setattr(clock, "read_kind", interrupted)
+    first.add()
+    other.join()
+    assert read(tmp_path) == {"seconds": 67.0, "processor_seconds": 67.0}
 
 
 def test_stopped_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ def test_a_signal_stops_after_the_step_and_resume_goes_on(tmp_path: Path, number
             pressed.append(now)
             os.kill(os.getpid(), number)
 
-    (cut,) = train_many([spec], progress=press)
+    (cut,) = train_many([spec], progress=press, on_interrupt="return")
     assert (cut.status, cut.step) == ("interrupted", 15)
     assert signal.getsignal(number) is handler
     tiny(tmp_path / "cut", resume=True)

@@ -25,7 +25,7 @@ def go(
     out: Path, seeds: tuple[int, ...] = (0, 1, 2), threads: int = 1, **options: Any
 ) -> list[Run]:
     specs = seed_specs(TASK, SMALL, BRIEF, seeds=seeds, out=out)
-    return train_many(specs, threads=threads, **options)
+    return train_many(specs, threads=threads, on_interrupt="return", **options)
 
 
 def cut_at(monkeypatch: pytest.MonkeyPatch, step: int, out: Path, **options: Any) -> None:

@@ -79,7 +79,8 @@ def test_interrupted_workers_keep_everything(tmp_path: Path) -> None:
             timer.append(threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)))
             timer[0].start()
 
-    cut = train_many(specs(tmp_path / "cut", steps=1200, every=400), workers=2, progress=interrupt)
+    cutting: Any = {"workers": 2, "progress": interrupt, "on_interrupt": "return"}
+    cut = train_many(specs(tmp_path / "cut", steps=1200, every=400), **cutting)
     assert "interrupted" in {run.status for run in cut}
     step = max(run.step for run in cut)
     assert 0 < step < 1200

@@ -19,6 +19,7 @@ from mechint.checkpoints.formats.sibling import model_config, task_of
 from mechint.checkpoints.formats.transformer_lens import (
     ASSUMED,
     PREFIXES,
+    UNSERVED,
     attn_scale,
     bare_state,
     refuse_options,
@@ -44,6 +45,16 @@ FOREIGN = (
     (r"mlp\.ln\.", "SoLU"),
     (r"\.(q_norm|k_norm)\.", "normalized queries and keys"),
 )
+
+NOT_FOLLOWED = (
+    "parallel_attn_mlp",
+    "use_local_attn",
+    "scale_attn_by_inverse_layer_idx",
+    "num_experts",
+)
+"""Options that a configuration of TransformerLens 4 may state and that its own models (its
+`sources.native.model`) do not look at: they compute the same with and without.
+"""
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
@@ -81,7 +92,7 @@ def _interpret(
     path: Path, state: StateDict, given: Mapping[str, Any]
 ) -> tuple[ModelConfig, dict[str, Assumption]]:
     """The configuration, and what of it had to be assumed."""
-    refuse_options(path, given)
+    refuse_options(path, {name: given[name] for name in given if name not in NOT_FOLLOWED})
     for pattern, what in FOREIGN:
         if any(re.search(pattern, name) for name in state):
             raise CheckpointError(
@@ -120,7 +131,21 @@ def _interpret(
         # without use_attn_scale this model divides by sqrt(d_head); HookedTransformer does not
         "attn_scale": None if given.get("use_attn_scale") is False else attn_scale(given),
     }
-    return settings(ModelConfig, {**shape, **said}, path), assumed | assumed_heads
+    assumed |= assumed_heads | _not_followed(given)
+    return settings(ModelConfig, {**shape, **said}, path), assumed
+
+
+def _not_followed(given: Mapping[str, Any]) -> dict[str, Assumption]:
+    """What is taken in place of the options that are stated and not followed."""
+    return {
+        name: Assumption(
+            UNSERVED[name][0],
+            f"the configuration says {given[name]!r}, which TransformerLens 4's own models do not "
+            "follow",
+        )
+        for name in NOT_FOLLOWED
+        if given.get(name) not in UNSERVED[name]
+    }
 
 
 def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumption]]:

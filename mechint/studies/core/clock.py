@@ -13,6 +13,7 @@ from typing import Any
 from mechint.durations import in_words
 from mechint.errors import RunError
 from mechint.files import parse_json, read_bytes, write_text
+from mechint.locks import locked
 from mechint.training import Progress
 
 KIND = "study.json"
@@ -27,8 +28,9 @@ def read_kind(place: Path) -> dict[str, Any]:
 
 
 class Spent:
-    """Adds up in study.json what a study has taken, however often it was stopped: seconds, and
-    processor seconds, which other work on the machine does not lengthen.
+    """Adds up in study.json what a study has taken, however often it was stopped and by however
+    many calls at once: seconds, and processor seconds, which other work on the machine does not
+    lengthen.
     """
 
     def __init__(self, place: Path) -> None:
@@ -44,11 +46,12 @@ class Spent:
         now = self._now()
         if now["seconds"] - self.since["seconds"] < at_least:
             return
-        kind = read_kind(self.place)
-        for name, value in now.items():
-            kind[name] = round(kind.get(name, 0.0) + value - self.since[name], 1)
-        self.since = now
-        write_text(self.place / KIND, json.dumps(kind))
+        with locked(self.place, wait=True):  # another call may be writing down its own
+            kind = read_kind(self.place)
+            for name, value in now.items():
+                kind[name] = round(kind.get(name, 0.0) + value - self.since[name], 1)
+            self.since = now
+            write_text(self.place / KIND, json.dumps(kind))
 
     def facts(self) -> dict[str, str]:
         """Both sums in words, for the report."""

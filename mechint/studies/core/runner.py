@@ -160,6 +160,7 @@ def _train(
                     device=device,
                     progress=clock.watch(reporter, interrupted),
                     workers=workers_on(device),
+                    on_interrupt="return",  # a budget that ends is no reason to stop
                 )
             except NonFiniteError as error:  # of a stage of one run
                 runs = [Run(specs[members[0]], status="failed", error=str(error))]
