@@ -74,7 +74,7 @@ audit: constraints.txt  ## known vulnerabilities of the versions in constraints.
 	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install --quiet pip-audit; }
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
-bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with the kept table
+bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with those kept of this processor
 	$(BIN)/python -m benchmarks $(if $(CHECK),--check)
 
 # on a machine with a GPU: a Python whose torch sees it; CONTRIBUTING.md says what else it needs

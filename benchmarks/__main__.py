@@ -1,5 +1,6 @@
-"""`python -m benchmarks`: runs the table, prints it row by row, and writes bench.json and
-docs/benchmarks.md; with `--check` it writes nothing and compares ratios with the kept table.
+"""`python -m benchmarks`: runs the table, prints it row by row, and writes it to the file of this
+processor and to docs/benchmarks.md; with `--check` it writes nothing and compares ratios with the
+table that is kept of this processor.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 import torch
 
 from benchmarks import table
-from benchmarks.timing import Bench
+from benchmarks.timing import Bench, Row
 
 LOSS = 0.15
 """Share of a kept ratio that may be lost before `--check` fails."""
@@ -50,7 +51,8 @@ def main() -> int:
     parser.add_argument(
         "--check",
         action="store_true",
-        help=f"fail where a ratio is over {LOSS:.0%}% below the kept one; nothing is written",
+        help=f"fail where a ratio is over {LOSS:.0%}% below the one kept of this processor, and "
+        "where none is kept; nothing is written",
     )
     options = parser.parse_args()
     looked = bool(options.only or options.quick or options.check)
@@ -58,6 +60,7 @@ def main() -> int:
     found = table.circumstances(
         options.threads, {} if bench.peer is None else bench.peer.versions
     ) | {"rows": []}
+    cpu = found["machine"]["cpu"]
     print(table.HEAD)
     try:
         for section in options.only or SECTIONS:
@@ -72,11 +75,18 @@ def main() -> int:
         bench.close()
     print(
         f"{time.monotonic() - start:.0f} s"
-        + ("" if looked else f"; wrote {table.JSON} and {table.PAGE}")
+        + ("" if looked else f"; wrote {table.place(cpu)} and {table.PAGE}")
     )
-    if not options.check:
-        return 0
-    losses = table.losses(found["rows"], table.read()["rows"], LOSS)
+    return check(found["rows"], cpu) if options.check else 0
+
+
+def check(rows: list[Row], cpu: str) -> int:
+    """The exit status of a comparison with what is kept of this processor, which is printed."""
+    kept = table.read(cpu)
+    if kept is None:
+        print(f"nothing to compare with: no table is kept of {cpu}; `make bench` keeps one")
+        return 1
+    losses = table.losses(rows, kept["rows"], LOSS)
     print("\n".join(losses) or "no ratio fell")
     return int(bool(losses))
 

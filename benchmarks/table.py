@@ -1,4 +1,10 @@
-"""The table as people and machines read it: the terminal, bench.json, and docs/benchmarks.md."""
+"""The table as people and machines read it: the terminal, a JSON file for each processor, and
+docs/benchmarks.md.
+
+A ratio is that of one processor: which of PyTorch's libraries multiplies faster, and how much
+slower memory is than arithmetic, differ from one to the next. So a table is kept of each that it
+was measured on, and compared with what was kept of the same one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,8 @@ import datetime
 import json
 import os
 import platform
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +22,34 @@ from mechint.files import make_directory, write_text
 from mechint.training.manifest import manifest
 
 ROOT = Path(__file__).parents[1]
-JSON, PAGE = Path("benchmarks/results/bench.json"), Path("docs/benchmarks.md")
+TABLES, PAGE = Path("benchmarks/results/bench"), Path("docs/benchmarks.md")
 SAID = {True: "yes", False: "no", None: "not measured"}
 
 
 def cpu_model() -> str:
-    """The processor's name, as the system gives it."""
+    """The processor's name as the system gives it, with the family and model that tell apart those
+    of one name.
+    """
     info = Path("/proc/cpuinfo")
-    names = (
-        [
-            line.partition(":")[2].strip()
-            for line in info.read_text(encoding="utf-8").splitlines()
-            if line.startswith("model name")
-        ]
-        if info.exists()
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
+    said: dict[str, str] = {}
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            said.setdefault(name.strip(), value.strip())
+    if "model name" not in said:
+        return platform.processor() or platform.machine()
+    told = {"family": said.get("cpu family"), "model": said.get("model")}
+    kind = ", ".join(f"{name} {value}" for name, value in told.items() if value)
+    return f"{said['model name']} ({kind})" if kind else said["model name"]
+
+
+def place(cpu: str) -> Path:
+    """Where the table of a processor is kept.
+
+    >>> place("AMD EPYC (family 25, model 17)").as_posix()
+    'benchmarks/results/bench/amd-epyc-family-25-model-17.json'
+    """
+    return TABLES / f"{re.sub('[^a-z0-9]+', '-', cpu.lower()).strip('-')}.json"
 
 
 def circumstances(threads: int, peer: dict[str, str]) -> dict[str, Any]:
@@ -91,70 +110,86 @@ def line(row: Row) -> str:
 HEAD = f"{'workload':76}{'ours':>14}{'peer':>14}{'ratio':>14}{'target':>28}  met"
 
 
-def page(table: dict[str, Any]) -> str:
-    """docs/benchmarks.md from what bench.json holds."""
-    machine, versions = table["machine"], table["versions"]
-    gpu = f", {machine['gpu']}" if machine["gpu"] else ", no GPU"
-    peer = ", ".join(f"{name} {version}" for name, version in table["peer"].items()) or "none"
-    ours = ", ".join(f"{name} {version}" for name, version in versions.items())
+def page(table: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
+    """docs/benchmarks.md: a table in full, and the ratios of those of other processors."""
     rows = [
         "| workload | ours | peer | ratio | target | met |",
         "| --- | --- | --- | --- | --- | --- |",
+        *("| " + " | ".join(cells(row)) + " |" for row in table["rows"]),
     ]
-    notes = []
-    for row in table["rows"]:
-        rows.append("| " + " | ".join(cells(row)) + " |")
-        remarks = "; ".join(
-            [
-                *([f"against {row['against']}"] if "against" in row else []),
-                *([row["note"]] if "note" in row else []),
-            ]
-        )
-        if remarks:
-            notes.append(f"- {row['workload']}: {remarks}.")
     return "\n".join(
-        [
-            "# Benchmarks",
-            "",
-            (
-                "Written by `make bench` from `benchmarks/results/bench.json`. Ours and the peer "
-                "take turns in one run, with the same"
-            ),
-            (
-                "number of threads; times are medians, ratios (peer over ours) are medians over "
-                "the pairs. `make peer` makes the"
-            ),
-            "environment of the peer.",
-            "",
-            f"- Date: {table['date']}; commit: {table['commit']}",
-            (
-                f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} "
-                f"threads{gpu}"
-            ),
-            f"- Ours: {ours}",
-            f"- Peer's environment: {peer}",
-            "",
-            *rows,
-            "",
-            *notes,
-            "",
-        ]
+        [*HEADING, "", *about(table), "", *rows, "", *notes(table), "", *beside(others)]
     )
 
 
+HEADING = (
+    "# Benchmarks",
+    "",
+    "Written by `make bench` from `benchmarks/results/bench`, which holds a table for each "
+    "processor. Ours and the peer take turns in",
+    "one run, with the same number of threads; times are medians, ratios (peer over ours) are "
+    "medians over the pairs. `make peer`",
+    "makes the environment of the peer.",
+)
+
+
+def about(table: dict[str, Any]) -> list[str]:
+    """When, where and with what a table was measured, a line each."""
+    machine = table["machine"]
+    gpu = f", {machine['gpu']}" if machine["gpu"] else ", no GPU"
+    ours, peer = (
+        ", ".join(f"{name} {version}" for name, version in table[of].items())
+        for of in ("versions", "peer")
+    )
+    return [
+        f"- Date: {table['date']}; commit: {table['commit']}",
+        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads{gpu}",
+        f"- Ours: {ours}",
+        f"- Peer's environment: {peer or 'none'}",
+    ]
+
+
+def notes(table: dict[str, Any]) -> list[str]:
+    """What the rows are against and what is to be said of them."""
+    found = []
+    for row in table["rows"]:
+        against = [f"against {row['against']}"] if "against" in row else []
+        remarks = "; ".join([*against, *([row["note"]] if "note" in row else [])])
+        if remarks:
+            found.append(f"- {row['workload']}: {remarks}.")
+    return found
+
+
+def beside(others: Sequence[dict[str, Any]]) -> list[str]:
+    """The section of other processors: rows with a target, as they were measured there."""
+    found: list[str] = []
+    for table in others:
+        found += [f"## {table['machine']['cpu']}", "", *about(table), ""]
+        found += ["| workload | ours | ratio | target | met |", "| --- | --- | --- | --- | --- |"]
+        for row in table["rows"]:
+            workload, ours, _, ratio, target, met = cells(row)
+            if row["met"] is not None:
+                found.append(f"| {workload} | {ours} | {ratio} | {target} | {met} |")
+        found.append("")
+    return found
+
+
 def write(table: dict[str, Any], root: Path = ROOT) -> None:
-    """bench.json, and the page rendered from it."""
-    for path, text in (
-        (root / JSON, json.dumps(table, indent=1, ensure_ascii=False) + "\n"),
-        (root / PAGE, page(table)),
-    ):
-        make_directory(path.parent)
-        write_text(path, text)
+    """The file of the table's processor, and the page with all of them."""
+    path = root / place(table["machine"]["cpu"])
+    make_directory(path.parent)
+    write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+    kept = [json.loads(each.read_text(encoding="utf-8")) for each in (root / TABLES).glob("*.json")]
+    others = [each for each in kept if each["machine"]["cpu"] != table["machine"]["cpu"]]
+    others.sort(key=lambda each: each["date"], reverse=True)
+    make_directory((root / PAGE).parent)
+    write_text(root / PAGE, page(table, others))
 
 
-def read(root: Path = ROOT) -> dict[str, Any]:
-    """The kept table, from bench.json."""
-    return json.loads((root / JSON).read_text(encoding="utf-8"))
+def read(cpu: str, root: Path = ROOT) -> dict[str, Any] | None:
+    """The table that is kept of a processor, None where none is."""
+    path = root / place(cpu)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def losses(rows: list[Row], kept: list[Row], share: float) -> list[str]:

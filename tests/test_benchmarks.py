@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import gpu, growth, memory, table, throughput
+from benchmarks.__main__ import check as benchmarks_check
 from benchmarks.__main__ import main as benchmarks_main
 from benchmarks.arithmetic import flops
 from benchmarks.timing import Bench, bounded, missing, paired, shown, timer, versus
@@ -114,7 +116,9 @@ def test_help_is_printed(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["benchmarks", "--help"])
     with pytest.raises(SystemExit):
         benchmarks_main()
-    assert "over 15% below the kept one" in " ".join(capsys.readouterr().out.split())
+    assert "over 15% below the one kept of this processor" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_pairs_take_turns():
@@ -145,12 +149,9 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
     ]
     found = table.circumstances(2, {"transformer-lens": "3.9.0"}) | {"rows": rows}
     table.write(found, tmp_path)
-    read = json.loads((tmp_path / table.JSON).read_text())
-    assert (
-        read == json.loads(json.dumps(found))
-        and read["machine"]["threads"] == 2
-        and read["versions"]["torch"]
-    )
+    read = table.read(found["machine"]["cpu"], tmp_path)
+    assert read == json.loads(json.dumps(found))
+    assert read["machine"]["threads"] == 2 and read["versions"]["torch"]
     page = (tmp_path / table.PAGE).read_text()
     assert "| step, x | 10 ms | 40 ms | 4.00× | 3× | yes |" in page
     assert "| generation | 300,000 examples/s | – | – | at least 200,000 examples/s | yes |" in page
@@ -158,6 +159,36 @@ def test_table_is_written_as_data_and_as_a_page(tmp_path):
     assert "| growth: step | 1.12 | – | – | – | – |" in page
     assert "| peak memory | 54 MiB | 108 MiB | 2.00× | – | – |" in page
     assert all(row["workload"] in table.line(row) for row in rows)
+
+
+def of_processor(cpu: str, date: str, ratio: float) -> dict:
+    found = table.circumstances(2, {}) | {"rows": [versus("step, x", (0.01, 0.04, ratio), 3.0)]}
+    return found | {"date": date, "machine": found["machine"] | {"cpu": cpu}}
+
+
+def test_a_table_is_kept_of_every_processor(tmp_path):
+    first = of_processor("A B (family 1)", "2001-01-01", 4.0)
+    table.write(first, tmp_path)
+    table.write(of_processor("A B (family 2)", "2001-01-02", 2.0), tmp_path)
+    again = of_processor("A B (family 2)", "2001-01-03", 2.5)
+    table.write(again, tmp_path)
+    assert table.read("A B (family 1)", tmp_path) == json.loads(json.dumps(first))
+    assert table.read("A B (family 2)", tmp_path) == json.loads(json.dumps(again))
+    assert table.read("A B", tmp_path) is None
+    whole, other = (tmp_path / table.PAGE).read_text().split("## A B (family 1)")
+    assert "| step, x | 10 ms | 40 ms | 2.50× | 3× | no |" in whole
+    assert "| step, x | 10 ms | 4.00× | 3× | yes |" in other and "2001-01-01" in other
+
+
+def test_a_check_is_against_the_same_processor(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(table, "read", partial(table.read, root=tmp_path))
+    table.write(of_processor("A", "2001-01-01", 4.0), tmp_path)
+    slower = of_processor("A", "2001-01-02", 3.0)["rows"]
+    assert benchmarks_check(slower, "A") == 1
+    assert capsys.readouterr().out == "step, x: 3.00×, kept 4.00×\n"
+    assert benchmarks_check(of_processor("A", "2001-01-02", 3.9)["rows"], "A") == 0
+    assert benchmarks_check(slower, "B") == 1
+    assert "no table is kept of B" in capsys.readouterr().out
 
 
 def test_a_ratio_that_fell_or_went_missing_is_a_loss():

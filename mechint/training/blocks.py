@@ -34,15 +34,15 @@ def cut(models: int, model_bytes: int) -> list[slice]:
     return [slice(0, half), slice(half, models)]
 
 
-def side_by_side(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of `tasks` gives, in order; as many at a time as PyTorch has threads, which they
-    share evenly.
+def side_by_side(tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
+    """What each of `tasks` gives, in order; `at_once` of them at a time, which share PyTorch's
+    threads evenly, or as many as there are threads when None.
     """
     threads = torch.get_num_threads()
-    at_once = min(threads, len(tasks))
+    at_once = min(at_once or threads, len(tasks))
     if at_once < 2:
         return [task() for task in tasks]
-    return list(_crew(at_once, threads // at_once).map(lambda task: task(), tasks))
+    return list(_crew(at_once, max(1, threads // at_once)).map(lambda task: task(), tasks))
 
 
 @functools.cache

@@ -44,13 +44,15 @@ def train_part(
     progress: Callable[[Progress], None] | None = None,
     resume: bool = False,
     threads: int = 1,
+    at_once: int = 1,
 ) -> None:
     """Train the runs of one part of a plan; each then holds what became of it.
 
     Args:
         runs: in the order of the plan; ensemble: the part's identifier.
         resume: whether a directory may hold its run already.
-        threads: to compute with.
+        threads: to compute with; at_once: blocks of an ensemble that step side by side, which does
+            not change what they compute.
 
     Raises:
         RunError: a directory holds something else, is damaged, or another process writes there.
@@ -66,7 +68,9 @@ def train_part(
         for group in open_runs(runs, ensemble, resume):
             trained = None
             try:
-                trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
+                trained = Ensemble(
+                    group.runs, group.states, device, progress, group.ensemble, at_once=at_once
+                )
                 trained.train()
             except MechintError:
                 if trained is None or trained.step == 0:

@@ -72,6 +72,7 @@ class Ensemble:
         device: where; progress: called at evaluations and a few times a second.
         ensemble: the identifier that is kept with the states.
         capture: on a GPU, replay steps on the whole training set as a CUDA graph.
+        at_once: blocks that step side by side, as many as PyTorch has threads when None.
     """
 
     def __init__(
@@ -83,13 +84,14 @@ class Ensemble:
         ensemble: str = "",
         *,
         capture: bool = True,
+        at_once: int | None = None,
     ) -> None:
         keep_freed_memory(TRAINING)
         first = runs[0].spec
         self.capture = capture and device.type == "cuda" and can_capture(first.train, first.model)
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
-        self.identifier = ensemble
+        self.identifier, self.at_once = ensemble, at_once
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
         self.config = runs[0].spec.train
         self.step = runs[0].step
@@ -260,7 +262,8 @@ class Ensemble:
         def step(block: Block) -> Tensor:
             return self._descend(block.learner.prepare(batches[block.models]), block)
 
-        return torch.cat(side_by_side([partial(step, block) for block in self.blocks]))
+        steps = [partial(step, block) for block in self.blocks]
+        return torch.cat(side_by_side(steps, self.at_once))
 
     # --- the whole run ----------------------------------------------------------------------------
     def train(self) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks
-from mechint.training import blocks, spec
+from mechint.training import blocks, spec, train_many
 from mechint.training.run import Run
 from mechint.training.trainer import Ensemble
 
@@ -106,6 +106,16 @@ def test_blocks_have_the_same_bits_with_any_number_of_threads(task, always) -> N
             torch.set_num_threads(before)
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def test_a_plan_of_several_has_the_same_bits_whether_halves_step_side_by_side(always) -> None:
+    def weights(threads: int | None) -> list[dict[str, torch.Tensor]]:
+        shapes = [{**SMALL, "d_model": width} for width in (16, 24)]
+        specs = [spec(ADDITION, model, TRAIN, seed=seed) for model in shapes for seed in range(3)]
+        return [run.subject().model.weights() for run in train_many(specs, threads=threads)]
+
+    for ours, theirs in zip(weights(None), weights(1), strict=True):
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_what_is_left_of_an_ensemble_is_cut_anew(always) -> None:
