@@ -212,7 +212,8 @@ class WeightedSum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return weighted_sum_gradients(*ctx.saved_tensors, grad)
+        pattern, v = ctx.saved_tensors
+        return weighted_sum_gradients(pattern, v, grad)
 
 
 def weighted_sum(

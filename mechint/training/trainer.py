@@ -127,7 +127,8 @@ class Ensemble:
 
     def _blocks(self) -> list[Block]:
         """The blocks of this ensemble: of token models on a CPU as `cut` cuts them."""
-        if self.device.type == "cpu" and isinstance(self.learner, TokenLearner):
+        several = len(self.runs) > 1 and self.device.type == "cpu"
+        if several and isinstance(self.learner, TokenLearner):
             blocks = cut(len(self.runs), model_bytes(self.runs[0].spec))
             if len(blocks) > 1:
                 return [Block(b, self._learner(b), self.parameters.part(b)) for b in blocks]

@@ -119,6 +119,44 @@ def test_it_does_so_where_onednn_multiplies(d_vocab, act_fn):
     same(weights(config, 1), config, layout, grad)
 
 
+FULL = {
+    # scores of each pair of rows looked up, one query of each example that sees 3 keys or 6
+    "looked up, few keys": (3, 5, 125, [2]),
+    "looked up, more keys": (6, 2, 64, [5]),
+    "looked up, two queries": (2, 7, 49, [0, 1]),
+    "looked up, four queries": (4, 3, 81, [0, 1, 2, 3]),
+    "own scores, few keys": (3, 40, 20, [2]),
+}
+
+
+@pytest.mark.parametrize("normalization_type", ["LN", None])
+@pytest.mark.parametrize("kind", FULL)
+def test_it_does_so_of_short_examples_that_are_all_of_one_length(kind, normalization_type):
+    n_ctx, d_vocab, n, reads = FULL[kind]
+    config = ModelConfig(
+        n_layers=1,
+        d_model=6,
+        n_heads=2,
+        d_mlp=9,
+        n_ctx=n_ctx,
+        d_vocab=d_vocab,
+        d_vocab_out=5,
+        normalization_type=normalization_type,
+    )
+    grid = torch.cartesian_prod(*[torch.arange(d_vocab)] * n_ctx)
+    tokens = grid[torch.randperm(len(grid), generator=torch.Generator().manual_seed(1))[:n]]
+    targets = torch.full((n, n_ctx, 1), IGNORE)
+    targets[:, reads] = 0
+    prepared = compact(stack([Batch(tokens, targets)]), config)
+    assert prepared.layout.blocks is not None
+    rows = prepared.layout.blocks[0]
+    assert rows.table == kind.startswith("looked up")
+    assert rows.queries.shape[1:] == (n, len(reads))
+    generator = torch.Generator().manual_seed(2)
+    grad = torch.randn(1, n * len(reads), config.d_vocab_out, generator=generator)
+    same(weights(config, 3), config, prepared.layout, grad)
+
+
 def test_what_it_cannot_compute_goes_the_ordinary_way():
     config = ModelConfig(
         n_layers=1,
