@@ -4,8 +4,11 @@ with any number of threads.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,8 @@ from hypothesis import strategies as st
 
 import tasks
 from mechint.training import blocks, spec, train_many
-from mechint.training.run import Run
+from mechint.training.run import Run, Spec
+from mechint.training.schedule import Progress
 from mechint.training.trainer import Ensemble
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -125,6 +129,35 @@ def test_what_is_left_of_an_ensemble_is_cut_anew(always) -> None:
     assert [range(3)[block.models] for block in subject.blocks] == [range(2), range(2, 3)]
     expected = advanced(others, 8)[[1, 2, 4]]
     assert torch.allclose(advanced(subject, 3), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_resume_after_one_has_left_continues_bit_for_bit(always, tmp_path: Path) -> None:
+    """The first stands still and leaves at 30; the others are stopped at 40 and go on in halves."""
+    train = {**TRAIN, "steps": 60, "stop_patience": 3, "stop_delta": 1e-9}
+
+    def specs(place: str) -> list[Spec]:
+        rates = (0.0, 1e-2, 1e-2, 5e-3)
+        return [
+            spec(ADDITION, SMALL, {**train, "lr": lr}, seed=seed, out=tmp_path / place / str(seed))
+            for seed, lr in enumerate(rates)
+        ]
+
+    pressed: list[int] = []
+
+    def press(now: Progress) -> None:
+        if now.step == 40 and not pressed:
+            pressed.append(now.step)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    whole = train_many(specs("whole"))
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 40"):
+        train_many(specs("cut"), progress=press)
+    again = train_many(specs("cut"), resume=True)
+    assert [run.final["step"] for run in again] == [30, 60, 60, 60]
+    for a, b in zip(whole, again, strict=True):
+        assert a.path is not None and b.path is not None
+        for name in ("metrics.jsonl", "ckpt.pt"):
+            assert (a.path / name).read_bytes() == (b.path / name).read_bytes()
 
 
 def test_what_a_block_raises_is_raised(always, threads: int) -> None:
