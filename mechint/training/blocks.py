@@ -3,7 +3,7 @@
 Sixteen small models stacked leave the caches at every operation, and two cores that share each
 operation wait for each other some hundred times a step. A block of a few models stays nearer to the
 caches, and a core that computes a whole block waits once. How an ensemble is cut follows from the
-plan alone, so that the same plan gives the same bits with any number of threads.
+plan alone, so that the same plan gives the same bits on one core as on two.
 """
 
 from __future__ import annotations
