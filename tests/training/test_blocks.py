@@ -98,7 +98,7 @@ def test_the_dropout_of_a_model_is_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("task", [ADDITION, LISTOPS], ids=lambda task: task.name)
-def test_blocks_of_one_thread_each_have_the_same_bits_however_many_step_at_once(task, always) -> None:
+def test_blocks_of_one_thread_each_have_the_same_bits_on_one_core_or_two(task, always) -> None:
     found, before = [], torch.get_num_threads()
     for n in (1, 2, 3):
         torch.set_num_threads(n)
