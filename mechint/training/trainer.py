@@ -340,8 +340,8 @@ class Ensemble:
 
     def _evaluate(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
-        seeds = [run.spec.data_seed for run in self.runs]
-        rows = self.learner.evaluate(self.parameters.views, seeds, self.config.eval_examples)
+        parts = side_by_side([partial(self._rows, block) for block in self.blocks], self.at_once)
+        rows = [row for part in parts for row in part]
         bad = [model for model, row in enumerate(rows) if not math.isfinite(loss_of(row))]
         for model in bad:
             self._fail(model, self.step)
@@ -360,6 +360,11 @@ class Ensemble:
         for model in done:
             self._finish(model, "stopped")
         self.drop_models(done)
+
+    def _rows(self, block: Block) -> list[dict[str, float]]:
+        """The metrics of a block's models."""
+        seeds = [run.spec.data_seed for run in self.runs[block.models]]
+        return block.learner.evaluate(block.parameters.views, seeds, self.config.eval_examples)
 
     def _counted(self, run: Run) -> Mapping[str, float]:
         """The last evaluation that patience counts: those of `checkpoints` come on top."""

@@ -88,6 +88,22 @@ def test_blocks_descend_as_the_whole_does(train, monkeypatch: pytest.MonkeyPatch
     assert torch.allclose(advanced(halves), advanced(whole), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("task", [ADDITION, LISTOPS], ids=lambda task: task.name)
+def test_the_metrics_of_halves_are_those_of_the_whole(task, monkeypatch) -> None:
+    def metrics(least: int) -> list[list[dict[str, float]]]:
+        monkeypatch.setattr(blocks, "LEAST", least)
+        train = {**TRAIN, "steps": 4, "evaluate_every": 2, "eval_examples": 20, "batch_size": 8}
+        train |= {"precision": "float64"}
+        return [
+            run.metrics for run in train_many([spec(task, SMALL, train, seed=s) for s in range(3)])
+        ]
+
+    for ours, theirs in zip(metrics(0), metrics(1 << 60), strict=True):
+        assert [row["step"] for row in ours] == [0, 2, 4]
+        for row, expected in zip(ours, theirs, strict=True):
+            assert row == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_dropout_of_a_model_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     model = {**SMALL, "dropout": 0.2}
     monkeypatch.setattr(blocks, "LEAST", 1 << 60)
