@@ -107,8 +107,14 @@ def train(
     check_and_announce(specs, device, workers)
     paths = [one.out for one in specs if one.out is not None]
     with progress_bar(f"training {task}") as bar, forwarding(paths, loggers, bar) as report:
-        how: Any = {"resume": resume, "device": device, "progress": report, "workers": workers}
-        runs = train_many(specs, **how, on_interrupt="return")  # its lines are printed first
+        runs = train_many(
+            specs,
+            resume=resume,
+            device=device,
+            progress=report,
+            workers=workers,
+            on_interrupt="return",  # its lines are printed first
+        )
     if as_json:
         print_json([_row(run) for run in runs])
     else:

@@ -248,9 +248,14 @@ def softmax(scores: Tensor) -> Tensor:
     """Softmax over the last axis; in the order in memory, where looked-up scores have the heads
     innermost.
     """
-    if scores.stride(-3) == 1 and scores.shape[-3] > 1:
+    if heads_are_innermost(scores):
         return scores.movedim(-3, -1).softmax(-2).movedim(-1, -3)
     return scores.softmax(-1)
+
+
+def heads_are_innermost(scores: Tensor) -> bool:
+    """Whether scores (..., head, query, key) lie in memory with the heads innermost."""
+    return scores.stride(-3) == 1 and scores.shape[-3] > 1
 
 
 def _causal_mask(config: ModelConfig, x: Tensor) -> Tensor | None:

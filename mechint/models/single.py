@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from mechint.config import ModelConfig
 from mechint.models.rows import BlockRows, Layout
 from mechint.models.single_attention import attention
-from mechint.models.single_pieces import Gradient, Named, linear, mlp, named, norm
+from mechint.models.single_pieces import Gradient, Named, linear, mlp, named, norm, picked
 
 
 def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool:
@@ -96,14 +96,11 @@ def logits(
 
 def embed(p: Named, layout: Layout) -> tuple[Tensor, Callable[[Tensor], Named]]:
     """The layout's rows (rows, d_model)."""
-    indices = {"embed.W_E": layout.tokens.flatten(), "pos_embed.W_pos": layout.positions.flatten()}
-    tokens, positions = (p[name].index_select(0, index) for name, index in indices.items())
+    tokens, from_tokens = picked(p["embed.W_E"], layout.tokens.flatten())
+    positions, from_positions = picked(p["pos_embed.W_pos"], layout.positions.flatten())
 
     def gradient(grad: Tensor) -> Named:
-        return {
-            name: torch.zeros_like(p[name]).index_add_(0, index, grad)
-            for name, index in indices.items()
-        }
+        return {"embed.W_E": from_tokens(grad), "pos_embed.W_pos": from_positions(grad)}
 
     return tokens.add_(positions), gradient
 
@@ -114,7 +111,8 @@ def block(
     """x (rows, d_model) with what attention and MLP add, (N, d_model)."""
     normed, from_norm1 = norm(p, f"{weights}.ln1", config, x)
     y, from_attention = attention(p, f"{weights}.attn", config, normed, rows)
-    y.add_(x if rows.residual is None else x.index_select(0, rows.residual[0]))
+    past, from_past = picked(x, None if rows.residual is None else rows.residual[0])
+    y.add_(past)
     if not config.attn_only:
         normed, from_norm2 = norm(p, f"{weights}.ln2", config, y)
         out, from_mlp = mlp(p, f"{weights}.mlp", config.act_fn, normed)
@@ -127,12 +125,10 @@ def block(
             to_middle, to_norm = from_norm2(to_normed)
             grad = to_middle.add_(grad)
             to = {**to_mlp, **to_norm}
-        past = grad
-        if rows.residual is not None:
-            past = torch.zeros_like(x).index_add_(0, rows.residual[0], grad)
+        to_past = from_past(grad)
         normed = config.normalization_type is not None
-        to_normed, to_attention = from_attention(grad, None if normed else past)
+        to_normed, to_attention = from_attention(grad, None if normed else to_past)
         to_x, to_norm = from_norm1(to_normed)
-        return to_x.add_(past) if normed else to_x, {**to, **to_attention, **to_norm}
+        return to_x.add_(to_past) if normed else to_x, {**to, **to_attention, **to_norm}
 
     return y, gradient

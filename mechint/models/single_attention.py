@@ -14,12 +14,13 @@ from torch import Tensor
 from mechint.config import ModelConfig
 from mechint.models.attention import (
     has_few_pairs,
+    heads_are_innermost,
     softmax,
     weighted_sum,
     weighted_sum_gradients,
 )
 from mechint.models.rows import BlockRows
-from mechint.models.single_pieces import Gradient, Named, linear, named
+from mechint.models.single_pieces import Gradient, Named, linear, named, picked
 
 Pair = tuple[Tensor, Tensor]
 
@@ -37,19 +38,13 @@ def attention(
     few = has_few_pairs(pattern)
     z, from_z = (weighted if few else mixed)(pattern, v)
     z = z.reshape(-1, n_heads * d_head)
-    out = None if rows.out is None else rows.out[0]
-    n_slots = len(z)
-    y, from_written = linear(
-        z if out is None else z.index_select(0, out),
-        p[f"{weights}.W_O"].flatten(0, 1),
-        p.get(f"{weights}.b_O"),
-    )
+    z, from_out = picked(z, None if rows.out is None else rows.out[0])
+    y, from_written = linear(z, p[f"{weights}.W_O"].flatten(0, 1), p.get(f"{weights}.b_O"))
 
     def gradient(grad: Tensor, elsewhere: Tensor | None) -> tuple[Tensor, Named]:
         to_z, to_w_o, to_b_o = from_written(grad)
-        if out is not None:
-            to_z = to_z.new_zeros(n_slots, to_z.shape[1]).index_add_(0, out, to_z)
-        to_pattern, to_v = from_z(to_z.view(*v.shape[:-3], -1, n_heads, d_head))
+        to_z = from_out(to_z).view(*v.shape[:-3], -1, n_heads, d_head)
+        to_pattern, to_v = from_z(to_z)
         to_q, to_k = from_scores(from_pattern(to_pattern))
         to_x, to = from_inputs((to_q, to_k, to_v), elsewhere)
         to_w_o = to_w_o.view(n_heads, d_head, d_model)
@@ -74,23 +69,23 @@ def inputs(
             return added(to_x, elsewhere), to
 
         return every, together
-    asking = x if rows.query_rows is None else x.index_select(0, rows.query_rows[0])
+    asking, from_asking = picked(x, None if rows.query_rows is None else rows.query_rows[0])
     asked = (None, (-1,)) if rows.table else (rows.queries, (n_batch, n_queries))
     (q,), from_q = projected(p, weights, "Q", asking, *asked)
     if rows.table:
         (k, every_v), from_kv = projected(p, weights, "KV", x, None, (-1,))
-        v, from_v = slots(every_v, key_rows, (n_batch, n_keys))
+        flat, from_v = picked(every_v.flatten(1), rows.keys.flatten())
+        v = flat.view(n_batch, n_keys, *every_v.shape[1:])
     else:
         (k, v), from_kv = projected(p, weights, "KV", x, key_rows, (n_batch, n_keys))
 
     def apart(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
         to_q, to_k, to_v = grads
-        to_x, to_kv = from_kv(torch.cat([to_k, from_v(to_v) if rows.table else to_v], -2))
-        to_x = added(to_x, elsewhere)
+        if rows.table:
+            to_v = from_v(to_v.reshape(flat.shape)).view(every_v.shape)
+        to_x, to_kv = from_kv(torch.cat([to_k, to_v], -2))
         to_asking, to_query = from_q(to_q)
-        if rows.query_rows is not None:
-            to_asking = torch.zeros_like(x).index_add_(0, rows.query_rows[0], to_asking)
-        return to_x.add_(to_asking), {**to_kv, **to_query}
+        return added(to_x, elsewhere).add_(from_asking(to_asking)), {**to_kv, **to_query}
 
     return (q, k, v), apart
 
@@ -98,21 +93,6 @@ def inputs(
 def added(grad: Tensor, elsewhere: Tensor | None) -> Tensor:
     """The sum of two gradients of one tensor, in place of the first."""
     return grad if elsewhere is None else grad.add_(elsewhere)
-
-
-def slots(
-    x: Tensor, index: Tensor | None, shape: tuple[int, ...]
-) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """x (rows, *) at `index`, or in its order, as (*shape, *)."""
-    if index is None:
-        return x.view(*shape, *x.shape[1:]), lambda grad: grad.reshape(x.shape)
-    flat, which = x.reshape(len(x), -1), index.flatten()
-
-    def gradient(grad: Tensor) -> Tensor:
-        every = grad.new_zeros(flat.shape)
-        return every.index_add_(0, which, grad.reshape(-1, flat.shape[1])).view(x.shape)
-
-    return flat.index_select(0, which).view(*shape, *x.shape[1:]), gradient
 
 
 def projected(
@@ -128,13 +108,10 @@ def projected(
     if f"{weights}.b_Q" in p:
         bias = torch.cat([p[f"{weights}.b_{letter}"] for letter in letters]).flatten()
     y, from_product = linear(x, weight, bias)
-    if index is not None:
-        y = y.index_select(0, index.flatten())
+    y, from_rows = picked(y, None if index is None else index.flatten())
 
     def gradient(grad: Tensor) -> tuple[Tensor, Named]:
-        grad = grad.reshape(-1, weight.shape[1])
-        if index is not None:
-            grad = grad.new_zeros(len(x), weight.shape[1]).index_add_(0, index.flatten(), grad)
+        grad = from_rows(grad.reshape(-1, weight.shape[1]))
         to_x, to_weight, to_bias = from_product(grad)
         each = to_weight.view(d_model, len(letters), n_heads, d_head).permute(1, 2, 0, 3)
         to = {f"{weights}.W_{letter}": one for letter, one in zip(letters, each, strict=True)}
@@ -194,7 +171,7 @@ def weighing(
         masked = mask[0].unsqueeze(1).to(scores.dtype)
         scores = torch.add(masked, scores, alpha=1 / config.scale)
     pattern = softmax(scores)
-    innermost = scores.stride(-3) == 1 and scores.shape[-3] > 1
+    innermost = heads_are_innermost(scores)
 
     def gradient(grad: Tensor) -> Tensor:
         if innermost:

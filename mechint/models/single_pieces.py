@@ -41,6 +41,14 @@ def norm(p: Named, name: str, config: ModelConfig, x: Tensor) -> tuple[Tensor, G
     return y, gradient
 
 
+def picked(x: Tensor, index: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Rows `index` (n,) of x (rows, d), x itself where None, and the gradient of x from theirs."""
+    if index is None:
+        return x, lambda grad: grad
+    shape = x.shape
+    return x.index_select(0, index), lambda grad: grad.new_zeros(shape).index_add_(0, index, grad)
+
+
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor | None]]]:

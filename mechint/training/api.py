@@ -126,8 +126,7 @@ def train(
         ('finished', 2)
     """
     specs = seed_specs(task, model, train, seeds=seeds, out=out)
-    how: Any = {"resume": resume, "device": device, "progress": progress, "workers": workers}
-    return train_many(specs, **how)
+    return train_many(specs, resume=resume, device=device, progress=progress, workers=workers)
 
 
 def workers_on(device: str) -> int:

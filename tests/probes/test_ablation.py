@@ -21,7 +21,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.null import selections
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch
+from mechint.task import IGNORE, Batch, Task
 from probes.ablation import Ablation, answer_scores, neuron_importance
 from probes.ablation.measures import Ablated
 from probes.ablation.nulls import Harm, no_effect
@@ -252,20 +252,25 @@ def test_of_two_the_one_that_is_told_from_no_effect_is_named() -> None:
     )
 
 
-def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
-    """Of every component and output, by hooks; the metrics follow from the table."""
-    task = TASKS["remainders"](p=7)
-    sizes = tuple(output.n_classes for output in task.outputs)
+def of_several_outputs(task: Task, n_layers: int, seed: int) -> HookedTransformer:
+    """A small untrained model of a task with several outputs."""
     config = ModelConfig(
-        n_layers=2,
+        n_layers=n_layers,
         d_model=8,
         n_heads=2,
         n_ctx=task.n_ctx,
         d_vocab=task.d_vocab,
         d_vocab_out=task.d_vocab_out,
-        output_sizes=sizes,
+        output_sizes=tuple(output.n_classes for output in task.outputs),
     )
-    model = HookedTransformer(config, seed=3).double()
+    return HookedTransformer(config, seed=seed)
+
+
+def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
+    """Of every component and output, by hooks; the metrics follow from the table."""
+    task = TASKS["remainders"](p=7)
+    sizes = [output.n_classes for output in task.outputs]
+    model = of_several_outputs(task, n_layers=2, seed=3).double()
     data, optimizer = task.examples(), torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(20):  # until it knows more than the best constant answer
         optimizer.zero_grad()
@@ -388,16 +393,8 @@ def test_no_more_than_eight_of_the_needed_and_of_the_larger_are_named() -> None:
 
 def test_outputs_stand_apart() -> None:
     task = TASKS["remainders"](p=5)
-    sizes = tuple(output.n_classes for output in task.outputs)
-    config = ModelConfig(
-        d_model=8,
-        n_heads=2,
-        n_ctx=task.n_ctx,
-        d_vocab=task.d_vocab,
-        d_vocab_out=task.d_vocab_out,
-        output_sizes=sizes,
-    )
-    model = HookedTransformer(config, seed=0)
+    sizes = [output.n_classes for output in task.outputs]
+    model = of_several_outputs(task, n_layers=1, seed=0)
     with (
         torch.no_grad()
     ):  # head 0 writes where only the first output reads, head 1 where only the second does
