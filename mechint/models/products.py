@@ -3,15 +3,18 @@
 PyTorch multiplies float32 matrices with Intel's MKL, which on AMD processors with AVX-512 reaches
 less than half the rate of oneDNN, which PyTorch has for convolutions (`make bench` measures both).
 oneDNN compiles a kernel for every shape that it meets, and keeps a thousand of them: it serves
-where the same shapes come step after step, which the forward says by `repeated_shapes`. Which
-library multiplies depends on the processor and on the layout alone, and the same product has the
-same bits with any number of threads.
+where the same shapes come step after step, which the forward says by `repeated_shapes`. The
+gradient of a weight is a sum over all rows, which oneDNN first turns and then hardly shares between
+threads: where a core works through 512 bits in two halves (Zen 4), MKL is the faster one there.
+Which library multiplies depends on the processor and on the layout alone, and the same product has
+the same bits with one thread as with two.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -47,10 +50,22 @@ def onednn_is_faster() -> bool:
     """Whether this is an AMD processor with 512-bit registers, and PyTorch has oneDNN."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not has_onednn():
         return False
+    return "AuthenticAMD" in _cpuinfo()
+
+
+@functools.cache
+def onednn_adds_up_faster() -> bool:
+    """Whether oneDNN is the faster one for sums over many rows, too: from Zen 5 on, family 26."""
+    family = re.search(r"^cpu family\s*:\s*(\d+)", _cpuinfo(), re.MULTILINE)
+    return family is not None and int(family[1]) > 25
+
+
+def _cpuinfo() -> str:
+    """What Linux says of the processor."""
     try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return False
+        return ""
 
 
 WORTH = 1 << 23
@@ -93,8 +108,7 @@ class StackedLinear(torch.autograd.Function):
         to_x = None
         if ctx.needs_input_grad[0]:
             to_x = _stack([product(g, w.T) for g, w in zip(grad, weight, strict=True)])
-        columns = x.mT.contiguous() if x.shape[-1] <= weight.shape[-1] else x.mT
-        to_weight = _stack([outer(a, g) for a, g in zip(columns, grad, strict=True)])
+        to_weight = _stack([outer(*one) for one in zip(x, grad, strict=True)])
         return to_x, to_weight, grad.sum(1) if ctx.biased else None
 
 
@@ -126,12 +140,9 @@ class StackedMLP(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, w_in, w_out, *kept = ctx.saved_tensors
         pre, post = kept[: len(x)], kept[len(x) :]
-        columns = x.mT, grad.mT
-        if x.shape[-1] <= w_in.shape[-1]:  # what `outer` multiplies from the left, turned at once
-            columns = columns[0].contiguous(), columns[1].contiguous()
         found = [
             mlp_gradients(ctx.act, *one)
-            for one in zip(grad, *columns, w_in, w_out, pre, post, strict=True)
+            for one in zip(grad, x, w_in, w_out, pre, post, strict=True)
         ]
         to_x, to_in, to_b_in, to_out = map(_stack, zip(*found, strict=True))
         if not ctx.biased:
@@ -156,8 +167,7 @@ def mlp(
 def mlp_gradients(
     act: str,
     grad: Tensor,
-    x_columns: Tensor,
-    grad_columns: Tensor,
+    x: Tensor,
     w_in: Tensor,
     w_out: Tensor,
     pre: Tensor,
@@ -165,8 +175,7 @@ def mlp_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of one model, from the gradient of what its MLP gives: for x, W_in, b_in and W_out."""
     to_pre = activation_gradient(act, product(grad, w_out.T), pre)
-    to_in, to_out = outer(x_columns, to_pre), outer(grad_columns, post).T
-    return product(to_pre, w_in.T), to_in, to_pre.sum(0), to_out
+    return product(to_pre, w_in.T), outer(x, to_pre), to_pre.sum(0), outer(post, grad)
 
 
 def product(
@@ -183,11 +192,18 @@ def product(
     return torch.ops.mkldnn._linear_pointwise(a, b.T, bias, then, [], "")
 
 
-def outer(columns: Tensor, b: Tensor) -> Tensor:
-    """columns (k, n) @ b (n, m): oneDNN lays its left factor out by rows, so the one with fewer
-    stands there.
+def outer(a: Float[Tensor, "n k"], b: Float[Tensor, "n m"]) -> Float[Tensor, "k m"]:
+    """The sum over rows of their outer products, aᵀ b.
+
+    >>> outer(torch.tensor([[1.0, 2], [0, 1]]), torch.tensor([[3.0], [1]]))
+    tensor([[3.],
+            [7.]])
     """
-    return product(columns, b) if len(columns) <= b.shape[1] else product(b.T, columns.T).T
+    if not onednn_adds_up_faster():
+        return a.T @ b
+    if a.shape[1] > b.shape[1]:  # oneDNN lays its left factor out by rows: the one with fewer
+        return outer(b, a).T
+    return product(a.T.contiguous(), b)
 
 
 def _each(bias: Tensor | None, models: int) -> Sequence[Tensor | None]:

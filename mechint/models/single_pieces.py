@@ -63,8 +63,7 @@ def linear(
         to_bias = None if bias is None else grad.sum(0)
         if not fast:
             return grad @ weight.T, x.T @ grad, to_bias
-        columns = x.T.contiguous() if x.shape[1] <= weight.shape[1] else x.T
-        return product(grad, weight.T), outer(columns, grad), to_bias
+        return product(grad, weight.T), outer(x, grad), to_bias
 
     return y, gradient
 
@@ -78,12 +77,7 @@ def mlp(p: Named, weights: str, act: str, x: Tensor) -> tuple[Tensor, Gradient]:
         y, pre, post = mlp_by_onednn(act, x, w_in, w_out, b_in, b_out)
 
         def fast(grad: Tensor) -> tuple[Tensor, Named]:
-            columns = x.T, grad.T
-            if x.shape[1] <= w_in.shape[1]:
-                columns = columns[0].contiguous(), columns[1].contiguous()
-            to_x, to_in, to_b_in, to_out = mlp_gradients(
-                act, grad, *columns, w_in, w_out, pre, post
-            )
+            to_x, to_in, to_b_in, to_out = mlp_gradients(act, grad, x, w_in, w_out, pre, post)
             found = zip(names, (to_in, to_b_in, to_out, grad.sum(0)), strict=True)
             return to_x, {name: each for name, each in found if name in p}
 

@@ -138,7 +138,7 @@ def _starts(lengths: Tensor, most: int, multiples: Multiples) -> tuple[Tensor, i
     """The first flat slot of each example of `lengths` (model, example), how many rows the grid
     has, and how many slots a row, `most` at most.
     """
-    width = min(most, round_up(int(lengths.max()), multiples.slots))
+    width = round_up(int(lengths.max()), multiples.slots)
     packed = [pack(own, width) for own in lengths.tolist()]
     return (
         torch.tensor(packed, device=lengths.device),
