@@ -12,6 +12,7 @@ for.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from collections.abc import Callable
@@ -76,11 +77,25 @@ def _checksum(tensor: Tensor) -> float | None:
     with plain_arithmetic(tensor.device), torch.no_grad():
         rows = torch.atleast_2d(tensor).flatten(0, -2)
         rows = rows if rows.is_floating_point() else rows.double()
-        by_row, by_column = (
-            torch.arange(n, dtype=rows.dtype, device=rows.device).cos() for n in rows.shape
-        )
+        by_row, by_column = (_cosines(n, rows.dtype, rows.device) for n in rows.shape)
         total = float(by_row @ (rows @ by_column))
     return total if math.isfinite(total) else None
+
+
+KEPT = 1 << 20
+"""Up to so many weights of a checksum are computed once; more would only take up memory."""
+
+
+def _cosines(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(n,) cos 0, cos 1, …: what a checksum weights its rows and columns by."""
+    if n <= KEPT:
+        return _kept_cosines(1 << n.bit_length(), dtype, device)[:n]
+    return torch.arange(n, dtype=dtype, device=device).cos()
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_cosines(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.arange(n, dtype=dtype, device=device).cos()
 
 
 class BoundedCache:

@@ -28,7 +28,6 @@ from mechint.models.attention import attend_dense, attend_hooked, attend_rows
 from mechint.models.pieces import Hook, Parameters, linear, no_hook, norm
 from mechint.models.products import StackedMLP, by_onednn, repeated_shapes
 from mechint.models.rows import BlockRows, Layout, rows_of
-from mechint.models.single import SingleModel, serves
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,6 @@ class Forward:
         d_vocab_out).
         """
         with repeated_shapes(layout.repeated):
-            plain = self.hook is no_hook and self.drop is no_hook
-            if plain and serves(self.p, self.config, layout):
-                return SingleModel.apply(self.config, layout, tuple(self.p), *self.p.values())
             return self.read_out(self.embed(layout), layout)
 
     def embed(self, layout: Layout) -> Float[Tensor, "... d_model"]:

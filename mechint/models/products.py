@@ -199,11 +199,9 @@ def outer(a: Float[Tensor, "n k"], b: Float[Tensor, "n m"]) -> Float[Tensor, "k 
     tensor([[3.],
             [7.]])
     """
-    if not onednn_adds_up_faster():
-        return a.T @ b
-    if a.shape[1] > b.shape[1]:  # oneDNN lays its left factor out by rows: the one with fewer
+    if a.shape[1] > b.shape[1]:  # both libraries turn the left factor: the one with fewer columns
         return outer(b, a).T
-    return product(a.T.contiguous(), b)
+    return product(a.T.contiguous(), b) if onednn_adds_up_faster() else a.T @ b
 
 
 def _each(bias: Tensor | None, models: int) -> Sequence[Tensor | None]:

@@ -1,31 +1,30 @@
-"""A single model in training, its whole forward one node of autograd's graph.
+"""A single model in training: its forward and its gradient, without autograd.
 
 A step of a small model is some hundred short operations, and autograd's notes on each view, sum and
 copy between them cost as much as the arithmetic. Here the forward is the arithmetic alone and its
 gradient is written out (`mechint.models.single_pieces`): the operations that autograd would call,
-in its order, so the bits are those of `Forward`'s own way, against which
-`tests/models/test_single.py` holds them.
+in its order, so the bits are those of `Forward`, against which `tests/models/test_single.py` holds
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mechint.config import ModelConfig
+from mechint.models.products import repeated_shapes
 from mechint.models.rows import BlockRows, Layout
 from mechint.models.single_attention import attention
 from mechint.models.single_pieces import Gradient, Named, linear, mlp, named, norm, picked
 
 
 def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool:
-    """Whether `SingleModel` computes what `Forward.logits` would, to the bit: of a lone model in
-    training on a CPU. Weights of heads of one dimension lie in memory another way.
+    """Whether `logits` computes what `Forward.logits` would, to the bit: of a lone model in stacked
+    parameters `p` on a CPU. Weights of heads of one dimension lie in memory another way.
     """
     embedding = p["embed.W_E"]
     return (
@@ -35,7 +34,6 @@ def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool
         and embedding.dim() == 3
         and len(embedding) == 1
         and embedding.device.type == "cpu"
-        and torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
         and config.attention_rate == 1
         and (config.d_head or 0) > 1
@@ -43,33 +41,13 @@ def serves(p: Mapping[str, Tensor], config: ModelConfig, layout: Layout) -> bool
     )
 
 
-class SingleModel(torch.autograd.Function):
-    """The logits (1, rows, d_vocab_out) that `layout` reads, from parameters `names`, each (1,
-    ...). Differentiable once.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, config: ModelConfig, layout: Layout, names: tuple[str, ...], *parameters: Tensor
-    ) -> Float[Tensor, "1 rows d_vocab_out"]:
-        p = {name: value.squeeze(0) for name, value in zip(names, parameters, strict=True)}
-        y, ctx.gradient = logits(p, config, layout)
-        ctx.names = names
-        return y.unsqueeze(0)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        to = ctx.gradient(grad.squeeze(0))
-        each = (to[name].unsqueeze(0) if name in to else None for name in ctx.names)
-        return None, None, None, *each
-
-
+@torch.no_grad()
+@repeated_shapes(True)
 def logits(
     p: Named, config: ModelConfig, layout: Layout
-) -> tuple[Tensor, Callable[[Tensor], Named]]:
-    """Logits (rows, d_vocab_out), and the function from their gradient to those of all parameters,
-    which can be called once.
+) -> tuple[Float[Tensor, "row d_vocab_out"], Callable[[Tensor], Named]]:
+    """Logits of the rows that `layout` reads, from one model's parameters without a model axis, and
+    the function from their gradient to those of all parameters by name, which can be called once.
     """
     x, from_embedding = embed(p, layout)
     ways: list[Gradient] = []
@@ -82,6 +60,7 @@ def logits(
     ways.append(way)
     y, from_unembedding = linear(x, p["unembed.W_U"], p.get("unembed.b_U"))
 
+    @torch.no_grad()
     def gradient(grad: Tensor) -> Named:
         grad, to_weight, to_bias = from_unembedding(grad)
         to = named({"unembed.W_U": to_weight, "unembed.b_U": to_bias})

@@ -17,13 +17,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, Settings, TrainConfig
-from mechint.models import products
+from mechint.models import products, single
 from mechint.models.forward import Forward
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import IGNORE, Batch, FiniteTask, Task
 from mechint.training.compact import Prepared, compact
-from mechint.training.loss import combined, counts, cross_entropies
+from mechint.training.loss import autocast, combined, counts, cross_entropies
 from mechint.training.packing import EXACT, FEW_SHAPES, stack_on
+from mechint.training.parameters import FlatParameters
 from mechint.training.regression_learner import RegressionLearner
 
 EVALUATED = ("train", "test")
@@ -60,6 +61,7 @@ class TokenLearner:
     ) -> None:
         self.configs, self.tasks, self.device = list(configs), list(tasks), device
         self.output_weighting, self.loss = train.output_weights, train.loss
+        self.precision = train.precision
         self._static: tuple[list[Batch], Prepared] | None = None
         self._evaluation: dict[tuple[str, int, tuple[int, ...]], list[Prepared]] = {}
 
@@ -108,13 +110,37 @@ class TokenLearner:
             " and attention to later positions would reach the padding behind them",
         )
 
+    def descend(
+        self, parameters: FlatParameters, prepared: Prepared, drop: Hook = no_hook
+    ) -> Float[Tensor, " model"]:
+        """(model,) losses that training descends; their gradients fill those of `parameters`."""
+        config, layout = self.configs[0], prepared.layout
+        with autocast(self.precision, self.device):
+            if drop is no_hook and single.serves(parameters.views, config, layout):
+                return self._descend_alone(parameters, prepared)
+            losses = self.losses(parameters.views, prepared, drop)
+        parameters.differentiate(losses.sum())
+        return losses.detach()
+
+    def _descend_alone(self, parameters: FlatParameters, prepared: Prepared) -> Tensor:
+        """As `descend`, a lone model: autograd is asked for the gradient of the logits only."""
+        rows, gradient = single.logits(parameters.alone, self.configs[0], prepared.layout)
+        logits = rows.unsqueeze(0).requires_grad_()
+        losses = self._of_logits(logits, prepared)
+        (to_logits,) = torch.autograd.grad(losses.sum(), logits)
+        parameters.fill(gradient(to_logits.squeeze(0)))
+        return losses.detach()
+
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
     ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
-        config = self.configs[0]
-        logits = Forward(weights, config, drop=drop).logits(prepared.layout)
-        sizes = config.output_sizes
+        logits = Forward(weights, self.configs[0], drop=drop).logits(prepared.layout)
+        return self._of_logits(logits, prepared)
+
+    def _of_logits(self, logits: Tensor, prepared: Prepared) -> Tensor:
+        """(model,) losses of the logits (model, reads, d_vocab_out) that the layout reads."""
+        sizes = self.configs[0].output_sizes
         assert sizes is not None  # filled in by ModelConfig
         return combined(
             cross_entropies(logits, prepared.targets, prepared.weights, sizes, self.loss),

@@ -16,6 +16,11 @@ from torch import Tensor
 from mechint.task import IGNORE
 
 
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """The context in which losses are computed: matrix products in bfloat16 for "bf16"."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
 def groups(sizes: Sequence[int]) -> list[slice]:
     """The columns of each output group.
 

@@ -131,6 +131,7 @@ class Optimizer:
             column("grokfast_alpha"),
         )
         self.rate, self.muon_rate = torch.zeros_like(self.decay), torch.zeros_like(self.decay)
+        self.count = torch.zeros(())  # on the CPU, whose kernel reads it
         self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
         self.blend = torch.zeros_like(self.decay)
         self._ahead: dict[str, Tensor] = {}
@@ -173,6 +174,7 @@ class Optimizer:
             getattr(self, name).copy_(values[self.steps - self._first])
         config = self.configs[0]
         self.steps += 1
+        self.count.fill_(self.steps)
         starts = self.steps == 1 and config.grokfast_start == "first"
         self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
 
@@ -204,14 +206,29 @@ class Optimizer:
                 grad = state["momentum"].mul_(config.momentum).add_(grad)
             values.sub_(rate * grad)
             return
-        mean, square = state["mean"], state["square"]
+        self._adam(values, grad, state["mean"], state["square"], rate)
+        for name, value in moved.items():
+            values[:, self.parameters.spans[name]] = value
+
+    def _adam(
+        self, values: Tensor, grad: Tensor, mean: Tensor, square: Tensor, rate: Tensor
+    ) -> None:
+        """Adam's step: on a CPU PyTorch's own, which reads and writes each number once."""
+        config = self.configs[0]
+        if values.device.type == "cpu":
+            none = list[Tensor]()
+            given = {"beta1": config.betas[0], "beta2": config.betas[1], "eps": config.eps}
+            given |= {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
+            rates = rate.flatten().tolist()
+            for own, *numbers in zip(rates, values, grad, mean, square, strict=True):
+                each = [[one] for one in numbers]
+                torch._fused_adam_(*each, none, [self.count], lr=own, **given)
+            return
         mean.lerp_(grad, 1 - config.betas[0])
         square.mul_(config.betas[1]).addcmul_(grad, grad, value=1 - config.betas[1])
         scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(config.eps)
         step = torch.div(mean, scale, out=scale).mul_(rate / self.corrections[0])
         values.sub_(step)
-        for name, value in moved.items():
-            values[:, self.parameters.spans[name]] = value
 
     def _moved(
         self, values: Tensor, grad: Tensor, momentum: Tensor, rate: Tensor, decay: Tensor

@@ -21,7 +21,8 @@ class FlatParameters:
     """Stacked parameters of models of one shape.
 
     `values` and `grad` are (model, parameter); `views` name → leaf tensor (model, *shape) whose
-    storage is `values`.
+    storage is `values`; `alone` name → those of a lone model, (*shape), of which autograd knows
+    nothing.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class FlatParameters:
             span = slice(start, start + int(torch.Size(shape).numel()))
             view = self.values[:, span].view(-1, *shape).requires_grad_()
             self.views[name], self.spans[name], start = view, span, span.stop
+        lone = self.views if len(values) == 1 else {}
+        self.alone = {name: view.detach().squeeze(0) for name, view in lone.items()}
 
     def __len__(self) -> int:
         return self.values.shape[0]
@@ -56,6 +59,10 @@ class FlatParameters:
             loss, list(self.views.values()), allow_unused=True, materialize_grads=True
         )
         torch.cat([grad.flatten(1) for grad in grads], 1, out=self.grad)
+
+    def fill(self, gradients: Mapping[str, Tensor]) -> None:
+        """Fill `grad` with the gradients of a lone model by name, without the model axis."""
+        torch.cat([gradients[name].flatten() for name in self.views], out=self.grad[0])
 
     def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`."""

@@ -14,6 +14,8 @@ from mechint.errors import ParameterError
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import Batch, Task
 from mechint.training.compact import stack
+from mechint.training.loss import autocast
+from mechint.training.parameters import FlatParameters
 
 
 class RegressionLearner:
@@ -35,6 +37,7 @@ class RegressionLearner:
                 f"train: loss={train.loss!r}: {tasks[0].name} has no classes; expected softmax"
             )
         self.configs, self.tasks, self.device = list(configs), list(tasks), device
+        self.precision = train.precision
         self.dtype = torch.float64 if train.precision == "float64" else torch.float32
         self.student = STUDENTS[tasks[0].model_kind]
         if any(task != tasks[0] for task in tasks):
@@ -73,6 +76,15 @@ class RegressionLearner:
         return dataclasses.replace(
             batch, tokens=batch.tokens.to(self.dtype), targets=batch.targets.to(self.dtype)
         )
+
+    def descend(
+        self, parameters: FlatParameters, prepared: Batch | None, drop: Hook = no_hook
+    ) -> Float[Tensor, " model"]:
+        """(model,) losses that training descends; their gradients fill those of `parameters`."""
+        with autocast(self.precision, self.device):
+            losses = self.losses(parameters.views, prepared, drop)
+        parameters.differentiate(losses.sum())
+        return losses.detach()
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Batch | None, drop: Hook = no_hook

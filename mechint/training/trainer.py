@@ -227,14 +227,9 @@ class Ensemble:
         (model,) before the update.
         """
         block = block or self.blocks[0]
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
-        ):
-            drop = self._drop(block.models)
-            losses = block.learner.losses(block.parameters.views, prepared, drop)
-        block.parameters.differentiate(losses.sum())
+        losses = block.learner.descend(block.parameters, prepared, self._drop(block.models))
         self.optimizer.apply(block.models)
-        return losses.detach()
+        return losses
 
     def advance(self) -> Float[Tensor, " model"]:
         """One optimizer step; the losses (model,)."""

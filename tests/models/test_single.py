@@ -1,4 +1,4 @@
-"""A single model's forward as one node: logits and gradients of the ordinary way, to the bit."""
+"""A single model without autograd: logits and gradients of the ordinary way, to the bit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models import single
 from mechint.models.forward import Forward
-from mechint.models.pieces import Hook, no_hook
 from mechint.models.rows import Layout
 from mechint.models.single import serves
 from mechint.models.transformer import initialize
@@ -70,24 +70,24 @@ def weights(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     }
 
 
-def found(
-    p: dict[str, Tensor], config: ModelConfig, layout: Layout, grad: Tensor, drop: Hook
+def alone(
+    p: dict[str, Tensor], config: ModelConfig, layout: Layout, grad: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    logits = Forward(p, config, drop=drop).logits(layout)
-    grads = torch.autograd.grad(logits, list(p.values()), grad, materialize_grads=True)
-    return logits.detach(), dict(zip(p, grads, strict=True))
-
-
-def nothing_dropped(name: str, tensor: Tensor) -> Tensor:
-    return tensor
+    """Logits and gradients of `mechint.models.single`, with the model axis."""
+    plain = {name: value.detach().squeeze(0) for name, value in p.items()}
+    logits, gradient = single.logits(plain, config, layout)
+    found = gradient(grad.squeeze(0))
+    assert found.keys() == p.keys()
+    return logits.unsqueeze(0), {name: value.unsqueeze(0) for name, value in found.items()}
 
 
 def same(p: dict[str, Tensor], config: ModelConfig, layout: Layout, grad: Tensor) -> None:
     assert serves(p, config, layout)
-    logits, grads = found(p, config, layout, grad, no_hook)
-    expected, expected_grads = found(p, config, layout, grad, nothing_dropped)
+    logits, grads = alone(p, config, layout, grad)
+    expected = Forward(p, config).logits(layout)
+    expected_grads = torch.autograd.grad(expected, list(p.values()), grad, materialize_grads=True)
     assert torch.equal(logits, expected)
-    for name, value in expected_grads.items():
+    for name, value in zip(p, expected_grads, strict=True):
         assert grads[name].shape == p[name].shape
         assert torch.equal(grads[name], value), name
 
@@ -170,8 +170,6 @@ def test_what_it_cannot_compute_goes_the_ordinary_way():
     layout, _ = drawn(config, 4, "all", 0)
     p = weights(config, 0)
     assert serves(p, config, layout)
-    with torch.no_grad():
-        assert not serves(p, config, layout)
     two = {name: torch.cat([value, value]) for name, value in p.items()}
     assert not serves(two, config, layout.each_of(2))
     assert not serves({name: value[0] for name, value in p.items()}, config, layout)
@@ -200,12 +198,11 @@ def test_its_gradient_is_that_of_differences():
     }
 
     def value(step: float) -> Tensor:
-        moved = {name: (p[name] + step * along[name]).requires_grad_() for name in p}
-        return (Forward(moved, config).logits(layout).detach() * grad).sum()
+        moved = {name: p[name] + step * along[name] for name in p}
+        return (Forward(moved, config).logits(layout) * grad).sum()
 
-    asked = {name: each.requires_grad_() for name, each in p.items()}
-    assert serves(asked, config, layout)
-    _, grads = found(asked, config, layout, grad.double(), no_hook)
+    assert serves(p, config, layout)
+    _, grads = alone(p, config, layout, grad.double())
     slope = sum((grads[name] * along[name]).sum() for name in p)
     assert isinstance(slope, Tensor)
     assert float(slope) == pytest.approx(float(value(1e-5) - value(-1e-5)) / 2e-5, rel=1e-6)
