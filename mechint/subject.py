@@ -305,7 +305,7 @@ class Subject:
         >>> subject.with_data(subject.data[[3, 0, 3]]).distinct_examples.tolist()
         [1, 0, 1]
         """
-        _, distinct = np.unique(self.data.tokens.cpu().numpy(), axis=0, return_inverse=True)
+        distinct = _distinct(self.data.tokens.cpu().numpy())
         return torch.tensor(distinct, device=self.device)[self.answer_examples]
 
     @cached_property
@@ -690,6 +690,19 @@ def _check_data(data: Batch, task: Task | None) -> None:
                 f"data: target {int(wrong[0])} of output {output.name}; expected 0 to "
                 f"{output.n_classes - 1}, or {IGNORE} where nothing is read"
             )
+
+
+def _distinct(rows: Shaped[np.ndarray, "row entry"]) -> Int[np.ndarray, " row"]:
+    """A number of each row, equal rows' the same, in the order of the rows.
+
+    >>> _distinct(np.array([[2, 0], [0, 5], [2, 0]])).tolist()
+    [1, 0, 1]
+    """
+    if rows.size and np.issubdtype(rows.dtype, np.integer) and rows.min() >= 0:
+        base, entries = int(rows.max()) + 1, rows.shape[1]
+        if base**entries < 1 << 63:  # one number a row is sorted in a fraction of the time
+            rows = rows @ base ** np.arange(entries)[::-1]
+    return np.unique(rows, axis=0, return_inverse=True)[1]
 
 
 def _that_have(answer: Which, data: Batch) -> Batch:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.products import StackedLinear, by_onednn
+from mechint.models.products import StackedLinear, by_onednn, by_onednn_once, product
 
 Parameters = Mapping[str, Tensor]
 Hook = Callable[[str, Tensor], Tensor]
@@ -31,6 +31,8 @@ def linear(
 ) -> Float[Tensor, "*rows d_out"]:
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
+        if by_onednn_once(x, weight):
+            return product(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], weight.shape[1])
         return F.linear(x, weight.T, bias)
     if _is_shared(weight, bias):
         one = None if bias is None else bias[:1]

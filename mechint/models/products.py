@@ -85,6 +85,22 @@ def by_onednn(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "*model d_in
     )
 
 
+ONCE = 1 << 27
+"""Multiplications from which on oneDNN is faster though it compiles a kernel for them alone."""
+
+
+def by_onednn_once(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "d_in d_out"]) -> bool:
+    """Whether oneDNN multiplies x by one model's `weight`, of which no gradient is asked for."""
+    return (
+        x.numel() * weight.shape[-1] >= ONCE
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and onednn_is_faster()
+    )
+
+
 class StackedLinear(torch.autograd.Function):
     """x (model, rows, d_in) @ weight (model, d_in, d_out) + bias (model, d_out) or None, float32 on
     the CPU, model after model by oneDNN -> (model, rows, d_out). Differentiable once.

@@ -28,7 +28,8 @@ from mechint.errors import RunError
 from mechint.models.allocator import TRAINING, keep_freed_memory
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import Batch
-from mechint.training.blocks import cut, side_by_side
+from mechint.threads import side_by_side
+from mechint.training.blocks import cut
 from mechint.training.dropout import dropout
 from mechint.training.estimate import model_bytes
 from mechint.training.graphs import Captured, can_capture

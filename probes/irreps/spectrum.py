@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from mechint.activations import slices
 from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.null import orderings
 from mechint.task import rng
+from mechint.threads import side_by_side
 from probes.fourier.cosines import TIE, flat_level, higher
 from probes.fourier.spectra import Array, Spectrum, step_down
 
@@ -31,6 +33,10 @@ class IrrepRule:
     factor: float
     alpha: float
     permutations: int
+
+
+AT_ONCE = 1 << 17
+"""Logits that are looked up in another order together: they stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,16 @@ class IrrepSpectra:
         """
         n, characters = self.group.order, self.known.characters[1:]
         norms = np.sqrt(max(squares, 1e-24) * n * n * (characters**2).sum(1))
-        # class after class, each with its sums over answers: flat, where class c has its answer d·c
-        products = (self.group.table.T + n * np.arange(n)[:, None]).ravel()
+        parts = list(slices(n, max(1, AT_ONCE // n)))
+        # where class c has its answer d·c, of the classes of each part laid flat
+        answers = [self.group.table.T[part] for part in parts]
+        places = [each + n * np.arange(len(each))[:, None] for each in answers]
 
-        def cosines(by_class: Array) -> Array:
-            return characters @ by_class.take(products).reshape(n, n).sum(0) / norms
+        def summed(part: int, by_class: Array) -> Array:
+            """(d,) what the classes of a part, (class, answer), add to D."""
+            return by_class.take(places[part]).sum(0)
 
-        values = cosines(sums.T)
+        values = characters @ sum(summed(i, sums.T[part]) for i, part in enumerate(parts)) / norms
         # levels differ by representation: dividing by them makes one rule of all
         levels = np.maximum(self.rule.cosine, self._flat(values))
 
@@ -95,15 +104,18 @@ class IrrepSpectra:
             taken = self.rows(keys)
             rest = np.ascontiguousarray((sums - (sums @ taken.T) @ taken).T)
 
-            def relabeled(order: Array) -> tuple[Array, Array]:
-                classes = rest.take(order, 0)
-                return classes, classes.take(order, 1)
+            def relabeled(order: Array) -> Array:
+                """(2, n) D of the classes in this order, without and with the answers."""
+                found = np.zeros((2, n))
+                for i, part in enumerate(parts):
+                    classes = rest.take(order[part], 0)
+                    found += summed(i, classes), summed(i, classes.take(order, 1))
+                return found
 
             generator = rng("irreps relabeling null", seed)
-            orders = (generator.permutation(n) for _ in range(self.rule.permutations))
-            largest = np.array(
-                [[cosines(some).max(initial=0) for some in relabeled(order)] for order in orders]
-            )
+            orders = [generator.permutation(n) for _ in range(self.rule.permutations)]
+            all_of = np.array(side_by_side([partial(relabeled, order) for order in orders]))
+            largest = (all_of @ characters.T / norms).max(-1, initial=0)
             return higher(largest.T + TIE, self.rule.alpha)
 
         found = step_down(
