@@ -6,10 +6,13 @@ every call is held to them: a tensor of another shape or type is an error.
 
 import os
 import sys
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # several processes share the cores
 
+import pytest
+import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -67,3 +70,12 @@ install_import_hook(SHAPED, "mechint_shapes.check_shapes")
 
 settings.register_profile("mechint", deadline=None, max_examples=30)
 settings.load_profile("mechint")
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """How many PyTorch has: 1, 2 and 3."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)

@@ -17,15 +17,24 @@ from torch import nn
 
 import mechint
 import probes
-from mechint import planted
+from mechint import cache, planted
 from mechint.activations import LOGITS
-from mechint.cache import BoundedCache
+from mechint.cache import BoundedCache, fingerprint
 from mechint.interventions import Mean, Site, loss_under
 from mechint.models import bridge
 from mechint.subject import Subject
 
 POST = "blocks.0.mlp.hook_post"
 W_OUT = "blocks.0.mlp.W_out"
+
+
+def test_a_checksum_is_the_same_with_kept_weights_and_without(monkeypatch) -> None:
+    tensors = [torch.randn(5, 300), torch.randn(4097), torch.randn(3, 2, dtype=torch.float64)]
+    kept = [fingerprint(tensor) for tensor in tensors]
+    monkeypatch.setattr(cache, "KEPT", 0)
+    for tensor, (*where, checksum) in zip(tensors, kept, strict=True):
+        *place, expected = fingerprint(tensor)
+        assert place == where and checksum == pytest.approx(expected, rel=1e-4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), max_size=30), st.integers(0, 40))

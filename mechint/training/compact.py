@@ -98,6 +98,8 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
     `multiples` where examples have lengths.
     """
     read = (batch.targets != IGNORE).any(-1)
+    if config.attention_rate < 1:  # its constant part would read the slots that fill up a row
+        multiples = EXACT
     repeated = batch.lengths is None or multiples != EXACT
     multiples = EXACT if batch.lengths is None else multiples
     selected, is_read = _selected(read, multiples.reads)

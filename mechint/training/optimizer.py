@@ -206,29 +206,40 @@ class Optimizer:
                 grad = state["momentum"].mul_(config.momentum).add_(grad)
             values.sub_(rate * grad)
             return
-        self._adam(values, grad, state["mean"], state["square"], rate)
+        adam = self._adam_on_cpu if values.device.type == "cpu" else self._adam
+        adam(values, grad, state["mean"], state["square"], rate)
         for name, value in moved.items():
             values[:, self.parameters.spans[name]] = value
 
     def _adam(
         self, values: Tensor, grad: Tensor, mean: Tensor, square: Tensor, rate: Tensor
     ) -> None:
-        """Adam's step: on a CPU PyTorch's own, which reads and writes each number once."""
-        config = self.configs[0]
-        if values.device.type == "cpu":
-            none = list[Tensor]()
-            given = {"beta1": config.betas[0], "beta2": config.betas[1], "eps": config.eps}
-            given |= {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
-            rates = rate.flatten().tolist()
-            for own, *numbers in zip(rates, values, grad, mean, square, strict=True):
-                each = [[one] for one in numbers]
-                torch._fused_adam_(*each, none, [self.count], lr=own, **given)
-            return
-        mean.lerp_(grad, 1 - config.betas[0])
-        square.mul_(config.betas[1]).addcmul_(grad, grad, value=1 - config.betas[1])
-        scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(config.eps)
+        """Adam's step, without weight decay, that a CUDA graph can record."""
+        betas = self.configs[0].betas
+        mean.lerp_(grad, 1 - betas[0])
+        square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
+        scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(self.configs[0].eps)
         step = torch.div(mean, scale, out=scale).mul_(rate / self.corrections[0])
         values.sub_(step)
+
+    def _adam_on_cpu(
+        self, values: Tensor, grad: Tensor, mean: Tensor, square: Tensor, rate: Tensor
+    ) -> None:
+        """The same by PyTorch's own kernel, which reads and writes every number once."""
+        (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps
+        for own, *numbers in zip(rate.flatten().tolist(), values, grad, mean, square, strict=True):
+            torch._fused_adam_(
+                *([one] for one in numbers),
+                [],
+                [self.count],
+                lr=own,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=0.0,
+                eps=eps,
+                amsgrad=False,
+                maximize=False,
+            )
 
     def _moved(
         self, values: Tensor, grad: Tensor, momentum: Tensor, rate: Tensor, decay: Tensor

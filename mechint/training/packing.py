@@ -115,7 +115,7 @@ def lay_out(batch: Batch, reads: Int[Tensor, "model read"], multiples: Multiples
     positions = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
     if batch.lengths is None:
         return Grid(tokens, positions, None, reads)
-    starts, rows, width = _starts(batch.lengths, tokens.shape[-1], multiples)
+    starts, rows, width = _starts(batch.lengths, multiples)
     slots = starts.unsqueeze(-1) + positions
     real = (positions < batch.lengths.unsqueeze(-1)).flatten().nonzero().flatten()
     example = real // tokens.shape[2]
@@ -134,9 +134,9 @@ def lay_out(batch: Batch, reads: Int[Tensor, "model read"], multiples: Multiples
     )
 
 
-def _starts(lengths: Tensor, most: int, multiples: Multiples) -> tuple[Tensor, int, int]:
+def _starts(lengths: Tensor, multiples: Multiples) -> tuple[Tensor, int, int]:
     """The first flat slot of each example of `lengths` (model, example), how many rows the grid
-    has, and how many slots a row, `most` at most.
+    has, and how many slots a row.
     """
     width = round_up(int(lengths.max()), multiples.slots)
     packed = [pack(own, width) for own in lengths.tolist()]

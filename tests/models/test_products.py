@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mechint.models import products
+from mechint.models import pieces, products
 from mechint.models.activations import activation
 from mechint.models.forward import Forward
 from mechint.models.products import StackedLinear, StackedMLP, by_onednn, repeated_shapes
@@ -20,10 +20,11 @@ from mechint.training.compact import compact, stack
 pytestmark = pytest.mark.skipif(not products.has_onednn(), reason="this PyTorch has no oneDNN")
 
 
-@pytest.fixture
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(params=[True, False], ids=["oneDNN adds up", "MKL adds up"])
+def everywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """oneDNN multiplies whatever it can, on any processor."""
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "onednn_adds_up_faster", lambda: request.param)
     monkeypatch.setattr(products, "WORTH", 0)
     yield
 
@@ -52,7 +53,7 @@ def stacked_mlp(act: str) -> Callable[..., Tensor]:
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(("models", "d_in", "d_out"), [(1, 5, 7), (3, 7, 5), (2, 4, 4)])
-def test_linear(models: int, d_in: int, d_out: int, biased: bool) -> None:
+def test_linear(models: int, d_in: int, d_out: int, biased: bool, everywhere: None) -> None:
     x, weight = drawn(models, 6, d_in), drawn(models, d_in, d_out)
     bias = drawn(models, d_out) if biased else None
 
@@ -66,7 +67,7 @@ def test_linear(models: int, d_in: int, d_out: int, biased: bool) -> None:
 
 @pytest.mark.parametrize("act", ["relu", "gelu", "gelu_new", "silu"])
 @pytest.mark.parametrize(("models", "biased"), [(1, True), (3, False)])
-def test_mlp(act: str, models: int, biased: bool) -> None:
+def test_mlp(act: str, models: int, biased: bool, everywhere: None) -> None:
     x, w_in, w_out = drawn(models, 6, 4), drawn(models, 4, 9), drawn(models, 9, 4)
     b_in, b_out = (drawn(models, 9), drawn(models, 4)) if biased else (None, None)
 
@@ -169,6 +170,46 @@ def test_the_processor_decides(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(products.Path, "read_text", lambda self, **_: f"vendor_id : {vendor}\n")
     assert products.onednn_is_faster.__wrapped__() is expected
+
+
+def test_where_one_large_product_goes_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+    made = products.product
+    monkeypatch.setattr(
+        pieces, "product", lambda *args: calls.append(tuple(args[0].shape)) or made(*args)
+    )
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "ONCE", 5 * 64 * 32)
+    x, weight, bias = drawn(5, 1, 64), drawn(64, 32), drawn(32)
+    expected = x @ weight + bias
+    with torch.no_grad():
+        close([pieces.linear(x, weight, bias)], [expected])
+        assert calls == [(5, 64)]
+        pieces.linear(x[1:], weight, bias)  # too few for a kernel of their own
+        pieces.linear(x.double(), weight.double(), bias.double())
+        with torch.autocast("cpu", torch.bfloat16):
+            pieces.linear(x, weight, bias)
+        monkeypatch.setattr(products, "onednn_is_faster", lambda: False)
+        pieces.linear(x, weight, bias)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    (grad,) = torch.autograd.grad(pieces.linear(x, weight, bias).sum(), x)
+    close([grad], [weight.sum(1).expand_as(x)])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\n", False),
+        ("cpu family\t: 26\nmodel\t\t: 2\n", True),
+        ("", False),
+    ],
+)
+def test_the_family_decides_who_adds_up(
+    cpuinfo: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products.Path, "read_text", lambda self, **_: cpuinfo)
+    assert products.onednn_adds_up_faster.__wrapped__() is expected
 
 
 def test_exact_layouts_of_changing_length_are_multiplied_by_mkl() -> None:

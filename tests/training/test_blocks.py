@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +24,6 @@ ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
 LISTOPS = tasks.make("listops")
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 32}
 TRAIN = {"steps": 30, "evaluate_every": 10, "checkpoints": None, "lr": 1e-2}
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -185,27 +175,3 @@ def test_what_a_block_raises_is_raised(always, threads: int) -> None:
     subject.blocks[1].learner.losses = fails  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ValueError, match="of the second block"):
         subject.advance()
-
-
-def test_side_by_side_gives_results_in_order_and_leaves_the_threads_of_others(threads: int) -> None:
-    def task(i: int):
-        return lambda: (i, torch.get_num_threads())
-
-    found = blocks.side_by_side([task(i) for i in range(7)])
-    assert [i for i, _ in found] == list(range(7))
-    at_once = min(threads, 7)
-    assert {each for _, each in found} == {threads // at_once if at_once > 1 else threads}
-    elsewhere: list[int] = []
-    thread = threading.Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
-    thread.start()
-    thread.join()
-    assert torch.get_num_threads() == threads
-    assert elsewhere == [threads]
-
-
-def test_as_many_tasks_run_at_a_time_as_there_are_threads(threads: int) -> None:
-    if threads == 1:
-        assert blocks.side_by_side([threading.get_ident] * 2) == [threading.get_ident()] * 2
-        return
-    met = threading.Barrier(threads)  # passes only where all wait at it together
-    assert sorted(blocks.side_by_side([lambda: met.wait(60)] * threads)) == list(range(threads))

@@ -163,6 +163,41 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
         assert abs(float((moved * theta).sum())) < 1e-10
 
 
+@pytest.mark.parametrize("kernel", [True, False], ids=["on a CPU", "anywhere"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_adam_is_that_of_torch(
+    kernel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models of their own rates and decays, step by step."""
+    if not kernel:
+        monkeypatch.setattr(Optimizer, "_adam_on_cpu", Optimizer._adam)
+    rates, decays = (1e-2, 3e-3), (0.0, 0.5)
+    configs = [
+        TrainConfig(lr=lr, weight_decay=decay, grokfast=None, betas=(0.9, 0.98), warmup=0)
+        for lr, decay in zip(rates, decays, strict=True)
+    ]
+    generator = torch.Generator().manual_seed(0)
+    initial = [{"embed.W_E": torch.randn(5, 7, generator=generator)} for _ in configs]
+    flat = FlatParameters(initial, dtype=dtype)
+    optimizer = Optimizer(configs, flat)
+    theirs = [one["embed.W_E"].to(dtype).flatten().requires_grad_() for one in initial]
+    torchs = [
+        torch.optim.AdamW([one], lr=lr, betas=(0.9, 0.98), eps=configs[0].eps, weight_decay=decay)
+        for one, lr, decay in zip(theirs, rates, decays, strict=True)
+    ]
+    for _ in range(30):
+        grad = torch.randn(2, 35, generator=generator, dtype=dtype)
+        flat.grad.copy_(grad)
+        for one, own, reference in zip(theirs, grad, torchs, strict=True):
+            one.grad = own.clone()
+            reference.step()
+        optimizer.advance()
+        optimizer.apply()
+    for one, own in zip(theirs, flat.values, strict=True):
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-7  # rates are float32's
+        torch.testing.assert_close(own.detach(), one.detach(), rtol=tolerance, atol=tolerance)
+
+
 # --- in ensembles ---------------------------------------------------------------------------------
 OPTIONS = {
     "muon": {"optimizer": "muon", "weight_decay": 0.1},
