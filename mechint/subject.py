@@ -700,8 +700,9 @@ def _distinct(rows: Shaped[np.ndarray, "row entry"]) -> Int[np.ndarray, " row"]:
     """
     if rows.size and np.issubdtype(rows.dtype, np.integer) and rows.min() >= 0:
         base, entries = int(rows.max()) + 1, rows.shape[1]
-        if base**entries < 1 << 63:  # one number a row is sorted in a fraction of the time
-            rows = rows @ base ** np.arange(entries)[::-1]
+        if 1 < base and base**entries < 1 << 63:  # one number a row: sorted far sooner
+            numbers = np.ravel_multi_index(tuple(rows.T), (base,) * entries)
+            return np.unique(numbers, return_inverse=True)[1]
     return np.unique(rows, axis=0, return_inverse=True)[1]
 
 

@@ -25,7 +25,7 @@ from mechint.errors import DataError, MechintError, ParameterError, UnknownNameE
 from mechint.interventions import Mean, Site, fill_means
 from mechint.models import build
 from mechint.registry import PROBES
-from mechint.subject import Subject
+from mechint.subject import Subject, _distinct
 from mechint.task import IGNORE, Batch
 from tests.torch_settings import MODES
 
@@ -404,3 +404,13 @@ def test_a_probe_says_how_to_make_a_subject_of_what_it_was_given(kind: str) -> N
     ):
         with pytest.raises(ParameterError, match=r"probe norms: got .*mechint\.load\(path\) opens"):
             call()
+
+
+@given(st.integers(1, 70), st.sampled_from([1, 2, 5, 1 << 40]), st.booleans(), st.integers(0, 99))
+def test_equal_examples_share_a_number(positions: int, tokens: int, negative: bool, seed: int):
+    """However the rows are told apart: as they stand, and as one number each."""
+    drawn = np.random.default_rng(seed)
+    rows = drawn.integers(-1 if negative else 0, tokens, (9, positions))[drawn.integers(0, 9, 20)]
+    found = _distinct(rows)
+    for i, j in np.ndindex(20, 20):
+        assert (found[i] < found[j]) == (rows[i].tolist() < rows[j].tolist())

@@ -228,7 +228,7 @@ class Optimizer:
         """The same by PyTorch's own kernel, which reads and writes every number once."""
         (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps
         for own, *numbers in zip(rate.flatten().tolist(), values, grad, mean, square, strict=True):
-            torch._fused_adam_(
+            torch.ops.aten._fused_adam_(
                 *([one] for one in numbers),
                 [],
                 [self.count],
