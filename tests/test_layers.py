@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     ["errors"],
     ["registry", "config", "files", "locks", "namespace", "schema", "stubs"],
-    ["durations", "groups", "hermite", "intervals", "jsonable", "notebook", "progress"],
+    ["durations", "groups", "hermite", "intervals", "jsonable", "notebook", "progress", "threads"],
     ["task"],
     ["figures", "pairs"],
     ["results", "null", "claim"],
