@@ -10,7 +10,6 @@ imports, checkpoints and files are in its time, and none of that in the peer's.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,6 @@ P, MODELS, STEPS, TARGET = 29, 16, 800, 5.0
 """`STEPS` are those after which the preset `fast` stops, its test accuracy reached."""
 SWEPT = 64
 """Models of the sweep: two ensembles a core."""
-ONE_BY_ONE = 2
-"""Models that the peer trains, one before ours and one after: more of them only take longer."""
 TRAIN = {"optimizer": "adamw", "lr": 1e-3, "checkpoints": None, "grokfast": None}
 MODEL = {"d_model": 64}
 PROBED = ("fourier", "progress")
@@ -60,8 +57,9 @@ def _row(name: str, bench: Bench, steps: int, ours: Seconds) -> Row:
     def one() -> float:
         return peer.ask(**request)["seconds"]
 
-    before, mine = one(), ours()  # a machine is not as fast after minutes as it was before
-    theirs = statistics.fmean([before, *(one() for _ in range(ONE_BY_ONE - 1))])
+    # one model before ours and one after: a machine's speed changes within minutes
+    before, mine, after = one(), ours(), one()
+    theirs = (before + after) / 2
     rates = (60 / mine, 60 / theirs, theirs / mine)
     return versus(name, rates, TARGET, unit="models/min", against="TransformerLens 3.9, one by one")
 

@@ -41,7 +41,7 @@ def _crew(members: int, threads: int) -> ThreadPoolExecutor:
         torch.set_num_threads(threads)
         begun.wait()
 
-    crew = ThreadPoolExecutor(members, "mechint-block", initializer=begin)
+    crew = ThreadPoolExecutor(members, "mechint", initializer=begin)
     for _ in range(members):  # none is idle before all have begun, so each starts another
         crew.submit(lambda: None)
     begun.wait()

@@ -9,7 +9,7 @@ import torch
 from mechint.threads import side_by_side
 
 
-def test_results_come_in_order_and_leaves_the_threads_of_others(threads: int) -> None:
+def test_results_come_in_order_and_leave_the_threads_of_others(threads: int) -> None:
     def task(i: int):
         return lambda: (i, torch.get_num_threads())
 

@@ -77,11 +77,8 @@ def by_onednn(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "*model d_in
     return (
         _repeated.get()
         and weight.dim() == 3
-        and x.dtype == torch.float32
-        and x.device.type == "cpu"
-        and not torch.is_autocast_enabled("cpu")
         and x.numel() // len(weight) * weight.shape[-1] >= WORTH
-        and onednn_is_faster()
+        and _is_for_onednn(x)
     )
 
 
@@ -93,9 +90,17 @@ def by_onednn_once(x: Float[Tensor, "*rows d_in"], weight: Float[Tensor, "d_in d
     """Whether oneDNN multiplies x by one model's `weight`, of which no gradient is asked for."""
     return (
         x.numel() * weight.shape[-1] >= ONCE
-        and x.dtype == weight.dtype == torch.float32
-        and x.device.type == "cpu"
+        and x.dtype == weight.dtype
         and not torch.is_grad_enabled()
+        and _is_for_onednn(x)
+    )
+
+
+def _is_for_onednn(x: Tensor) -> bool:
+    """Whether large products of x are oneDNN's: float32 on a CPU where it is faster."""
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
         and onednn_is_faster()
     )
