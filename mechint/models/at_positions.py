@@ -169,7 +169,8 @@ class _Rows:
             if index < config.depth - 1:
                 blocks.append(_all_rows(rows, every))
             else:
-                blocks.append(_selected_rows(rows, first if index == 0 else later, one))
+                asked = _selected_rows(rows, first if index == 0 else later, one)
+                blocks.append(asked.with_bags(len(distinct)) if index == 0 else asked)
         layout = Layout(distinct // n_ctx, distinct % n_ctx, tuple(blocks))
         return cls(layout, first, later)
 

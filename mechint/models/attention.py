@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mechint.config import ModelConfig
+from mechint.models import one_query
+from mechint.models.one_query import WeightedMeans, key_weights
 from mechint.models.pieces import Hook, Parameters, heads, linear, no_hook
 from mechint.models.rows import BlockRows, rows_of
 
@@ -69,6 +71,10 @@ def attend_rows(
 ) -> Float[Tensor, "*out d_model"]:
     """Attention of the rows that `rows` selects: x (..., rows, d_model) -> (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
+    if hook is no_hook and one_query.serves(config, x, rows):
+        z = _of_one_query(p, weights, config, x, rows, stacked)
+        if z is not None:
+            return _write(p, weights, z.flatten(-2))
     q, k, v = project_qkv(p, weights, x, rows, stacked)
     scores = _looked_up_scores(q, k, rows, stacked) if rows.table else _scores(q, k)
     mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
@@ -76,6 +82,19 @@ def attend_rows(
     z = WeightedSum.apply(pattern, v) if has_few_pairs(pattern) else _mix(pattern, v)
     z = hook(f"{name}.hook_z", z).flatten(-2).flatten(-3, -2)
     return _write(p, weights, z if rows.out is None else rows_of(z, rows.out, stacked))
+
+
+def _of_one_query(
+    p: Parameters, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows, stacked: bool
+) -> Float[Tensor, "*batch head d_head"] | None:
+    """z (..., B, head, d_head) of examples that ask with one row; None where `key_weights` are."""
+    assert rows.bags is not None and rows.query_rows is not None
+    q = _project(p, weights, "Q", rows_of(x, rows.query_rows, stacked))
+    k, v = _project(p, weights, "KV", x).split(q.shape[-2], -2)
+    found = key_weights(q, k, config.scale)
+    if found is None:
+        return None
+    return WeightedMeans.apply(q, k, v, found, rows.bags, config.scale)
 
 
 def attend_apart(

@@ -6,11 +6,50 @@ A row is one (token, position) pair, or one position of one example, on its way 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Int, Shaped
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class KeyBags:
+    """The keys of examples, for sums over them: keys (..., B, T) are rows, of which each model has
+    `n_rows`. Sums are of plain tensors, without a gradient.
+    """
+
+    keys: Tensor
+    n_rows: int
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """(model * B, T) the keys' rows among those of all models."""
+        keys = self.keys.reshape(-1, *self.keys.shape[-2:])
+        first = self.n_rows * torch.arange(len(keys), device=keys.device)
+        return (keys + first.view(-1, 1, 1)).flatten(0, 1)
+
+    @cached_property
+    def _examples(self) -> tuple[Tensor, Tensor]:
+        """(model * B * T,) the examples row by row, once for each key that the row is of them, and
+        (model * n_rows,) where those of each row begin.
+        """
+        rows, order = self._rows.flatten().sort(stable=True)
+        every = torch.arange(self.n_rows * self.keys[..., 0, 0].numel(), device=rows.device)
+        return order // self.keys.shape[-1], torch.searchsorted(rows, every)
+
+    def by_example(
+        self, x: Float[Tensor, "*model row d"]
+    ) -> Float[Tensor, "every_example d"]:
+        """The sum of every example's keys' rows of x, of all models' examples."""
+        return F.embedding_bag(self._rows, x.reshape(-1, x.shape[-1]), mode="sum")
+
+    def by_row(self, y: Float[Tensor, "*model example d"]) -> Float[Tensor, "every_row d"]:
+        """The sum over the keys that every row is of y at their examples, of all models' rows."""
+        examples, starts = self._examples
+        return F.embedding_bag(examples, y.reshape(-1, y.shape[-1]), starts, mode="sum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +74,8 @@ class BlockRows:
     """Scores are computed once for every pair of rows and looked up."""
     in_order: bool = False
     """The rows are the keys, B after B, and need no look-up."""
+    bags: KeyBags | None = None
+    """The keys once more, where every example asks once, of all its keys, and with the same row."""
 
     @property
     def query_is_key(self) -> bool:
@@ -46,7 +87,17 @@ class BlockRows:
         stacked = _expanded(self, models)
         if self.queries is self.keys:
             stacked["queries"] = stacked["keys"]
-        return replace(self, **stacked)
+        bags = self.bags and KeyBags(stacked["keys"], self.bags.n_rows)
+        return replace(self, **stacked, bags=bags)
+
+    def with_bags(self, n_rows: int) -> BlockRows:
+        """The same, with `bags` where they serve; it is given `n_rows` rows."""
+        alike = self.query_rows is not None and self.query_rows.shape[-1] == 1
+        if not (self.table and alike and self.queries.shape[-1] == 1):
+            return self
+        if self.out is not None or self.mask is not None:
+            return self
+        return replace(self, bags=KeyBags(self.keys, n_rows))
 
 
 @dataclass(frozen=True)

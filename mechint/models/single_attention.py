@@ -12,12 +12,19 @@ import torch
 from torch import Tensor
 
 from mechint.config import ModelConfig
+from mechint.models import one_query
 from mechint.models.attention import (
     has_few_pairs,
     heads_are_innermost,
     softmax,
     weighted_sum,
     weighted_sum_gradients,
+)
+from mechint.models.one_query import (
+    key_weights,
+    score_gradients,
+    weighted_means,
+    weighted_means_gradients,
 )
 from mechint.models.rows import BlockRows
 from mechint.models.single_pieces import Gradient, Named, linear, named, picked
@@ -31,7 +38,11 @@ def attention(
     """What attention writes, (N, d_model), for normed rows x (rows, d_model). Its gradient is given
     what x has from elsewhere, too, where autograd would add that first.
     """
-    n_heads, d_model, d_head = p[f"{weights}.W_Q"].shape
+    n_heads, _, d_head = p[f"{weights}.W_Q"].shape
+    if one_query.serves(config, x.unsqueeze(0), rows):
+        found = of_one_query(p, weights, config, x, rows)
+        if found is not None:
+            return found
     (q, k, v), from_inputs = inputs(p, weights, x, rows)
     scores, from_scores = looked_up(q, k, rows) if rows.table else products(q, k)
     pattern, from_pattern = weighing(config, scores, rows.mask)
@@ -39,16 +50,56 @@ def attention(
     z, from_z = (weighted if few else mixed)(pattern, v)
     z = z.reshape(-1, n_heads * d_head)
     z, from_out = picked(z, None if rows.out is None else rows.out[0])
-    y, from_written = linear(z, p[f"{weights}.W_O"].flatten(0, 1), p.get(f"{weights}.b_O"))
+    y, from_written = written(p, weights, z)
 
     def gradient(grad: Tensor, elsewhere: Tensor | None) -> tuple[Tensor, Named]:
-        to_z, to_w_o, to_b_o = from_written(grad)
+        to_z, to_written = from_written(grad)
         to_z = from_out(to_z).view(*v.shape[:-3], -1, n_heads, d_head)
         to_pattern, to_v = from_z(to_z)
         to_q, to_k = from_scores(from_pattern(to_pattern))
         to_x, to = from_inputs((to_q, to_k, to_v), elsewhere)
-        to_w_o = to_w_o.view(n_heads, d_head, d_model)
-        return to_x, {**to, **named({f"{weights}.W_O": to_w_o, f"{weights}.b_O": to_b_o})}
+        return to_x, {**to, **to_written}
+
+    return y, gradient
+
+
+def of_one_query(
+    p: Named, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows
+) -> tuple[Tensor, Callable[[Tensor, Tensor | None], tuple[Tensor, Named]]] | None:
+    """`attention` of examples that ask with one row; None where `key_weights` are."""
+    assert rows.bags is not None and rows.query_rows is not None
+    bags, n_heads = rows.bags, len(p[f"{weights}.W_Q"])
+    asking, from_asking = picked(x, rows.query_rows[0])
+    (q,), from_q = projected(p, weights, "Q", asking, None, (-1,))
+    (k, v), from_kv = projected(p, weights, "KV", x, None, (-1,))
+    found = key_weights(q, k, config.scale)
+    if found is None:
+        return None
+    z, totals = weighted_means(found, v, bags)
+    y, from_written = written(p, weights, z.flatten(1))
+
+    def gradient(grad: Tensor, elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+        to_z, to = from_written(grad)
+        to_z = to_z.unflatten(-1, (n_heads, -1))
+        to_scores, to_v = weighted_means_gradients(found, v, z, totals, to_z, bags)
+        to_q, to_k = score_gradients(q, k, to_scores, config.scale)
+        to_x, to_kv = from_kv(torch.cat([to_k, to_v], -2))
+        to_asking, to_query = from_q(to_q)
+        to_x = added(to_x, elsewhere).add_(from_asking(to_asking))
+        return to_x, {**to, **to_kv, **to_query}
+
+    return y, gradient
+
+
+def written(p: Named, weights: str, z: Tensor) -> tuple[Tensor, Gradient]:
+    """What heads write, (N, d_model), from z (N, head * d_head)."""
+    w_o = p[f"{weights}.W_O"]
+    y, from_product = linear(z, w_o.flatten(0, 1), p.get(f"{weights}.b_O"))
+
+    def gradient(grad: Tensor) -> tuple[Tensor, Named]:
+        to_z, to_w_o, to_b_o = from_product(grad)
+        to = {f"{weights}.W_O": to_w_o.view(w_o.shape), f"{weights}.b_O": to_b_o}
+        return to_z, named(to)
 
     return y, gradient
 

@@ -146,7 +146,8 @@ def compact(batch: Batch, config: ModelConfig, multiples: Multiples = EXACT) -> 
         if once and everywhere and not last:
             blocks.append(_shared_rows(keys, mask))
         else:
-            blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
+            found = _block_rows(keys, once, grid.reads if last else every, last, mask)
+            blocks.append(found.with_bags(first[0].shape[-1]) if once else found)
     read_rows = place.flatten(1).gather(1, grid.reads) if staged else None
     return Prepared(
         Layout(*first, tuple(blocks), read_rows, repeated=repeated),
