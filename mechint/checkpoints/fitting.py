@@ -10,7 +10,7 @@ from typing import Any
 from mechint.checkpoints.reader import ParsedCheckpoint
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError, MechintError
-from mechint.models.pair_network import PairNetworkConfig
+from mechint.models.pair_config import PairNetworkConfig
 from mechint.registry import TASKS
 from mechint.task import Task
 

@@ -162,7 +162,7 @@ class _Rows:
         dense = torch.arange(n * n_ctx, device=device).view(n, n_ctx)
         causal = config.attention_dir == "causal"
         one = _mask(positions, n_ctx) if causal else None
-        every = _mask(places, n_ctx).transpose(0, 1) if causal else None  # (1, query, key)
+        every = _later(places, n_ctx).transpose(0, 1) if causal else None  # (1, query, key)
         blocks = []
         for index in range(config.depth):
             rows = keys if index == 0 else dense
@@ -184,10 +184,15 @@ class _Rows:
         return None if block == len(self.layout.blocks) - 1 else self.later
 
 
-def _mask(positions: Tensor, n_ctx: int) -> Tensor:
-    """(example | 1, 1, key) -inf where the key comes after the position, 0 elsewhere."""
+def _mask(positions: Tensor, n_ctx: int) -> Tensor | None:
+    """`_later` of the examples, (1, 1, key) where all are alike; None where no key comes after."""
     if len(positions) and bool((positions == positions[0]).all()):
         positions = positions[:1]
+    return _later(positions, n_ctx) if bool((positions < n_ctx - 1).any()) else None
+
+
+def _later(positions: Tensor, n_ctx: int) -> Tensor:
+    """(position, 1, key) -inf where the key comes after the position, 0 elsewhere."""
     later = torch.arange(n_ctx, device=positions.device) > positions[:, None]
     return torch.zeros(later.shape, device=later.device).masked_fill(later, -torch.inf)[:, None]
 

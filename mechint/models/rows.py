@@ -40,9 +40,7 @@ class KeyBags:
         every = torch.arange(self.n_rows * self.keys[..., 0, 0].numel(), device=rows.device)
         return order // self.keys.shape[-1], torch.searchsorted(rows, every)
 
-    def by_example(
-        self, x: Float[Tensor, "*model row d"]
-    ) -> Float[Tensor, "every_example d"]:
+    def by_example(self, x: Float[Tensor, "*model row d"]) -> Float[Tensor, "every_example d"]:
         """The sum of every example's keys' rows of x, of all models' examples."""
         return F.embedding_bag(self._rows, x.reshape(-1, x.shape[-1]), mode="sum")
 

@@ -9,14 +9,16 @@ several queries share one), a wrapped module those that `wrap` was given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from mechint.config import ModelConfig
+
+if TYPE_CHECKING:  # imported where a circuit is asked for: a sweep's parent needs none
+    from transformer_lens import FactoredMatrix
 
 HEAD_WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 
@@ -32,6 +34,8 @@ def qk_circuit(model: Any) -> FactoredMatrix:
     ...     circuit[0, 1].AB, model.W_Q[0, 1] @ model.W_K[0, 1].T)
     ((1, 2, 8, 8), (3,), True)
     """
+    from transformer_lens import FactoredMatrix
+
     n_heads = model.W_Q.shape[1]
     return FactoredMatrix(model.W_Q, per_head(model.W_K, n_heads).transpose(-2, -1))
 
@@ -40,6 +44,8 @@ def ov_circuit(model: Any) -> FactoredMatrix:
     """W_V W_O of every head, (layer, head, d_model, d_model): from what it reads to what it writes
     (Elhage et al. 2021). Cost: none before a product is formed.
     """
+    from transformer_lens import FactoredMatrix
+
     return FactoredMatrix(per_head(model.W_V, model.W_O.shape[1]), model.W_O)
 
 

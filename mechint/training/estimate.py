@@ -39,7 +39,7 @@ def parameter_count(config: Settings) -> int:
         rough = config.n_layers * per_block
         if rough > 1 << 40:  # not even the list of their shapes is worth making
             return rough
-        from mechint.models.transformer import parameter_shapes
+        from mechint.models.initial import parameter_shapes
 
         return sum(math.prod(shape) for shape in parameter_shapes(config).values())
     from mechint.models.linear_bottleneck import LinearBottleneckConfig

@@ -19,6 +19,7 @@ from torch import Tensor
 from mechint.config import ModelConfig, Settings, TrainConfig
 from mechint.models import products, single
 from mechint.models.forward import Forward
+from mechint.models.initial import initialize
 from mechint.models.pieces import Hook, no_hook
 from mechint.task import IGNORE, Batch, FiniteTask, Task
 from mechint.training.compact import Prepared, compact
@@ -72,8 +73,6 @@ class TokenLearner:
 
     def initial(self, model: int, seed: int) -> dict[str, Tensor]:
         """Initial weights of one model of the ensemble, by name."""
-        from mechint.models.transformer import initialize
-
         return initialize(self.configs[model], seed)
 
     def prepare(self, batches: list[Batch]) -> Prepared:

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.models.forward import Forward
+from mechint.models.initial import initialize
 from mechint.models.rows import dense
-from mechint.models.transformer import initialize
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 from mechint.task import Batch, rng

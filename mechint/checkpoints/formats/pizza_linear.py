@@ -25,7 +25,8 @@ from mechint.checkpoints.reader import (
     plain_values,
 )
 from mechint.errors import CheckpointError
-from mechint.models.pair_network import PairNetwork, PairNetworkConfig
+from mechint.models.pair_config import PairNetworkConfig
+from mechint.models.pair_network import PairNetwork
 
 JOINS = {"A": "add", "B": "add", "C": "each", "D": "concat", "G": "each", "X": "add"}
 """model_type → how the embeddings are joined."""

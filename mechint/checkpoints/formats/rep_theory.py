@@ -32,7 +32,7 @@ from mechint.checkpoints.splits import SplitRule
 from mechint.config import Settings
 from mechint.errors import CheckpointError, DataError
 from mechint.models import build
-from mechint.models.pair_network import PairNetworkConfig
+from mechint.models.pair_config import PairNetworkConfig
 
 BUFFERS = ("x_embed", "y_embed")
 KNOWN = {"act_fn": "relu", "attention_dir": "causal", "normalization_type": None}

@@ -30,7 +30,7 @@ from mechint.checkpoints.reader import (
 )
 from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
-from mechint.models.transformer import parameter_shapes
+from mechint.models.initial import parameter_shapes
 
 STATES = ("model", "state_dict", "model_state_dict", "model_state", "params")
 PREFIXES = ("_orig_mod.", "module.", "model.", "transformer.")
