@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from transformer_lens import FactoredMatrix
 
-from mechint.models.stacks import HEAD_WEIGHTS, FactoredMatrix, per_head
+from mechint.models.stacks import HEAD_WEIGHTS, per_head
 from mechint.subject import Subject
 
 

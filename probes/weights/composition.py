@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from transformer_lens import FactoredMatrix
 
-from mechint.models.stacks import FactoredMatrix
 from mechint.task import rng
 from probes.fourier.spectra import Array
 from probes.weights.circuits import Heads
