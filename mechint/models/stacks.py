@@ -34,19 +34,24 @@ def qk_circuit(model: Any) -> FactoredMatrix:
     ...     circuit[0, 1].AB, model.W_Q[0, 1] @ model.W_K[0, 1].T)
     ((1, 2, 8, 8), (3,), True)
     """
-    from transformer_lens import FactoredMatrix
-
     n_heads = model.W_Q.shape[1]
-    return FactoredMatrix(model.W_Q, per_head(model.W_K, n_heads).transpose(-2, -1))
+    return factored(model.W_Q, per_head(model.W_K, n_heads).transpose(-2, -1))
 
 
 def ov_circuit(model: Any) -> FactoredMatrix:
     """W_V W_O of every head, (layer, head, d_model, d_model): from what it reads to what it writes
     (Elhage et al. 2021). Cost: none before a product is formed.
     """
+    return factored(per_head(model.W_V, model.W_O.shape[1]), model.W_O)
+
+
+def factored(
+    left: Float[Tensor, "*head d_left rank"], right: Float[Tensor, "*head rank d_right"]
+) -> FactoredMatrix:
+    """left @ right as TransformerLens's FactoredMatrix, (*head, d_left, d_right)."""
     from transformer_lens import FactoredMatrix
 
-    return FactoredMatrix(per_head(model.W_V, model.W_O.shape[1]), model.W_O)
+    return FactoredMatrix(left, right)
 
 
 def per_head(

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
-from mechint.models.stacks import HEAD_WEIGHTS, per_head
+from mechint.models.stacks import HEAD_WEIGHTS, factored, per_head
 from mechint.subject import Subject
+
+if TYPE_CHECKING:
+    from mechint.models.stacks import FactoredMatrix
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class Heads:
     @cached_property
     def qk(self) -> FactoredMatrix:
         """(head, d_model, d_model) from what a query reads to what a key reads."""
-        return FactoredMatrix(self.q, self.k.transpose(-2, -1))
+        return factored(self.q, self.k.transpose(-2, -1))
 
     @cached_property
     def ov(self) -> FactoredMatrix:
         """(head, d_model, d_model) from what a head reads to what it writes."""
-        return FactoredMatrix(self.v, self.o)
+        return factored(self.v, self.o)
 
     def before(self, first: int, second: int) -> bool:
         """Whether what head `first` writes can reach head `second`."""

@@ -20,16 +20,19 @@ of all pairs in every draw.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import FactoredMatrix
 
 from mechint.task import rng
 from probes.fourier.spectra import Array
 from probes.weights.circuits import Heads
+
+if TYPE_CHECKING:
+    from mechint.models.stacks import FactoredMatrix
 
 KINDS = ("Q", "K", "V")
 MEMORY = 1 << 26
