@@ -34,6 +34,8 @@ def _block(config: ModelConfig, block: BlockRows, rows: int) -> int:
     queries, keys = block.queries.shape[-1], block.keys.shape[-1]
     pairs = block.queries.shape[-2] * queries * keys
     scores = asking * rows if block.table else pairs
+    if block.bags is not None:  # sums of products, as those of few pairs
+        scores = 0
     mixed = pairs if queries * keys > FEW else 0
     mlp = 0 if config.attn_only else 2 * out * config.d_model * config.d_mlp
     return 2 * ((asking + 2 * rows + out) * config.d_model * width + (scores + mixed) * width + mlp)
