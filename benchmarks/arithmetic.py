@@ -3,8 +3,8 @@
 Counted are the matrix products, 2·m·n·k each, over the rows that the compact layout computes: keys
 and values of every distinct (token, position) row, queries of the rows that ask, scores of every
 pair of them, and the attention output, feed-forward and unembedding of the rows that go on. The
-backward pass has two products for each one of the forward. Left out are softmax, norms, the mixing
-of up to `FEW` values (sums of products), loss and optimizer.
+backward pass has two products for each one of the forward. Left out are softmax, norms, loss and
+optimizer, and what are sums of products: the mixing of up to `FEW` values, the scores of one query.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def _block(config: ModelConfig, block: BlockRows, rows: int) -> int:
     queries, keys = block.queries.shape[-1], block.keys.shape[-1]
     pairs = block.queries.shape[-2] * queries * keys
     scores = asking * rows if block.table else pairs
-    if block.bags is not None:  # sums of products, as those of few pairs
-        scores = 0
+    scores = scores if block.bags is None else 0
     mixed = pairs if queries * keys > FEW else 0
     mlp = 0 if config.attn_only else 2 * out * config.d_model * config.d_mlp
     return 2 * ((asking + 2 * rows + out) * config.d_model * width + (scores + mixed) * width + mlp)

@@ -88,9 +88,9 @@ def _of_one_query(
     p: Parameters, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows, stacked: bool
 ) -> Float[Tensor, "*batch head d_head"] | None:
     """z (..., B, head, d_head) of examples that ask with one row; None where `key_weights` are."""
-    assert rows.bags is not None and rows.query_rows is not None
-    q = _project(p, weights, "Q", rows_of(x, rows.query_rows, stacked))
-    k, v = _project(p, weights, "KV", x).split(q.shape[-2], -2)
+    assert rows.bags is not None
+    q, both = _project_apart(p, weights, x, rows, stacked)
+    k, v = both.split(q.shape[-2], -2)
     found = key_weights(q, k, config.scale)
     if found is None:
         return None
@@ -139,13 +139,19 @@ def project_qkv(
     n_heads = p[f"{weights}.W_Q"].shape[-3]
     if rows.query_is_key:
         return list(as_keys(_project(p, weights, "QKV", x)).split(n_heads, -2))
-    asking = x if rows.query_rows is None else rows_of(x, rows.query_rows, stacked)
-    q = _project(p, weights, "Q", asking)
-    both = _project(p, weights, "KV", x)
+    q, both = _project_apart(p, weights, x, rows, stacked)
     if rows.table:
         k, v = both.split(n_heads, -2)
         return [q, k, as_keys(v)]
     return [rows_of(q, rows.queries, stacked), *as_keys(both).split(n_heads, -2)]
+
+
+def _project_apart(
+    p: Parameters, weights: str, x: Tensor, rows: BlockRows, stacked: bool
+) -> tuple[Tensor, Tensor]:
+    """Queries of the rows of x that ask, and keys and values of all rows side by side."""
+    asking = x if rows.query_rows is None else rows_of(x, rows.query_rows, stacked)
+    return _project(p, weights, "Q", asking), _project(p, weights, "KV", x)
 
 
 def _project(p: Parameters, weights: str, names: str, x: Tensor) -> Tensor:

@@ -28,8 +28,7 @@ class KeyBags:
     def _rows(self) -> Tensor:
         """(model * B, T) the keys' rows among those of all models."""
         keys = self.keys.reshape(-1, *self.keys.shape[-2:])
-        first = self.n_rows * torch.arange(len(keys), device=keys.device)
-        return (keys + first.view(-1, 1, 1)).flatten(0, 1)
+        return _of_all_models(keys, len(keys), self.n_rows).flatten(0, 1)
 
     @cached_property
     def _examples(self) -> tuple[Tensor, Tensor]:
@@ -140,6 +139,12 @@ def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:
     return Layout(tokens, positions.expand(tokens.shape))
 
 
+def _of_all_models(index: Tensor, models: int, rows: int) -> Tensor:
+    """`index` (model, *) of each model's `rows` rows as that among the rows of all `models`."""
+    first = rows * torch.arange(models, device=index.device)
+    return index + first.view(-1, *[1] * (index.dim() - 1))
+
+
 def rows_of(
     x: Shaped[Tensor, " ..."], index: Int[Tensor, " ..."], stacked: bool
 ) -> Shaped[Tensor, " ..."]:
@@ -148,7 +153,6 @@ def rows_of(
         return x.flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
     models, rows = x.shape[:2]
     if models > 1:
-        first = rows * torch.arange(models, device=index.device)
-        index = index + first.view(-1, *[1] * (index.dim() - 1))
+        index = _of_all_models(index, models, rows)
     flat = x.reshape(models * rows, -1).index_select(0, index.flatten())
     return flat.view(*index.shape, *x.shape[2:])

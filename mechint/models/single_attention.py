@@ -39,7 +39,7 @@ def attention(
     what x has from elsewhere, too, where autograd would add that first.
     """
     n_heads, _, d_head = p[f"{weights}.W_Q"].shape
-    if one_query.serves(config, x.unsqueeze(0), rows):
+    if one_query.serves(config, x, rows):
         found = of_one_query(p, weights, config, x, rows)
         if found is not None:
             return found
@@ -67,11 +67,9 @@ def of_one_query(
     p: Named, weights: str, config: ModelConfig, x: Tensor, rows: BlockRows
 ) -> tuple[Tensor, Callable[[Tensor, Tensor | None], tuple[Tensor, Named]]] | None:
     """`attention` of examples that ask with one row; None where `key_weights` are."""
-    assert rows.bags is not None and rows.query_rows is not None
+    assert rows.bags is not None
     bags, n_heads = rows.bags, len(p[f"{weights}.W_Q"])
-    asking, from_asking = picked(x, rows.query_rows[0])
-    (q,), from_q = projected(p, weights, "Q", asking, None, (-1,))
-    (k, v), from_kv = projected(p, weights, "KV", x, None, (-1,))
+    (q, k, v), from_inputs = inputs_apart(p, weights, x, rows)
     found = key_weights(q, k, config.scale)
     if found is None:
         return None
@@ -83,10 +81,8 @@ def of_one_query(
         to_z = to_z.unflatten(-1, (n_heads, -1))
         to_scores, to_v = weighted_means_gradients(found, v, z, totals, to_z, bags)
         to_q, to_k = score_gradients(q, k, to_scores, config.scale)
-        to_x, to_kv = from_kv(torch.cat([to_k, to_v], -2))
-        to_asking, to_query = from_q(to_q)
-        to_x = added(to_x, elsewhere).add_(from_asking(to_asking))
-        return to_x, {**to, **to_kv, **to_query}
+        to_x, to_inputs = from_inputs((to_q, to_k, to_v), elsewhere)
+        return to_x, {**to, **to_inputs}
 
     return y, gradient
 
@@ -120,25 +116,46 @@ def inputs(
             return added(to_x, elsewhere), to
 
         return every, together
-    asking, from_asking = picked(x, None if rows.query_rows is None else rows.query_rows[0])
-    asked = (None, (-1,)) if rows.table else (rows.queries, (n_batch, n_queries))
-    (q,), from_q = projected(p, weights, "Q", asking, *asked)
-    if rows.table:
-        (k, every_v), from_kv = projected(p, weights, "KV", x, None, (-1,))
-        flat, from_v = picked(every_v.flatten(1), rows.keys.flatten())
-        v = flat.view(n_batch, n_keys, *every_v.shape[1:])
-    else:
-        (k, v), from_kv = projected(p, weights, "KV", x, key_rows, (n_batch, n_keys))
+    if not rows.table:
+        asked, seen = (rows.queries, (n_batch, n_queries)), (key_rows, (n_batch, n_keys))
+        return inputs_apart(p, weights, x, rows, asked, seen)
+    (q, k, every_v), from_rows = inputs_apart(p, weights, x, rows)
+    flat, from_v = picked(every_v.flatten(1), rows.keys.flatten())
 
-    def apart(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+    def with_values(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
         to_q, to_k, to_v = grads
-        if rows.table:
-            to_v = from_v(to_v.reshape(flat.shape)).view(every_v.shape)
+        to_v = from_v(to_v.reshape(flat.shape)).view(every_v.shape)
+        return from_rows((to_q, to_k, to_v), elsewhere)
+
+    return (q, k, flat.view(n_batch, n_keys, *every_v.shape[1:])), with_values
+
+
+Place = tuple[Tensor | None, tuple[int, ...]]
+"""Where rows are looked up, everywhere if None, and the shape that they then have."""
+
+
+def inputs_apart(
+    p: Named,
+    weights: str,
+    x: Tensor,
+    rows: BlockRows,
+    queries: Place = (None, (-1,)),
+    keys: Place = (None, (-1,)),
+) -> tuple[tuple[Tensor, ...], Callable[..., tuple[Tensor, Named]]]:
+    """Queries of the rows of x that ask, and keys and values of all rows, looked up at their
+    places.
+    """
+    asking, from_asking = picked(x, None if rows.query_rows is None else rows.query_rows[0])
+    (q,), from_q = projected(p, weights, "Q", asking, *queries)
+    (k, v), from_kv = projected(p, weights, "KV", x, *keys)
+
+    def gradient(grads: tuple[Tensor, ...], elsewhere: Tensor | None) -> tuple[Tensor, Named]:
+        to_q, to_k, to_v = grads
         to_x, to_kv = from_kv(torch.cat([to_k, to_v], -2))
         to_asking, to_query = from_q(to_q)
         return added(to_x, elsewhere).add_(from_asking(to_asking)), {**to_kv, **to_query}
 
-    return (q, k, v), apart
+    return (q, k, v), gradient
 
 
 def added(grad: Tensor, elsewhere: Tensor | None) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from mechint.config import ModelConfig, Settings
 from mechint.errors import MechintError
 from mechint.files import check_space
+from mechint.models.initial import parameter_shapes
 from mechint.task import FiniteTask, memory
 from mechint.training.run import Spec
 from mechint.training.schedule import kept_steps
@@ -39,8 +40,6 @@ def parameter_count(config: Settings) -> int:
         rough = config.n_layers * per_block
         if rough > 1 << 40:  # not even the list of their shapes is worth making
             return rough
-        from mechint.models.initial import parameter_shapes
-
         return sum(math.prod(shape) for shape in parameter_shapes(config).values())
     from mechint.models.linear_bottleneck import LinearBottleneckConfig
     from mechint.models.two_layer import TwoLayerConfig
