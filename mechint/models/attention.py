@@ -71,7 +71,7 @@ def attend_rows(
 ) -> Float[Tensor, "*out d_model"]:
     """Attention of the rows that `rows` selects: x (..., rows, d_model) -> (..., N, d_model)."""
     stacked = p[f"{weights}.W_Q"].dim() == 4
-    if hook is no_hook and one_query.serves(config, x, rows):
+    if one_query.serves(config, x, rows):
         z = _of_one_query(p, weights, config, x, rows, stacked)
         if z is not None:
             return _write(p, weights, z.flatten(-2))

@@ -72,7 +72,9 @@ class BlockRows:
     in_order: bool = False
     """The rows are the keys, B after B, and need no look-up."""
     bags: KeyBags | None = None
-    """The keys once more, where every example asks once, of all its keys, and with the same row."""
+    """The keys once more, where every example asks once, of all its keys, and with the same row.
+    Attention may then go another way, past the hooks within it.
+    """
 
     @property
     def query_is_key(self) -> bool:

@@ -100,3 +100,12 @@ def test_it_refuses_what_it_cannot_give() -> None:
     handle = model.register_forward_pre_hook(lambda *_: None)
     assert not supports(model)
     handle.remove()
+
+
+def test_logits_are_the_same_to_the_bit_whether_activations_are_kept_or_not():
+    model = HookedTransformer(ModelConfig(d_model=16, n_heads=2, d_vocab=9, d_vocab_out=8), seed=0)
+    pairs = torch.cartesian_prod(torch.arange(8), torch.arange(8))
+    at = AtPositions(model, torch.cat([pairs, torch.full((64, 1), 8)], 1), 2)
+    names = ["blocks.0.hook_attn_out", "blocks.0.mlp.hook_post"]
+    assert at.rows.layout.blocks is not None and at.rows.layout.blocks[0].bags is not None
+    assert torch.equal(at.forward()[0], at.forward(names)[0])
