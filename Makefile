@@ -11,7 +11,7 @@ PEER := .venv-peer
 AUDIT := .venv-audit
 RELEASE := build/release
 
-.PHONY: docs gallery gallery-pages notebooks demo picture test slow lint types hashed hashes audit bench gpu peer studies clean
+.PHONY: docs gallery gallery-pages notebooks demo picture test test-all slow lint types hashed hashes audit bench gpu peer studies clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,10 +25,15 @@ demo: $(STAMP)  ## train addition mod 113 until it generalizes, analyze it, writ
 picture: demo  ## the picture in README.md, from what the demo left
 	$(BIN)/python -c "from mechint.demo import save_picture; save_picture('runs/demo', 'docs/grokking.svg')"
 
-test: $(STAMP)  ## ruff, then the whole test suite
+test: $(STAMP)  ## ruff, then every promise once, in under four minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $(WORKERS) --quiet
+
+test-all: $(STAMP)  ## the whole suite but the campaigns; continuous integration runs it
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' --numprocesses $(WORKERS) --quiet
 
 # what `make slow` runs, part by part; `make slow-sweeps` runs one
 SLOW_checkpoints := tests/checkpoints

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from mechint.config import Settings
 from mechint.errors import MechintError, NotApplicableError
-from mechint.finding import Report, performance
 from mechint.interventions import resumes
 from mechint.models.capability import Capability
 from mechint.registry import PROBES, summary
+from mechint.reporting import Report, performance
 from mechint.results import ProbeResult
 from mechint.subject import Subject, Which, check_subjects
 from mechint.task import FiniteTask
@@ -136,6 +136,7 @@ class Probe(Settings, abc.ABC):
         name: of the registry.
         source: the paper (section, equation) that the method is from.
         needs: what it asks of a subject, members of `Need`; checked when the class is made.
+        lead_rank: how early its lead becomes the verdict of an account, 0 (last) to 100.
         quick: whether ``mechint analyze`` runs it unasked; for what answers in seconds.
         intervenes: whether it changes activations or weights; only then may it say "causal".
         question: the first line of the docstring.
@@ -145,6 +146,7 @@ class Probe(Settings, abc.ABC):
     source: ClassVar[str]
     needs: ClassVar[tuple[Need, ...]] = ()
     quick: ClassVar[bool] = False
+    lead_rank: ClassVar[int] = 0
     intervenes: ClassVar[bool] = False
     question: ClassVar[str] = ""
 
@@ -246,22 +248,15 @@ class Probe(Settings, abc.ABC):
         return self._finish(result, subjects[0], seed, models=models)
 
     def detects(self, result: ProbeResult) -> bool:
-        """Whether `result` counts as a finding at the probe's level; what calibration counts.
-
-        Its status; where it has none, its metric "found" or the p-value of its first null.
-        """
-        if result.status is not None:
-            return result.status == "found"
-        first = next(iter(result.null.values()), None)
-        assert first is not None, f"{self.name}: a result without a status needs a null"
-        return bool(result.metrics.get("found", first.p_value <= self.significance))
+        """Whether `result` counts as a finding; what calibration counts."""
+        return result.verdict == "yes"
 
     def result(self, **parts: Any) -> ProbeResult:
         """A ProbeResult of this probe from its parts (metrics, finding, null, …)."""
         return ProbeResult(probe=self.name, question=self.question, **parts)
 
     def _finish(self, result: ProbeResult, subject: Subject, seed: int, **more: Any) -> ProbeResult:
-        """`result` with its provenance and, where the probe gave none, its status."""
+        """`result` with its provenance."""
         made_by = {
             "name": self.name,
             "settings": self.to_dict(),
@@ -269,9 +264,8 @@ class Probe(Settings, abc.ABC):
             "answer": subject.answer,
             "source": self.source,
         }
-        status = result.status or ("found" if self.detects(result) else "not found")
         provenance = {**subject.provenance, "probe": made_by, **more, **result.provenance}
-        return dataclasses.replace(result, provenance=provenance, status=status)
+        return dataclasses.replace(result, provenance=provenance)
 
 
 def run(

@@ -31,52 +31,124 @@ from mechint.null import Null
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 2
-"""Version of the JSON form. 1 had neither `status`, `findings` nor `units`."""
+SCHEMA = 3
+"""Version of the JSON form."""
 
-Status = Literal["found", "not found", "abstains"]
-STATUSES: tuple[Status, ...] = get_args(Status)
+Verdict = Literal["yes", "no", "unclear"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+MARKS: Mapping[str, str] = {"yes": "✓", "no": "○", "unclear": "–"}
+"""Verdict → its mark: there, looked for and not there, cannot be told."""
 
 
-def rank(status: str | None) -> int:
-    """Where what has that status stands in a list of findings: what was found first.
+def rank(verdict: str | None) -> int:
+    """Place of a verdict in a list of findings: "yes" first.
 
-    >>> sorted(["abstains", "not found", "found"], key=rank)
-    ['found', 'not found', 'abstains']
+    >>> sorted(["unclear", "no", "yes"], key=rank)
+    ['yes', 'no', 'unclear']
     """
-    return STATUSES.index(status) if status in STATUSES else len(STATUSES)
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The size of what a finding claims, with the value that it stands against.
+
+    value, baseline: in `unit`; label: what was measured ("loss without them"); baseline_label:
+    what the baseline is ("without the other 50", "chance", "published clock").
+
+    >>> print(Effect(5.5, "nats", "loss without them", 0.013, "without the other 50"))
+    loss without them 5.5 nats (without the other 50 0.013)
+    """
+
+    value: float
+    unit: str = ""
+    label: str = ""
+    baseline: float | None = None
+    baseline_label: str = "null"
+
+    def __str__(self) -> str:
+        own = " ".join(filter(None, (self.label, short(self.value), self.unit)))
+        if self.baseline is None:
+            return own
+        return f"{own} ({self.baseline_label} {short(self.baseline)})"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence of a result, with what decided it.
+    """One answer of a probe: a verdict, a headline, and the numbers that decided it.
 
-    status: "found" where the claim stands, "not found" where it was tested and does not, "abstains"
-    where this model, these data or this null cannot tell. tested: the metrics whose nulls had to
-    reach `alpha`. effect: the size the claim is about, which had to exceed `least`. n: examples or
-    pairs behind it. causal: made by intervening. accuracy, chance: of the model, where the claim is
-    about its answers.
+    headline: at most fifteen words, subject first. verdict: "yes" where the claim stands, "no"
+    where it was tested and does not, "unclear" where this model, these data or this null cannot
+    tell; `reason` then says why. effect: the size of the claim, which had to exceed `least`.
+    p_value, null: of the null that decided, and what it is ("permuted classes, 499"); None where
+    none did. details: label → value, for `--full` and folded tables. caveat: one clause. alpha,
+    tested: the level, and the metrics whose nulls had to reach it. n: examples or pairs. causal:
+    made by intervening. accuracy, chance: of the model, where the claim is about its answers.
     """
 
-    sentence: str
-    status: Status
+    headline: str
+    verdict: Verdict
+    effect: Effect | None = None
+    p_value: float | None = None
+    null: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    caveat: str = ""
+    reason: str = ""
     alpha: float | None = None
     tested: tuple[str, ...] = ()
-    effect: float | None = None
     least: float = 0.0
     n: int | None = None
     causal: bool = False
     accuracy: float | None = None
     chance: float | None = None
 
+    @property
+    def p_text(self) -> str:
+        """The p-value that decided, as it is printed; empty where none did.
+
+        >>> Finding("A.", "yes", p_value=0.002, null="shuffled labels, 499").p_text
+        'p ≤ 0.002'
+        """
+        if self.p_value is None:
+            return ""
+        if not self.p_value:
+            return "p < 1e-300"
+        samples = (self.null or "").rpartition(", ")[2]
+        at_floor = samples.isdigit() and self.p_value * (1 + int(samples)) <= 1 + 1e-9
+        return f"p {'≤' if at_floor else '='} {self.p_value:.2g}"
+
+    def __str__(self) -> str:
+        """The finding as one line: headline, effect, p-value, caveat; of an unclear one the reason.
+
+        >>> print(Finding("L0H1 copies.", "yes", Effect(0.9, label="share"), caveat="one head"))
+        L0H1 copies (share 0.9; one head).
+        """
+        more = (str(self.effect or ""), self.p_text, self.caveat, self.reason.rstrip("."))
+        added = "; ".join(filter(None, more))
+        return f"{self.headline.rstrip('.')} ({added})." if added else self.headline
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return to_jsonable(asdict(self))
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """From its fields as JSON values."""
         fields: dict[str, Any] = {**data, "tested": tuple(data.get("tested", ()))}
-        for name in ("alpha", "effect", "accuracy", "chance"):
+        for name in ("alpha", "p_value", "accuracy", "chance"):
             if fields.get(name) is not None:
                 fields[name] = float(fields[name])
+        if fields.get("effect") is not None:
+            fields["effect"] = Effect(**_floats(fields["effect"], "value", "baseline"))
         return cls(**fields)
+
+
+def _floats(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """`data` with the named values as floats, which JSON may hold as text."""
+    return {
+        key: float(value) if key in names and value is not None else value
+        for key, value in data.items()
+    }
 
 
 SHOWN = 20
@@ -129,23 +201,41 @@ class ProbeResult:
     """The outcome of one probe on one subject.
 
     metrics: flat, "group.name" → number, text, list or dictionary of numbers; units: metric → unit,
-    where it has one. null: metric → Null. finding: the sentences of `findings` in one text. status:
-    "found", "not found" or "abstains"; None in results written before there was one. arrays: large
-    numbers, kept beside the tables. provenance: checkpoint, task, probe settings, seed, versions.
+    where it has one. null: metric → Null. findings: the answers, "yes" before "no" before
+    "unclear". lead: the words that may become the verdict of an account, "" where the leading
+    finding is not "yes". hero: the name of the one figure to show first. not_asked: (question,
+    reason) of questions that cannot arise for the subject. arrays: large numbers, kept beside the
+    tables. provenance: checkpoint, task, probe settings, seed, versions.
     """
 
     probe: str
     question: str
     metrics: Mapping[str, Any]
-    finding: str
-    null: Mapping[str, Null]
+    findings: tuple[Finding, ...]
+    null: Mapping[str, Null] = field(default_factory=dict[str, Null])
     tables: Mapping[str, Table] = field(default_factory=dict[str, Table])
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     figures: Mapping[str, Figure] = field(default_factory=dict[str, Figure])
     provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    status: Status | None = None
-    findings: tuple[Finding, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict[str, str])
+    lead: str = ""
+    hero: str = ""
+    not_asked: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """ "yes" where any finding is, else "no" where any question was decided, else "unclear"."""
+        return min((one.verdict for one in self.findings), key=rank, default="unclear")
+
+    @property
+    def headline(self) -> str:
+        """Headline of the leading finding."""
+        return min(self.findings, key=lambda one: rank(one.verdict)).headline
+
+    @property
+    def finding(self) -> str:
+        """All findings in one text."""
+        return " ".join(map(str, self.findings))
 
     def __eq__(self, other: object) -> bool:
         """Whether `to_dict` is the same, arrays bit for bit and figures too."""
@@ -159,9 +249,11 @@ class ProbeResult:
             "schema": SCHEMA,
             "probe": self.probe,
             "question": self.question,
-            "status": self.status,
-            "finding": self.finding,
-            "findings": [to_jsonable(asdict(finding)) for finding in self.findings],
+            "verdict": self.verdict,
+            "lead": self.lead,
+            "hero": self.hero,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "not_asked": [list(pair) for pair in self.not_asked],
             "metrics": to_jsonable(self.metrics),
             "integer_keys": integer_keyed(self.metrics),
             "units": dict(self.units),
@@ -177,20 +269,23 @@ class ProbeResult:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProbeResult:
-        """From the values of `to_dict`, of this version or an earlier one."""
+        """From the values of `to_dict`; ValueError for another schema."""
+        if data.get("schema") != SCHEMA:
+            raise ValueError(f"schema {data.get('schema')!r}; expected {SCHEMA}")
         return cls(
             probe=data["probe"],
             question=data["question"],
             metrics=with_integer_keys(data["metrics"], data.get("integer_keys", [])),
-            finding=data["finding"],
+            findings=tuple(map(Finding.from_dict, data["findings"])),
             null={name: Null.from_dict(null) for name, null in data["null"].items()},
             tables={name: Table(**table) for name, table in data["tables"].items()},
             arrays={name: decode_array(array) for name, array in data.get("arrays", {}).items()},
             figures={name: Figure(**figure) for name, figure in data.get("figures", {}).items()},
             provenance=data["provenance"],
-            status=data.get("status"),
-            findings=tuple(map(Finding.from_dict, data.get("findings", ()))),
             units=data.get("units", {}),
+            lead=data["lead"],
+            hero=data["hero"],
+            not_asked=tuple((question, reason) for question, reason in data["not_asked"]),
         )
 
     def to_json(self) -> str:
@@ -224,20 +319,23 @@ class ProbeResult:
         held = (
             f"{len(self.metrics)} metrics, {len(self.tables)} tables, {len(self.figures)} figures"
         )
-        return f"<ProbeResult {self.probe}: {self.status or 'no status'}: {self.finding} ({held})>"
+        return f"<ProbeResult {self.probe}: {self.verdict}: {self.headline} ({held})>"
 
     def _repr_html_(self) -> str:
-        """The status and the finding, every metric beside its null, and the figures as drawings;
+        """The findings, the hero, every metric with its null, and the figures as drawings;
         ``result.figures[name]`` alone is interactive.
         """
+        said = "".join(
+            f"<li>{MARKS[one.verdict]} {html.escape(str(one))}</li>"
+            for one in sorted(self.findings, key=lambda one: rank(one.verdict))
+        )
+        head = f"<b>{html.escape(self.probe)}</b> <i>{self.verdict}</i><ul>{said}</ul>"
+        order = sorted(self.figures, key=lambda name: name != self.hero)
+        drawings = [self.figures[name].drawing_html(name) for name in order[:SHOWN]]
         rows = [self._cells(name, value) for name, value in self.metrics.items()]
-        status = f" <i>{html.escape(self.status)}</i>" if self.status else ""
-        head = f"<b>{html.escape(self.probe)}</b>{status}<p>{html.escape(self.finding)}</p>"
-        drawings = [
-            figure.drawing_html(name) for name, figure in list(self.figures.items())[:SHOWN]
-        ]
         table = as_html(("metric", "value", "null", "z", "p"), rows)
-        return "".join([head, table, *drawings])
+        folded = f"<details><summary>all numbers</summary>{table}</details>"
+        return "".join([head, *drawings[:1], folded, *drawings[1:]])
 
     def _cells(self, name: str, value: Any) -> list[str]:
         """Metric, value with its unit, mean ± std of the null, z and p, as they are shown."""
@@ -250,15 +348,17 @@ class ProbeResult:
 
 
 __all__ = [
+    "MARKS",
     "SCHEMA",
-    "STATUSES",
+    "VERDICTS",
     "Claim",
+    "Effect",
     "Figure",
     "Finding",
     "Null",
     "ProbeResult",
-    "Status",
     "Table",
+    "Verdict",
     "rank",
     "short",
     "to_jsonable",

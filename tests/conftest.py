@@ -24,7 +24,7 @@ SHAPED = [
     "mechint.checkpoints",
     "mechint.counterfactuals",
     "mechint.dictionaries",
-    "mechint.finding",
+    "mechint.reporting",
     "mechint.groups",
     "mechint.hermite",
     "mechint.interventions",

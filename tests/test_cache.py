@@ -245,4 +245,4 @@ def test_a_look_in_training_mode_does_not_change_what_a_probe_says() -> None:
     subject.model.train()
     found = probes.fourier(subject)
     assert found.to_json() == probes.fourier(subject.with_limits()).to_json()
-    assert found.status == "found" and subject.model.training
+    assert found.verdict == "yes" and subject.model.training

@@ -135,7 +135,7 @@ def test_refusals_are_left_out_of_the_rate_and_abstentions_are_counted(
     def some(self: Any, subject: Any, *, seed: int = 0) -> Any:
         if seed == 0:
             refuse(self, subject)
-        status = "abstains" if seed == 1 else "not found"
+        status = "unclear" if seed == 1 else "no"
         return dataclasses.replace(run(self, subject, seed=seed), status=status)
 
     monkeypatch.setattr(PROBES["subspace"], "run", some)

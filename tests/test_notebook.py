@@ -10,7 +10,7 @@ import pytest
 import mechint
 import tasks
 from mechint import figures, planted
-from mechint.results import Null, ProbeResult, Table
+from mechint.results import Finding, Null, ProbeResult, Table
 from mechint.training import Run, spec
 
 
@@ -53,18 +53,17 @@ def result(**changes: object) -> ProbeResult:
         "probe": "norms",
         "question": "?",
         "metrics": {"a<b": 0.123456, "n": 3},
-        "finding": "Found <script>.",
+        "findings": (Finding("Found <script>.", "yes"),),
         "null": {"a<b": Null("a<b", 0.12, 0.1, 0.01, 0.01, "shuffled", 99)},
         "figures": {"rise": curve()},
         "arrays": {"big": np.zeros(100_000)},
-        "status": "found",
     }
     return ProbeResult(**{**parts, **changes})
 
 
 def test_a_result_shows_finding_nulls_and_drawings() -> None:
     page = shown(result())
-    assert "Found <script>." in page.text and page.images == 1
+    assert "✓ Found <script>." in page.text and page.images == 1
     assert {"a<b", "0.1235", "0.1 ± 0.01", "≤ 0.01", "Up <it> goes."} <= set(page.text)
     assert len(result()._repr_html_()) < 100_000
 

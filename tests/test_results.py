@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechint.results import Claim, Figure, Finding, Null, ProbeResult, Table, to_jsonable
+from mechint.results import Claim, Effect, Figure, Finding, Null, ProbeResult, Table, to_jsonable
 
 
 def example() -> ProbeResult:
@@ -21,7 +21,6 @@ def example() -> ProbeResult:
         probe="fourier",
         question="Which frequencies?",
         metrics={"key": [16, 30], "share": {"16": 0.348}, "weird <b>": math.inf},
-        finding="Two.",
         null={"share": Null("share", 0.3, 0.1, 0.0, 0.005, "untrained <weights>", 199)},
         tables={
             "t": Table({"k": [1, 2], "s": [0.1, 0.2]}, "one row a frequency", {"k": "cycles per p"})
@@ -29,8 +28,7 @@ def example() -> ProbeResult:
         arrays={"a": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([1 + 2j])},
         figures={"f": Figure({"data": [], "layout": {}}, "Nothing.")},
         provenance={"seed": 0},
-        status="found",
-        findings=(Finding("Two.", "found", alpha=0.01, tested=("share",), effect=math.inf),),
+        findings=(Finding("Two.", "yes", alpha=0.01, tested=("share",), effect=Effect(math.inf)),),
         units={"share": "1"},
     )
 
@@ -68,7 +66,7 @@ def test_a_result_read_back_is_equal_and_has_the_same_keys() -> None:
         ("arrays", {"a": np.array([math.nan, 2.0]), "b": np.zeros((0, 2))}),
         ("arrays", {}),
         ("metrics", {**metrics, "share": {"2": 0.5, "3": 0.5}}),
-        ("finding", "Three."),
+        ("lead", "Three."),
         ("figures", {}),
     ):
         assert dataclasses.replace(result, **{name: other}) != back
@@ -85,19 +83,14 @@ def test_integer_keys_are_restored_only_where_they_are_integers() -> None:
     assert ProbeResult.from_dict(data).metrics["share"] == {"16": 0.348}
 
 
-def test_json_written_before_there_was_a_status_still_loads() -> None:
-    old = json.loads(example().to_json())
-    for name in ("schema", "status", "findings", "units"):
-        del old[name]
-    back = ProbeResult.from_json(json.dumps(old))
-    assert back.status is None and back.findings == () and back.units == {}
-    assert back.null == example().null
+def test_json_of_another_schema_is_refused() -> None:
+    old = {**json.loads(example().to_json()), "schema": 2}
+    with pytest.raises(ValueError, match="schema 2; expected 3"):
+        ProbeResult.from_dict(old)
 
 
 def test_a_result_is_short_in_a_terminal() -> None:
-    assert repr(example()) == (
-        "<ProbeResult fourier: found: Two. (3 metrics, 1 tables, 1 figures)>"
-    )
+    assert repr(example()) == ("<ProbeResult fourier: yes: Two. (3 metrics, 1 tables, 1 figures)>")
 
 
 def test_a_p_value_at_the_floor_is_a_bound() -> None:
@@ -149,7 +142,7 @@ def test_views() -> None:
     assert frame.loc["share", "p_value"] == 0.005
     assert result.tables["t"].to_frame()["s"].tolist() == [0.1, 0.2]
     page = result._repr_html_()
-    assert "weird &lt;b&gt;" in page and "<i>found</i>" in page
+    assert "weird &lt;b&gt;" in page and "<i>yes</i>" in page
     assert "<td>0.1 ± 0</td><td>–</td><td>≤ 0.005</td>" in page  # the null beside the metric
     assert result.figures["f"].show().to_dict()["data"] == []
 

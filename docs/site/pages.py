@@ -28,7 +28,7 @@ REFERENCE = {
         "mechint.dictionaries.export",
         "mechint.dictionaries.recovery",
     ),
-    "Contracts": ("mechint.task", "mechint.probe", "mechint.finding", "mechint.models.protocol"),
+    "Contracts": ("mechint.task", "mechint.probe", "mechint.reporting", "mechint.models.protocol"),
     "Similarity and transitions": ("mechint.similarity", "mechint.transitions"),
     "Errors": ("mechint.errors",),
 }

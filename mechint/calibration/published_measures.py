@@ -162,4 +162,4 @@ def carry_dimensions(path: Path) -> float:
         "control_seeds": 1,
     }
     result = PROBES["das"].from_dict(settings).run(_opened(path).subject(), answer=1)
-    return float(result.metrics["dimension"]) if result.status == "found" else 0.0
+    return float(result.metrics["dimension"]) if result.verdict == "yes" else 0.0

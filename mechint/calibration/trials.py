@@ -146,7 +146,7 @@ def _run(
     if result is None:
         return Run(False, error, True, False, time.process_time() - start)
     detects = trial.detects if trial.detects is not None else probe.detects
-    detected, abstained = bool(detects(result)), result.status == "abstains"
+    detected, abstained = bool(detects(result)), result.verdict == "unclear"
     return Run(detected, error, False, abstained, time.process_time() - start)
 
 

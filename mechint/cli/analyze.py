@@ -199,7 +199,7 @@ def found_first(results: Mapping[str, ProbeResult]) -> dict[str, ProbeResult]:
     """`results` of probes that nobody named, in the order of what came out."""
     from mechint.results import rank
 
-    return dict(sorted(results.items(), key=lambda one: rank(one[1].status)))
+    return dict(sorted(results.items(), key=lambda one: rank(one[1].verdict)))
 
 
 def report_page(

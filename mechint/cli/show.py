@@ -52,7 +52,7 @@ def describe(opened: Checkpoint) -> dict[str, Any]:
 def brief(result: ProbeResult) -> dict[str, Any]:
     """What a machine reads about a result: verdict and numbers, without arrays and figures."""
     whole = result.to_dict(arrays=False, figures=False)
-    names = ("status", "finding", "findings", "metrics", "null", "tables")
+    names = ("verdict", "lead", "findings", "not_asked", "metrics", "null", "tables")
     return {name: whole[name] for name in names}
 
 

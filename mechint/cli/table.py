@@ -172,7 +172,7 @@ def _print(rows: Sequence[Mapping[str, Any]], probes: Sequence[str]) -> None:
     settings = settings_of(rows)
     columns = ["name", "status", *settings[:MAX_SETTINGS], "test.accuracy"]
     for name in probes:
-        columns += [f"{name}.status", *main_columns(rows, name, limit=3)]
+        columns += [f"{name}.verdict", *main_columns(rows, name, limit=3)]
     columns = [name for name in dict.fromkeys(columns) if any(name in row for row in rows)]
     shown = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:

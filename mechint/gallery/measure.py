@@ -207,8 +207,8 @@ def _shown(
             if isinstance(one, Figure):
                 figures[str(key)] = one
                 continue
-            findings += [(found.status, found.sentence) for found in one.findings]
-            if one.status == "found":
+            findings += [(found.verdict, str(found)) for found in one.findings]
+            if one.verdict == "yes":
                 figures |= {f"{key} {part}": drawn for part, drawn in one.figures.items()}
     return figures, findings
 

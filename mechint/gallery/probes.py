@@ -14,7 +14,7 @@ from mechint.results import Table
 
 KICKER = "mechint probe"
 TASK_KICKER = "mechint task"
-ORDER = {"found": 0, "not found": 1, "abstains": 2}
+ORDER = {"yes": 0, "no": 1, "unclear": 2}
 
 
 def probe_pages(pages: Sequence[Page]) -> list[Page]:
@@ -63,7 +63,7 @@ def _page(name: str, tasks: Sequence[Page]) -> Page | None:
 def _net(section: Section) -> int:
     """How many sentences of a section found what they looked for, less those that did not."""
     statuses = [status for status, _ in section.findings]
-    return statuses.count("found") - statuses.count("not found")
+    return statuses.count("yes") - statuses.count("no")
 
 
 def _sentence(section: Section) -> str:

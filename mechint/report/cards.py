@@ -12,7 +12,7 @@ from mechint.report.thumbnail import Mark, amount, thumbnail
 
 ORDER = ("study", "example", "task", "probe", "report")
 """The order in which the kinds of pages stand in the index."""
-OUTCOMES = ("reproduced", "not reproduced", "found", "not found", "abstains")
+OUTCOMES = ("reproduced", "not reproduced", "yes", "no", "unclear")
 LONGEST = 220
 """Letters of a card's text."""
 
@@ -37,7 +37,7 @@ def card(href: str, page: Page) -> Card:
     """What the index shows of `page`.
 
     >>> from mechint.report import Page, Section
-    >>> made = card("x.html", Page("T", [Section("fourier", status="found")]))
+    >>> made = card("x.html", Page("T", [Section("fourier", status="yes")]))
     >>> made.kind, made.counts
     ('report', {'found': 1})
     """
@@ -94,7 +94,7 @@ def _figure(page: Page) -> Figure | None:
     """The first figure of what was found, else the first of all, else the head's; one that shows
     little only where no other does.
     """
-    sections = sorted(page.sections, key=lambda one: one.status != "found")
+    sections = sorted(page.sections, key=lambda one: one.status != "yes")
     every = [figure for section in sections for figure in section.figures.values()]
     every += page.figures.values()
     full = [figure for figure in every if amount(figure) >= FEWEST]

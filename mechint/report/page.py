@@ -27,8 +27,8 @@ MAX_FACTS = 4
 class Section:
     """One part of a page; what is empty is not drawn.
 
-    question: what was asked; lead: the answer in a sentence; status: "found", "not found",
-    "abstains" or "", shown as a mark; findings: (status, sentence) of each part of the answer, in
+    question: what was asked; lead: the answer in a sentence; status: "yes", "no",
+    "unclear" or "", shown as a mark; findings: (status, sentence) of each part of the answer, in
     place of the lead; paragraphs: text; code, output: of a step, and what it printed; claims:
     statements with verdicts; nulls: metrics that have a null; metrics: the other numbers; command:
     what makes the figures again; links: text → address of a page beside this one; provenance:
@@ -159,8 +159,8 @@ def section_of(name: str, result: ProbeResult, command: str = "") -> Section:
     return Section(
         title=name,
         lead=result.finding,
-        status=result.status or "",
-        findings=[(one.status, one.sentence) for one in result.findings],
+        status=result.verdict,
+        findings=[(one.verdict, str(one)) for one in result.findings],
         question=result.question,
         command=command,
         nulls=list(result.null.values()),

@@ -135,7 +135,7 @@ def kept_columns(entry: Entry, measurement: Measurement) -> dict[str, Any] | Non
     current = kept is not None and kept["code"] is not None and kept["code"] == measurement.code
     columns = kept["columns"] if kept is not None and current else None
     if measurement.kept_only:
-        old = {f"{name}.status": "outdated", f"{name}.error": OUTDATED.format(name=name)}
+        old = {f"{name}.verdict": "outdated", f"{name}.error": OUTDATED.format(name=name)}
         return columns or ({} if kept is None else old)
     lacks_figures = measurement.figures and entry.kept_figures(measurement.key) is None
     return None if lacks_figures else columns
@@ -175,7 +175,7 @@ def measure(entry: Entry, measurement: Measurement) -> dict[str, Any]:
 
 def columns_of(name: str, result: ProbeResult) -> dict[str, Any]:
     """A result's metrics as flat columns, p-values as ``METRIC.p``; long lists as JSON text."""
-    columns: dict[str, Any] = {f"{name}.status": result.status}
+    columns: dict[str, Any] = {f"{name}.verdict": result.verdict}
     for metric, value in result.to_dict(arrays=False, figures=False)["metrics"].items():
         if isinstance(value, Mapping) and len(value) <= MAX_ITEMS:
             columns |= {f"{name}.{metric}.{key}": _cell(item) for key, item in value.items()}

@@ -20,7 +20,7 @@ MAX_SETTINGS = 8
 """Settings that are named before the others are only counted."""
 FOLLOWING = ("model.d_vocab", "model.d_vocab_out", "model.output_sizes", "model.n_ctx")
 """Settings of the model that follow from its task."""
-OUTCOMES = ("found", "not found", "abstains")
+OUTCOMES = ("yes", "no", "unclear")
 
 
 def page_of_table(
@@ -123,7 +123,7 @@ def main_columns(rows: Sequence[Row], probe: str, limit: int = 6) -> list[str]:
 
 
 def _probes_of(row: Row) -> list[str]:
-    return [name.removesuffix(".status") for name in row if name.endswith(".status")] + [
+    return [name.removesuffix(".verdict") for name in row if name.endswith(".verdict")] + [
         name.removesuffix(".error")
         for name, value in row.items()
         if name.endswith(".error") and isinstance(value, str)  # a metric may be called an error too
@@ -177,7 +177,7 @@ def _models(rows: Sequence[Row]) -> Section:
 def _measured(
     rows: Sequence[Row], probe: str, stepped: Mapping[str, Figure] | None = None
 ) -> Section:
-    statuses = [row.get(f"{probe}.status") or "failed" for row in rows]
+    statuses = [row.get(f"{probe}.verdict") or "failed" for row in rows]
     counts = {name: statuses.count(name) for name in (*OUTCOMES, *statuses)}
     noun = "checkpoints" if over_steps(rows) else "models"
     lead = ", ".join(f"{name} in {count}" for name, count in counts.items() if count)

@@ -48,11 +48,11 @@ def _found(probe: type[Probe], trial: Trial, seed: int) -> None:
     plant = trial.plant(0.0, seed)
     result = chosen.run(plant.subject, seed=seed)
     detects = trial.detects or chosen.detects
-    assert detects(result), f"{probe.name} misses {trial.mechanism}: {result.finding}"
+    assert detects(result), f"{probe.name} misses {trial.mechanism}: {result.headline}"
     error = trial.error(result, plant)
     assert error <= trial.tolerance, (
         f"{probe.name} on {trial.mechanism}: {trial.estimate} is {error:g}; expected at most "
-        f"{trial.tolerance:g}: {result.finding}"
+        f"{trial.tolerance:g}: {result.headline}"
     )
 
 
@@ -73,7 +73,7 @@ def _silent(
         except NotApplicableError as error:
             raise AssertionError(f"the control {kind!r} tests nothing: {error}") from error
         if detects(result):
-            said.append(result.finding)
+            said.append(result.headline)
     assert 2 * len(said) < len(seeds), (
         f"{probe.name} finds {trial.mechanism} on {len(said)} of {len(seeds)} controls {kind!r}: "
         f"{said[0]}"

@@ -29,8 +29,8 @@ def differences(expected: ProbeResult, got: ProbeResult, tolerance: float) -> It
 def _parts(result: ProbeResult) -> Iterator[tuple[str, Any]]:
     """What is compared, with the name that it is called by; metrics by their own."""
     yield "", result.metrics
-    yield "status", result.status
-    yield "status of sentence", [finding.status for finding in result.findings]
+    yield "status", result.verdict
+    yield "status of sentence", [finding.verdict for finding in result.findings]
     yield "null of ", {name: [null.observed, null.mean] for name, null in result.null.items()}
     yield (
         "table ",

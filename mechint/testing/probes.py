@@ -26,7 +26,7 @@ from mechint.errors import NotApplicableError
 from mechint.null import samples_needed, why_undecidable
 from mechint.probe import Probe
 from mechint.registry import unfinished
-from mechint.results import STATUSES, ProbeResult
+from mechint.results import VERDICTS, ProbeResult
 from mechint.subject import Subject
 from mechint.testing.differences import differences
 from mechint.testing.figures import check_figure
@@ -181,19 +181,19 @@ class _Held:
     def findings_are_guarded(self) -> None:
         """Status, digits, and no causal word in a found sentence without an intervention."""
         result = self.first
-        assert result.status in STATUSES, f"status {result.status!r}"
-        assert any(character.isdigit() for character in result.finding), (
-            f"the finding {result.finding!r} holds no number"
+        assert result.verdict in VERDICTS, f"status {result.verdict!r}"
+        assert any(character.isdigit() for character in result.headline), (
+            f"the finding {result.headline!r} holds no number"
         )
-        for finding in result.findings:
-            assert finding.status in STATUSES and finding.sentence.strip()
+        for finding in result.headlines:
+            assert finding.verdict in VERDICTS and finding.headline.strip()
             assert finding.alpha is None or finding.alpha <= LOOSEST, (
                 f"decides at the level {finding.alpha:g}; expected at most {LOOSEST}: "
-                f"{finding.sentence}"
+                f"{finding.headline}"
             )
-            word = CAUSAL.search(finding.sentence)
-            assert finding.causal or finding.status != "found" or word is None, (
-                f"{word and word[0]!r} claims a cause without an intervention: {finding.sentence}"
+            word = CAUSAL.search(finding.headline)
+            assert finding.causal or finding.verdict != "yes" or word is None, (
+                f"{word and word[0]!r} claims a cause without an intervention: {finding.headline}"
             )
 
     def null_reaches_the_level(self) -> None:
@@ -204,7 +204,7 @@ class _Held:
         for finding in _too_few_samples(result):
             assert finding.alpha is not None
             raise AssertionError(
-                f"with its default settings it can never find anything: {finding.sentence} "
+                f"with its default settings it can never find anything: {finding.headline} "
                 f"Raise the default to {samples_needed(finding.alpha)} samples"
             )
 
@@ -256,7 +256,7 @@ def _too_few_samples(result: ProbeResult) -> list[Any]:
     """The findings whose nulls cannot reach their level."""
     return [
         finding
-        for finding in result.findings
+        for finding in result.headlines
         if finding.alpha is not None
         and any(result.null[name].floor > finding.alpha * (1 + 1e-9) for name in finding.tested)
         and why_undecidable([result.null[name] for name in finding.tested], finding.alpha)
@@ -269,8 +269,8 @@ def _check_complete(probe: Probe, result: ProbeResult) -> None:
         "the result does not carry the probe's name and question"
     )
     assert result.metrics, "no metric"
-    assert result.finding.strip() and "\n" not in result.finding, (
-        f"the finding is {result.finding!r}; expected one line"
+    assert result.headline.strip() and "\n" not in result.headline, (
+        f"the finding is {result.headline!r}; expected one line"
     )
     assert result.null, "no null: nothing says how surprising the finding is"
     for key, null in result.null.items():

@@ -63,7 +63,7 @@ def say(
         n=metrics["pairs_held_out"],
         causal=True,
     )
-    report.metric("found", status == "found")
+    report.metric("found", status == "yes")
 
 
 def _of_examples(metrics: Mapping[str, Any]) -> str:

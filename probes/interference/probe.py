@@ -199,7 +199,7 @@ class Interference(Probe):
             effect=least,
             at_chance=True,
         )
-        report.metric("found", status == "found")
+        report.metric("found", status == "yes")
 
     # --- what is measured -------------------------------------------------------------------------
     def _data(self, subject: Subject, seed: int) -> tuple[Batch, list[Batch]]:

@@ -215,7 +215,7 @@ class Patching(Probe):
                 least_n=self._least_pairs,
                 causal=True,
             )
-        report.metric("found", status == "found")
+        report.metric("found", status == "yes")
 
     def _draw(
         self, subject: Subject, variable: Variable, seed: int, *, only_correct: bool

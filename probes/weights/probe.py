@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mechint.config import setting
-from mechint.finding import AT_CHANCE, best_output
 from mechint.probe import Need, Probe, Report
+from mechint.reporting import AT_CHANCE, best_output
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes.weights import circuits, composition, directions, own_tokens, views

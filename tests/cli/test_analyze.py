@@ -42,9 +42,9 @@ def test_json_holds_what_a_machine_needs_and_nothing_else(mechint: Command, plan
     assert list(found["results"]) == ["fourier"]
     fourier = found["results"]["fourier"]
     assert list(fourier) == ["status", "finding", "findings", "metrics", "null", "tables"]
-    assert fourier["status"] == "found" and fourier["findings"]
+    assert fourier["status"] == "yes" and fourier["findings"]
     assert fourier["finding"] == " ".join(one["sentence"] for one in fourier["findings"])
-    assert {one["status"] for one in fourier["findings"]} <= {"found", "not found", "abstains"}
+    assert {one["status"] for one in fourier["findings"]} <= {"yes", "no", "unclear"}
     assert fourier["metrics"]["logits.key_frequencies"] == [3, 7, 10]
 
 

@@ -145,7 +145,7 @@ def test_the_workers_of_a_sweep_have_them(
 
 
 def test_the_gallery_has_a_page_of_a_probe_of_ones_own(mechint: Command, own: Path) -> None:
-    ran = [Section("embedding-norms", "Said.", status="found")]
+    ran = [Section("embedding-norms", "Said.", status="yes")]
     page = Page("Task: groups", ran, "mechint task", task="groups")
     (own / "kept").mkdir()
     (own / "kept" / "page.json").write_text(json.dumps(page.to_dict()), encoding="utf-8")
@@ -182,7 +182,7 @@ def test_the_workers_of_a_table_have_them(own: Path) -> None:
     ]
     train_many(asked)
     table = library.runs([own / "0", own / "1"], workers=2).probe("embedding-norms", models=99)
-    assert [row["embedding-norms.status"] for row in table.rows()] == ["not found"] * 2
+    assert [row["embedding-norms.status"] for row in table.rows()] == ["no"] * 2
 
 
 def test_a_task_of_ray_has_them(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_a_folder_of_seeds_is_a_table(mechint: Command, seeds: Path, tmp_path: P
     result = mechint("analyze", seeds, "--probe", "norms", "--csv", table, "--out", page)
     assert result.exit_code == 0, result.output
     frame = pd.read_csv(table)
-    assert len(frame) == 3 and {"seed", "norms.status", "test.accuracy"} <= set(frame.columns)
+    assert len(frame) == 3 and {"seed", "norms.verdict", "test.accuracy"} <= set(frame.columns)
     assert "norms" in page.read_text() and "mechint table" in page.read_text()
     assert result.stdout.count("finished") == 3
     again = mechint("analyze", seeds, "--probe", "norms", "--json")
@@ -66,7 +66,7 @@ def test_over_steps_has_a_row_per_checkpoint(mechint: Command, seeds: Path, tmp_
     frame = pd.read_csv(table)
     assert len(frame) == len(list(run.rglob("step-*.pt"))) == 4
     assert frame["step"].is_monotonic_increasing
-    assert frame["norms.status"].notna().all()
+    assert frame["norms.verdict"].notna().all()
 
 
 def test_two_checkpoints_side_by_side(mechint: Command, seeds: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_table_opens_files_with_the_task_that_it_is_given(
         numbers = {f"lens.{k}": v for k, v in alone["metrics"].items() if isinstance(v, float)}
         assert "lens.lens.final_accuracy" in numbers
         assert {name: row[name] for name in numbers} == numbers
-        assert row["lens.status"] == alone["status"]
+        assert row["lens.verdict"] == alone["verdict"]
     assert mechint("analyze", foreign[0], *given, "--csv", tmp_path / "one.csv").exit_code == 0
     assert len(pd.read_csv(tmp_path / "one.csv")) == 1
 

@@ -16,10 +16,10 @@ import pytest
 import mechint
 from mechint import planted
 from mechint.errors import MechintError
-from mechint.finding import CHANCE_LEVEL, best_output, performance
 from mechint.planted import library
 from mechint.planted.trained import loss_without
 from mechint.registry import PROBES, TASKS
+from mechint.reporting import CHANCE_LEVEL, best_output, performance
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
@@ -102,13 +102,13 @@ def test_a_probe_says_nothing_past_the_gate(name: str) -> None:
         settings |= {key: max(value, settings.get(key, value)) for key, value in enough.items()}
         result = PROBES[name].from_dict(settings).run(trial.plant(0.0, 12345).subject, seed=12345)
         assert result.findings, f"{name}: {result.finding!r} passed no gate"
-        assert result.finding == " ".join(one.sentence for one in result.findings)
+        assert result.finding == " ".join(one.headline for one in result.findings)
         tested = [one for one in result.findings if one.alpha is not None]
         assert all(one.tested and set(one.tested) <= set(result.null) for one in tested)
-        assert all(one.status == "abstains" for one in result.findings if one not in tested)
+        assert all(one.verdict == "unclear" for one in result.findings if one not in tested)
         if trial.detects is None:  # else the trial asks for a number, whatever is said of it
-            assert any(one.status == "found" for one in tested), f"{trial}: {result.finding}"
-            assert result.status == "found"
+            assert any(one.verdict == "yes" for one in tested), f"{trial}: {result.finding}"
+            assert result.verdict == "yes"
 
 
 CASES = [(name, model) for name in PROBES.names() for model in MODELS]
@@ -123,7 +123,7 @@ def test_what_is_found_was_shown(name: str, model: str) -> None:
     if result is None:
         return
     for finding in result.findings:
-        if finding.status != "found":
+        if finding.verdict != "yes":
             continue
         assert finding.alpha is not None and finding.tested, finding
         for metric in finding.tested:
@@ -131,10 +131,10 @@ def test_what_is_found_was_shown(name: str, model: str) -> None:
             assert null.p_value <= finding.alpha * (1 + 1e-9), (metric, null)
             assert null.floor <= finding.alpha * (1 + 1e-9)
         assert finding.effect is None or finding.effect > finding.least, finding
-        assert finding.causal or not CAUSAL.search(finding.sentence), finding.sentence
+        assert finding.causal or not CAUSAL.search(finding.headline), finding.headline
         if any(result.null[one].p_text.startswith("p ≤") for one in finding.tested):
             worst = max((result.null[one] for one in finding.tested), key=lambda one: one.p_value)
-            assert worst.p_text in finding.sentence, finding.sentence
+            assert worst.p_text in finding.headline, finding.headline
 
 
 @pytest.mark.parametrize(("name", "model"), CASES)
@@ -156,7 +156,7 @@ def test_nothing_is_said_about_answers_at_chance(name: str) -> None:
     result = result_of(name, "untrained")
     if result is not None:
         assert [one for one in result.findings if one.accuracy is not None] == [
-            one for one in result.findings if one.status == "abstains" and one.accuracy is not None
+            one for one in result.findings if one.verdict == "unclear" and one.accuracy is not None
         ]
 
 
@@ -176,7 +176,7 @@ def test_the_right_mechanism_is_found_and_initial_weights_are_not(name: str) -> 
 @pytest.mark.parametrize("name", ["fourier", "progress", "irreps"])
 def test_no_frequency_where_there_is_none(name: str, model: str) -> None:
     result = result_of(name, model)
-    assert result is None or result.status != "found", result.finding
+    assert result is None or result.verdict != "yes", result.finding
 
 
 @pytest.mark.parametrize("model", ["half-trained", "right"])
@@ -195,7 +195,7 @@ def test_a_frequency_that_fourier_names_is_needed(model: str) -> None:
 def test_the_right_model_is_spoken_of(name: str) -> None:
     """The tests above are not passed by silence: these probes find something in it."""
     result = result_of(name, "right")
-    assert result is not None and result.status == "found", result
+    assert result is not None and result.verdict == "yes", result
 
 
 def test_library_plants_differ_from_the_models_here() -> None:

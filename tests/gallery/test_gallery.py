@@ -195,7 +195,7 @@ def test_a_task_whose_training_was_stopped_has_a_page_once_it_is_trained(
 
 
 def test_a_probe_page_counts_what_came_out_over_the_tasks() -> None:
-    statuses = {"groups": "not found", "modular-arithmetic": "found", "listops": "abstains"}
+    statuses = {"groups": "no", "modular-arithmetic": "found", "listops": "unclear"}
     tasks = [
         Page(
             f"Task: {name}", [Section("fourier", "Said.", status=status)], "mechint task", task=name
@@ -209,7 +209,7 @@ def test_a_probe_page_counts_what_came_out_over_the_tasks() -> None:
     assert next(iter(first.links)) == "modular-arithmetic: found"
     assert page.sections[1].title == "fourier on modular-arithmetic"
     clearer = Section(
-        "fourier", "Said.", status="found", findings=[("found", "Two."), ("found", "Of two.")]
+        "fourier", "Said.", status="yes", findings=[("yes", "Two."), ("yes", "Of two.")]
     )
     tasks.append(Page("Task: remainders", [clearer], "mechint task", task="remainders"))
     assert probe_pages(tasks)[0].sections[1].title == "fourier on remainders"

@@ -190,12 +190,12 @@ def test_too_few_examples_to_tell_are_not_a_negative(name: str) -> None:
     subject = planted.induction_head(8, 4, seed=1).subject
     quick = {"neurons": 0, "null_samples": 99} if name == "ablation" else {}
     six = probe.run(name, subject, examples=6, **quick)
-    assert (six.status, "6 examples, where at least 7 are needed" in six.finding) == (
-        "abstains",
+    assert (six.verdict, "6 examples, where at least 7 are needed" in six.finding) == (
+        "unclear",
         True,
     )
     assert "at least 7" not in probe.run(name, subject, examples=7, **quick).finding
-    assert probe.run(name, subject, examples=16, **quick).status == "found"
+    assert probe.run(name, subject, examples=16, **quick).verdict == "yes"
 
 
 def test_a_large_component_hides_no_smaller_one() -> None:
@@ -246,7 +246,7 @@ def test_of_two_the_one_that_is_told_from_no_effect_is_named() -> None:
     report.metric("examples", 40)
     say(report, 0.05)
     (said,) = report.result().findings
-    assert said.status == "found" and said.sentence.startswith(
+    assert said.verdict == "yes" and said.headline.startswith(
         "Mean ablation of mlp 0 does most harm of those told from no effect (more on average: "
         "attention 0): loss +0.5 nats"
     )
@@ -386,9 +386,9 @@ def test_no_more_than_eight_of_the_needed_and_of_the_larger_are_named() -> None:
     (said,) = report.result().findings
     larger = ", ".join(f"head 0.{i}" for i in range(8, 0, -1))
     named = ", ".join(f"head 0.{i}" for i in range(9, 17))
-    assert said.status == "found" and said.effect == pytest.approx(0.25)
-    assert f"of those told from no effect (more on average: {larger})" in said.sentence
-    assert f"; needed: {named} and 2 more" in said.sentence
+    assert said.verdict == "yes" and said.effect == pytest.approx(0.25)
+    assert f"of those told from no effect (more on average: {larger})" in said.headline
+    assert f"; needed: {named} and 2 more" in said.headline
 
 
 def test_outputs_stand_apart() -> None:
@@ -461,7 +461,7 @@ def test_examples_without_the_answer_are_left_out() -> None:
         with_others.metrics["loss_change"]
     )
     assert with_others.metrics == alone.metrics
-    assert with_others.status == "found" and with_others.finding == alone.finding
+    assert with_others.verdict == "yes" and with_others.finding == alone.finding
     # without both operands the model is at chance: the harm is what it had over chance, or more
     assert with_others.metrics["share_of_advantage"] > 0.9
 
@@ -492,8 +492,8 @@ def test_neurons_without_others_to_hold_them_against_have_no_verdict() -> None:
         result = Ablation(**chosen).run(subject, seed=seed)
         null = result.null["neurons_loss_increase"]
         assert null.arrangements == {60: 1, 59: 60}[neurons]
-        told = [one for one in result.findings if "first-order estimates" in one.sentence]
-        assert [one.status for one in told] == ["abstains"] * result.metrics["found"]
+        told = [one for one in result.findings if "first-order estimates" in one.headline]
+        assert [one.verdict for one in told] == ["unclear"] * result.metrics["found"]
         if neurons == width:
             assert null.p_value == 1 and null.std == pytest.approx(0, abs=1e-12)
     assert selections(60, 58) == 1770

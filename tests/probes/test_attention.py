@@ -199,7 +199,7 @@ def test_separators_at_fixed_places_make_no_head_look_at_equal_tokens() -> None:
     report = Report(PROBES["attention"](), subject)
     add_kind(report, subject, collected(weights, tokens), "same_token", Rule(0.002, 0.1, 999, 0))
     assert report.metrics["same_token.heads"] == []
-    assert report.findings[0].status in ("not found", "abstains")
+    assert report.findings[0].verdict in ("no", "unclear")
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_a_target_with_few_arrangements_is_not_denied(target: list[int], ways: i
     found = collected(np.tile(weights[None, None], (32, 1, 1, 1)), np.zeros((32, 6), int))
     report = Report(PROBES["attention"](), library.addition(0.0, 0).subject)
     add_target(report, found, target, Rule(0.002, 0.1, 999, 0))
-    assert report.findings[0].status == "abstains"
-    assert f"only {ways} way" in report.findings[0].sentence
+    assert report.findings[0].verdict == "unclear"
+    assert f"only {ways} way" in report.findings[0].headline
 
 
 def test_preferences_and_swings_are_those_of_every_input_by_loops() -> None:
@@ -491,7 +491,7 @@ def test_three_tokens_have_too_few_orders() -> None:
     task = TASKS["modular-arithmetic"](p=11)
     model = HookedTransformer(ModelConfig(n_heads=1, d_vocab=12, d_vocab_out=11))
     result = probe.run("attention", Subject(model, task), untrained=0)
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "arranged in only 6 ways; p ≤ 0.002 takes 500" in result.finding
     assert "No head" not in result.finding
 
@@ -507,7 +507,7 @@ def sharp(others: int, weight: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.6])
-@pytest.mark.parametrize(("others", "status"), [(0, "found"), (8, "abstains")])
+@pytest.mark.parametrize(("others", "status"), [(0, "yes"), (8, "unclear")])
 def test_a_previous_token_head_is_not_denied_because_others_are_sharp(
     weight: float, others: int, status: str
 ) -> None:
@@ -517,11 +517,11 @@ def test_a_previous_token_head_is_not_denied_because_others_are_sharp(
     found = collected(sharp(others, weight), tokens)
     add_kind(report, report.subject, found, "previous_token", Rule(0.002, 0.1, 3999, 0))
     at_random = np.mean([1 / (q + 1) for q in range(1, 6)])  # whatever the weights
-    assert report.findings[0].status == status
+    assert report.findings[0].verdict == status
     if others:
         value = report.metrics["previous_token.score"]["L0H0"]
         said = f"L0H0 ({value:.2f}, at random {at_random:.2f}) may, but the largest of 9 heads"
-        assert said in report.findings[0].sentence
+        assert said in report.findings[0].headline
     else:
         assert report.metrics["previous_token.heads"] == ["L0H0"]
         assert report.findings[0].effect == pytest.approx(
@@ -534,9 +534,9 @@ def test_a_head_that_does_no_more_than_its_own_keys_in_random_order_is_denied() 
     tokens = np.random.default_rng(1).integers(0, 10, (32, 6))
     found = collected(sharp(8, 1.0)[:, 1:], tokens)
     add_kind(report, report.subject, found, "previous_token", Rule(0.002, 0.1, 3999, 0))
-    assert report.findings[0].status == "not found"
-    assert "No head is told from keys in random order by how" in report.findings[0].sentence
-    assert "where the largest of 8 heads there has" in report.findings[0].sentence
+    assert report.findings[0].verdict == "no"
+    assert "No head is told from keys in random order by how" in report.findings[0].headline
+    assert "where the largest of 8 heads there has" in report.findings[0].headline
 
 
 def test_what_an_induction_head_writes_is_not_said_to_be_tested() -> None:

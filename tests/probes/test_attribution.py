@@ -149,7 +149,7 @@ def test_the_answers_of_six_examples_are_not_more_examples() -> None:
     result = probe.run("attribution", one, examples=4096, only_correct=False)
     count = len(one.answers)
     assert (result.metrics["examples"], result.metrics["answers"]) == (6, 6 * count)
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "6 examples, where at least 7 are needed" in result.finding
     parts = [unpaired(one, one.data, answer) for answer in range(count)]
     exact = np.mean([measured(one, part, "mean").exact for part in parts], 0)
@@ -210,7 +210,7 @@ def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_grad
         previous,
         induction,
     }
-    assert result.status == "found" and metrics["writer"] == induction
+    assert result.verdict == "yes" and metrics["writer"] == induction
     assert metrics["worst"] == previous  # its effect runs through a saturated softmax
     assert abs(metrics["worst_first_order"]) < 0.05 * metrics["worst_exact"]
     assert metrics["sum_error"] < 1e-3
@@ -228,7 +228,7 @@ def test_a_variable_reaches_one_operand_alone() -> None:
 
 def test_where_it_is_silent() -> None:
     plant = planted.modular_addition(11, (2, 5)).subject
-    assert probe.run("attribution", plant.untrained(0), only_correct=False).status == "abstains"
+    assert probe.run("attribution", plant.untrained(0), only_correct=False).verdict == "unclear"
     with pytest.raises(ParameterError, match="none with ablation=mean"):
         probe.run("attribution", plant, variable="x", ablation="mean")
     early = subject(output_sizes=(2, 3), read_layers=(1, 2))

@@ -378,7 +378,7 @@ def test_planted_induction_is_found_edge_by_edge() -> None:
         ("embed", f"{induction}.v"),
         (induction, "logits"),
     }
-    assert result.status == "found" and result.metrics["accuracy"] == 1.0
+    assert result.verdict == "yes" and result.metrics["accuracy"] == 1.0
     assert result.metrics["faithfulness"] == pytest.approx(1, abs=0.05)
     assert result.metrics["completeness"] == pytest.approx(1, abs=0.05)
 
@@ -398,7 +398,7 @@ def test_planted_addition_is_found_at_its_positions() -> None:
         ("mlp 0", "logits", last),
     }
     assert result.metrics["all_inputs"] and result.metrics["pairs_judged"] == 121
-    assert result.status == "found" and "embed 0" in str(result.figures["circuit"].spec)
+    assert result.verdict == "yes" and "embed 0" in str(result.figures["circuit"].spec)
     one = probe.run("circuits", plant.subject, variable="x", **SMALL)
     assert edges_of(one) == {("embed", f"{a}.v"), (a, "mlp 0"), ("mlp 0", "logits")}
     assert one.metrics["minimality"] == pytest.approx(1, abs=1e-3)
@@ -468,7 +468,7 @@ def test_one_set_of_edges_drawn_often_does_not_make_a_small_p_value() -> None:
     null = result.null["necessity"]
     assert null.samples == 56 and math.isclose(null.p_value, 1 / 57)
     assert null.how == "all sets of 5 edges outside the circuit taken out"
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "only 56 sets of 5 edges outside it to hold it against" in result.finding
 
 
@@ -566,7 +566,7 @@ def test_some_of_the_inputs_are_not_called_all_of_them() -> None:
 def test_an_untrained_model_has_no_circuit() -> None:
     subject = planted.modular_addition(11, (2, 5)).subject.untrained(0)
     result = probe.run("circuits", subject, only_correct=False, **SMALL)
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
 
 
 def test_against_other_examples_induction_is_one_head() -> None:
@@ -577,7 +577,7 @@ def test_against_other_examples_induction_is_one_head() -> None:
     subject = planted.induction_head(8, 4).subject
     settings = {**SMALL, "null_samples": 199, "by_position": False, "ablation": "resample"}
     result = probe.run("circuits", subject, **settings)
-    assert result.status == "found" and result.metrics["components"] == ["1.0"]
+    assert result.verdict == "yes" and result.metrics["components"] == ["1.0"]
     null = result.null["sufficiency"]
     assert null.samples < 199 and null.how.startswith("all other circuits of 2 edges")
     assert math.isclose(null.p_value, 1 / (null.samples + 1))
@@ -633,4 +633,4 @@ def test_the_published_sum_model() -> None:
     assert "over all 4 answers" in str(opened.performance)
     settings = {"by_position": False, "method": "eap-ig", "held_out": 128, "null_samples": 99}
     result = probe.run("circuits", opened.subject(), **settings)
-    assert {"0.1", "0.2"} <= set(result.metrics["components"]) and result.status == "found"
+    assert {"0.1", "0.2"} <= set(result.metrics["components"]) and result.verdict == "yes"

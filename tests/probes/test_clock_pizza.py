@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import mechint
 from mechint import planted, probe
 from mechint.errors import NotApplicableError
-from mechint.finding import Report
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.planted import library
 from mechint.registry import TASKS
+from mechint.reporting import Report
 from mechint.results import Finding, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
@@ -45,7 +45,7 @@ def test_planted_mechanisms_are_told_apart(
     ).subject
     result = probe.run("clock-pizza", subject, triples=512)
     metrics = result.metrics
-    assert metrics["mechanism"] == mechanism and result.status == "found"
+    assert metrics["mechanism"] == mechanism and result.verdict == "yes"
     assert result.findings[0].causal  # its frequencies were taken away
     assert metrics["gradient_symmetricity"] == pytest.approx(symmetricity, abs=0.15)
     assert (metrics["distance_effect"] > 0.2) == constant_attention
@@ -101,7 +101,7 @@ def test_one_vector_more_for_every_class_changes_nothing(plant: Any) -> None:
     assert (shifted.logits() - subject.logits()).std(1).max() < 1e-3
     for name in ("gradient_symmetricity", "distance_irrelevance", "distance_irrelevance_wrong"):
         assert after.metrics[name] == pytest.approx(before.metrics[name], abs=2e-3), name
-    assert after.status == before.status == "found"
+    assert after.verdict == before.verdict == "yes"
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
@@ -233,23 +233,23 @@ def test_only_a_clock_or_a_pizza_is_a_cause() -> None:
     shown = Needed(0.0, 0.1, 2.9, 3.0)
     for measured, causal in (("clock", True), ("pizza", True), ("both", False)):
         finding, metrics = said_of([3, 7], shown, measured)
-        assert finding.status == "found" and finding.causal is causal
+        assert finding.verdict == "yes" and finding.causal is causal
         assert metrics["mechanism"] == measured
     finding, metrics = said_of([3, 7], shown, "neither")
-    assert finding.status == "not found" and "the measures lie between" in finding.sentence
+    assert finding.verdict == "no" and "the measures lie between" in finding.headline
     finding, metrics = said_of([3, 7], Needed(0.0, 2.0, 2.9, 3.0), "clock")
-    assert finding.status == "not found" and metrics["mechanism"] == "neither"
+    assert finding.verdict == "no" and metrics["mechanism"] == "neither"
     finding, _ = said_of(list(range(1, 12)), Needed(0.0), "clock")
-    assert finding.status == "abstains"
-    assert "every frequency of the logits is key" in finding.sentence
+    assert finding.verdict == "unclear"
+    assert "every frequency of the logits is key" in finding.headline
 
 
 def test_of_many_key_frequencies_the_strongest_are_named_with_their_circles() -> None:
     """The cosines rise with the frequency: of the keys 1 … 10 the last eight are the strongest."""
     finding, _ = said_of(list(range(1, 11)), Needed(0.0, 0.1, 2.9, 3.0), "clock")
     shown = list(range(11 - LISTED, 11))
-    assert f"the {LISTED} strongest of 10 key frequencies, {listed(shown)}," in finding.sentence
-    assert ", ".join(f"{k / 100:.3f}" for k in shown) in finding.sentence
+    assert f"the {LISTED} strongest of 10 key frequencies, {listed(shown)}," in finding.headline
+    assert ", ".join(f"{k / 100:.3f}" for k in shown) in finding.headline
 
 
 def test_the_largest_wrong_logit_may_lie_below_the_mean_of_all() -> None:
@@ -300,7 +300,7 @@ def test_lookup_tables_and_untrained_models_are_neither() -> None:
     subject = planted.modular_addition(13, (2, 5)).subject
     for other in (planted.lookup_table(task, rotation_seed=1).subject, subject.untrained(0)):
         result = probe.run("clock-pizza", other, triples=64)
-        assert result.metrics["mechanism"] == "neither" and result.status != "found"
+        assert result.metrics["mechanism"] == "neither" and result.verdict != "yes"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -312,8 +312,8 @@ def test_a_table_that_writes_waves_has_the_measures_of_a_clock_and_is_none(seed:
     measures_of = ("gradient_symmetricity", "distance_irrelevance", "distance_effect")
     assert ClockPizza().mechanism(*(metrics[name] for name in measures_of)) == "clock"
     assert metrics["key_frequencies"] == [2, 3]
-    assert metrics["mechanism"] == "neither" and result.status == "not found"
-    assert "does not rest on the key frequencies" in result.findings[0].sentence
+    assert metrics["mechanism"] == "neither" and result.verdict == "no"
+    assert "does not rest on the key frequencies" in result.findings[0].headline
 
 
 @pytest.mark.parametrize("constant_attention", [False, True])

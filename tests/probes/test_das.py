@@ -387,13 +387,13 @@ def test_inputs_that_are_carried_are_not_the_variable() -> None:
     before = DAS(**settings, hook="blocks.0.hook_resid_mid").run(subject)
     assert before.metrics["iia"] > 0.9
     assert before.metrics["input_share"] > 0.8
-    assert before.status == "not found"
+    assert before.verdict == "no"
     assert "carries the inputs that answer is computed from, not answer itself" in before.finding
     assert before.metrics["iia_value_means"] < 0.5
     settings["dimensions"] = (6,)
     after = DAS(**settings, hook="blocks.0.hook_resid_post").run(subject)
     assert after.metrics["input_share"] < 0.2
-    assert after.status == "found", after.finding
+    assert after.verdict == "yes", after.finding
 
 
 @pytest.mark.parametrize("n", [12, 4])
@@ -412,7 +412,7 @@ def test_what_means_per_value_answer_as_well_holds_the_variable_and_more(n: int)
         assert "computed from: its coordinates vary" in result.finding
         assert math.isnan(result.metrics["iia_value_means"])
         return
-    assert result.metrics["input_share"] > 0.5 and result.status == "not found"
+    assert result.metrics["input_share"] > 0.5 and result.verdict == "no"
     assert f"{hook} @ answer holds more than a < b: " in result.finding
     tokens = torch.cat([pairs.train.base, pairs.train.source])
     stream = subject.model.run_with_cache(tokens)[1][hook][:, -1]
@@ -493,20 +493,20 @@ def test_another_seed_draws_other_directions(plant: planted.Planted) -> None:
 def test_a_failed_full_swap_is_said(plant: planted.Planted) -> None:
     """The second operand is not at the first position."""
     result = DAS(**SMALL, hook="hook_embed", variable="rank of b", pos=0).run(plant.subject)
-    assert result.status == "not found"
+    assert result.verdict == "no"
     assert "Even the swap of the whole activation does not give the answers" in result.finding
 
 
 def test_too_few_null_samples_abstain(plant: planted.Planted) -> None:
     settings = {**SMALL, "null_samples": 50}
     result = DAS(**settings, hook="hook_embed", dimensions=(1,)).run(plant.subject)
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "50 null samples of iia give no p below 0.02" in result.finding
 
 
 def test_the_search_says_where_the_variable_is(plant: planted.Planted) -> None:
     result = DAS(**{**SMALL, "steps": 120}, variable="rank of a").run(plant.subject)
-    assert result.status == "found", result.finding
+    assert result.verdict == "yes", result.finding
     assert result.metrics["hook"] == "blocks.0.hook_resid_pre"
     assert result.metrics["pos"] == 0
     assert result.metrics["dimension"] == 1
@@ -546,7 +546,7 @@ def test_the_carry_of_a_published_model_is_one_direction_at_the_last_digit() -> 
     result = DAS(**settings, control_seeds=1).run(subject, answer=1)
     assert result.metrics["held_at"] == ["blocks.0.hook_resid_post @ 8"]
     assert result.metrics["iia"] > 0.95
-    assert result.status == "found"
+    assert result.verdict == "yes"
 
 
 def test_two_variables_share_a_basis(plant: planted.Planted) -> None:

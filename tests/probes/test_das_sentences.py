@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mechint import planted
-from mechint.finding import Report
+from mechint.reporting import Report
 from mechint.results import Null
 from mechint.subject import Subject
 from probes.das import DAS
@@ -48,13 +48,13 @@ def said(
     pairs: Any = type("Pairs", (), {"changed": slice(None), "__len__": lambda _: HELD_OUT})()
     probe._describe(report, subject, variable, best, found, pairs)
     say(report, best, found, THRESHOLD, MOST_INPUT)
-    return report.findings[0].status, report.findings[0].sentence
+    return report.findings[0].verdict, report.findings[0].headline
 
 
 def test_the_smallest_with_accuracy_to_spare_is_chosen(subject: Subject) -> None:
     found = [cell(8, 0.98, 0.97), cell(4, 0.95, 0.94), cell(2, 0.905, 0.895)]
     status, text = said(subject, found)
-    assert status == "found"
+    assert status == "yes"
     assert text.startswith(f"A 4-dimensional subspace of {POST} @ answer holds rank of a: ")
     assert "reach the threshold" not in text
     # where none has it to spare: the one with the most
@@ -108,18 +108,18 @@ def test_what_is_chosen_seldom_falls_below_by_chance() -> None:
 def test_no_is_said_only_where_nothing_holds(subject: Subject) -> None:
     one, another = cell(2, 0.96, 0.89), cell(2, 0.95, 0.95, PRE)
     status, text = said(subject, [cell(8, 0.95, 0.95), one, another], best=one)
-    assert status == "not found" and "No subspace tried" not in text
+    assert status == "no" and "No subspace tried" not in text
     assert f"A 2-dimensional subspace of {POST} @ answer, chosen on training pairs" in text
     assert "falls short of the threshold, 0.9, on held-out pairs" in text and "89.0%" in text
     assert OTHERS.format(f"{POST} @ answer, {PRE} @ answer") in text
     status, text = said(subject, [cell(2, 0.8, 0.8), cell(1, 0.7, 0.7)])
-    assert status == "not found"
+    assert status == "no"
     assert "No subspace tried holds rank of a; the one chosen on training pairs is a 2-dim" in text
 
 
 def test_a_null_that_is_not_beaten_is_not_told_from_chance(subject: Subject) -> None:
     status, text = said(subject, [cell(2, 0.96, 0.95)], p_value=0.02)
-    assert status == "not found"
+    assert status == "no"
     assert text.startswith("What holds rank of a is not told from chance: the one chosen is a 2-")
     assert "No subspace tried" not in text and "p = 0.02" in text
 
@@ -127,7 +127,7 @@ def test_a_null_that_is_not_beaten_is_not_told_from_chance(subject: Subject) -> 
 def test_sites_without_controls_are_not_said_to_hold(subject: Subject) -> None:
     found = [cell(2, 0.96, 0.95), cell(2, 0.96, 0.94, PRE)]
     status, text = said(subject, found)
-    assert status == "found"
+    assert status == "yes"
     assert "is held at" not in text and OTHERS.format(f"{PRE} @ answer") in text
     assert sweep_table(found, THRESHOLD, MOST_INPUT).columns["verdict"] == ["holds", "holds"]
 
@@ -136,6 +136,6 @@ def test_a_site_that_holds_is_not_said_to_carry_inputs(subject: Subject) -> None
     """More dimensions of the same site swap the inputs, too."""
     found = [cell(8, 0.99, 0.99, input_share=0.9), cell(2, 0.96, 0.95)]
     status, text = said(subject, found)
-    assert status == "found" and "carries" not in text
+    assert status == "yes" and "carries" not in text
     _, text = said(subject, [*found, cell(8, 0.99, 0.99, PRE, input_share=0.9)])
     assert f"{PRE} @ answer carries the inputs" in text

@@ -21,11 +21,11 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.finding import Report
 from mechint.models.pair_network import PairNetwork, PairNetworkConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.planted import trained
 from mechint.registry import TASKS
+from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
@@ -174,7 +174,7 @@ def test_a_lookup_table_and_untrained_weights_are_silent() -> None:
             result.metrics[f"{part}.key_frequencies"] for part in ("embedding", "neurons", "logits")
         ] == [[], [], []]
         assert set(result.metrics["residual.modes"].values()) == {0}
-        assert result.status != "found"
+        assert result.verdict != "yes"
         assert "No frequency of the embedding is key" in result.finding
         assert result.metrics["embedding.removal"] == {}
 
@@ -283,17 +283,17 @@ def test_keys_of_one_output_are_not_denied_for_another_where_any_order_reaches_t
     perfect = {2: periodic(2, (1,), 0.0), 3: periodic(3, (1,), 0.0)}
     report = judged(perfect | {29: periodic(29, (3, 7), 0.1)})
     (finding,) = report.findings
-    assert finding.status == "found" and "(mod 29: 3, 7)" in finding.sentence
-    assert "mod 2 and mod 3 have too few classes" in finding.sentence
+    assert finding.verdict == "yes" and "(mod 29: 3, 7)" in finding.headline
+    assert "mod 2 and mod 3 have too few classes" in finding.headline
     z = report.nulls["logits.largest_z"]
     assert z.observed == pytest.approx(report.metrics["logits.largest_z"]["mod 29"])
 
     (finding,) = judged(perfect | {29: periodic(29, (), 1.0)}).findings
-    assert finding.status == "not found"
-    assert finding.sentence.startswith("None of the 1 output that can be tested (mod 2 and mod 3")
+    assert finding.verdict == "no"
+    assert finding.headline.startswith("None of the 1 output that can be tested (mod 2 and mod 3")
     for few in (perfect, {5: periodic(5, (1,), 0.0)}):
         (finding,) = judged(few).findings
-        assert finding.status == "abstains" and "too few" in finding.sentence
+        assert finding.verdict == "unclear" and "too few" in finding.headline
 
 
 def test_an_output_is_named_by_the_level_of_all_together() -> None:
@@ -301,11 +301,11 @@ def test_an_output_is_named_by_the_level_of_all_together() -> None:
     noise = {n: periodic(n, (), 1.0) for n in range(11, 35)}
     noise[11] = dataclasses.replace(noise[11], keys=[2])
     (finding,) = judged(noise).findings
-    assert finding.status == "not found" and "by chance (mod 11: 2)" in finding.sentence
+    assert finding.verdict == "no" and "by chance (mod 11: 2)" in finding.headline
     (finding,) = judged(noise | {31: periodic(31, (4,), 0.5)}).findings
-    assert finding.status == "found"
-    assert finding.sentence.startswith("1 of the 24 outputs has key frequencies in its logits (mod")
-    assert "(mod 31: 4)" in finding.sentence
+    assert finding.verdict == "yes"
+    assert finding.headline.startswith("1 of the 24 outputs has key frequencies in its logits (mod")
+    assert "(mod 31: 4)" in finding.headline
 
 
 def test_p_values_of_several_outputs_are_uniform_without_keys() -> None:
@@ -402,8 +402,8 @@ def test_a_frequency_of_the_training_pairs_alone_is_not_key() -> None:
     report = Report(Fourier(), subject)
     reporting.add_logits(report, [cycle], {cycle.output: found})
     (finding,) = report.findings
-    assert finding.status == "not found"
-    assert "No frequency of the logits is key on held-out inputs as it is" in finding.sentence
+    assert finding.verdict == "no"
+    assert "No frequency of the logits is key on held-out inputs as it is" in finding.headline
     assert report.metrics["logits.unseen_cosine"] == found.unseen.by_frequency
 
 
@@ -499,8 +499,8 @@ def test_second_harmonics_that_no_logit_shows_are_needed_in_published_models(
     assert abs(metrics["embedding.removal_unnamed"]) < 0.1 * rise + 2e-3
     assert not set(harmonics) & set(metrics["logits.key_frequencies"])
     assert "do not use" not in result.finding
-    said = [finding for finding in result.findings if "second harmonics" in finding.sentence]
-    assert [finding.status for finding in said] == ["found"] and said[0].causal
+    said = [finding for finding in result.findings if "second harmonics" in finding.headline]
+    assert [finding.verdict for finding in said] == ["yes"] and said[0].causal
 
 
 def test_no_frequency_is_key_in_a_published_model_that_did_not_learn() -> None:
@@ -508,7 +508,7 @@ def test_no_frequency_is_key_in_a_published_model_that_did_not_learn() -> None:
     result = probe.run("fourier", subject, permutations=499, operand_permutations=3)
     assert result.metrics["logits.key_frequencies"] == []
     assert result.metrics["embedding.key_frequencies"] == []
-    assert result.status == "not found"
+    assert result.verdict == "no"
 
 
 @given(n=st.integers(5, 60), seed=st.integers(0, 10**6))

@@ -133,10 +133,10 @@ def test_few_shuffles_abstain(permutations: int) -> None:
     (finding,) = result.findings
     null = result.null["gradients.below_shuffled"]
     assert null.p_value == pytest.approx(1 / (1 + permutations))
-    assert result.status == ("abstains" if permutations == 2 else "found")
+    assert result.verdict == ("unclear" if permutations == 2 else "yes")
     times = 10 ** result.metrics["gradients.below_shuffled"]
     said = "no p below 0.33" if permutations == 2 else f"{times:.3g} times smaller"
-    assert said in finding.sentence and finding.alpha == 0.05
+    assert said in finding.headline and finding.alpha == 0.05
     assert finding.n == len(solved.split["train"])  # type: ignore[index]
 
 
@@ -148,7 +148,7 @@ def test_right_answers_with_a_large_gradient_are_not_found() -> None:
     result = Gradients().run(subject.with_limits())
     below = result.metrics["gradients.below_shuffled"]
     assert abs(below) < LEAST_BELOW / 10
-    assert result.findings[0].accuracy == 1 and result.status == "not found"
+    assert result.findings[0].accuracy == 1 and result.verdict == "no"
     assert f"{10**-below:.3g} times the norm with other answers" in result.finding
 
 

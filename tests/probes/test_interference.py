@@ -320,8 +320,8 @@ def test_a_cosine_below_zero_teaches_nothing_even_above_its_null() -> None:
     report.update({"batches": 8, "cosine.mean_gradient": 0.2})
     interference._say(report, ["batch"])
     (said,) = report.result().findings
-    assert said.status == "not found"
-    assert said.sentence.startswith("Batches do not teach the task, over the 8 drawn: ")
+    assert said.verdict == "no"
+    assert said.headline.startswith("Batches do not teach the task, over the 8 drawn: ")
 
 
 def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_down() -> None:
@@ -337,7 +337,7 @@ def test_batches_that_raise_the_loss_do_not_teach_although_most_of_them_point_do
         subject.model.weights()["blocks.0.mlp.W_out"][wrong] *= -100
     result = probes.run("interference", subject)
     assert result.metrics["cosine.batch"] > 0.5 and result.metrics["cosine.mean_gradient"] < 0
-    assert result.status == "not found" and "do not teach" in result.finding
+    assert result.verdict == "no" and "do not teach" in result.finding
 
     def loss(data: Any) -> torch.Tensor:
         return F.cross_entropy(subject.model(data.tokens)[:, -1], data.targets[:, -1, 0])

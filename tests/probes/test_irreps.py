@@ -114,7 +114,7 @@ def test_what_varies_of_an_embedding_is_named_the_largest_first() -> None:
     reporting.add_embedding(report, spectra, found, torch.from_numpy(left), None)
     assert report.metrics["embedding.key_irreps"] == ["sign", "standard"]
     (finding,) = report.findings
-    assert "holds its energy in standard (80.0%), sign (20.0%)" in finding.sentence
+    assert "holds its energy in standard (80.0%), sign (20.0%)" in finding.headline
 
 
 def by_representation(group: FiniteGroup) -> dict[str, np.ndarray]:
@@ -211,7 +211,7 @@ def test_lookup_tables_and_untrained_weights_are_silent(name: str) -> None:
             result.metrics["logits.key_irreps"] == []
             and result.metrics["embedding.key_irreps"] == []
         )
-        assert result.status != "found"
+        assert result.verdict != "yes"
         assert "No representation of the embedding is key" in result.finding
 
 

@@ -202,7 +202,7 @@ def test_final_biases_that_give_more_than_any_component_are_named() -> None:
     assert "final biases" in str(result.figures["attribution"].spec)
 
 
-@pytest.mark.parametrize(("kept", "status"), [(3, "not found"), (6, "found")])
+@pytest.mark.parametrize(("kept", "status"), [(3, "no"), (6, "yes")])
 def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -> None:
     """The logits of all but some classes stand in each other's columns: 3 of 31 are significant,
     but no tenth of the way from 1/31 to 1.
@@ -217,9 +217,9 @@ def test_no_depth_is_named_where_few_answers_are_right(kept: int, status: str) -
     assert result.metrics["lens.final_accuracy"] == pytest.approx(kept / 31)
     assert result.null["lens.final_accuracy"].p_value < 1e-6
     depth = result.findings[0]
-    assert depth.status == status
+    assert depth.verdict == status
     assert depth.effect == pytest.approx((kept - 1) / 30)
-    assert ("can be read after" in depth.sentence) == (status == "found")
+    assert ("can be read after" in depth.headline) == (status == "yes")
 
 
 def test_it_says_why_it_does_not_apply() -> None:
@@ -231,7 +231,7 @@ def test_it_says_why_it_does_not_apply() -> None:
 
 def test_it_says_nothing_of_a_model_at_chance() -> None:
     result = Lens().run(random_subject("LN"))
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "the model is not shown to answer better than chance" in result.finding
     assert "can be read after" not in result.finding
 

@@ -10,9 +10,9 @@ import pytest
 from mechint import planted
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError, UnknownNameError
-from mechint.finding import Report
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
+from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
@@ -170,17 +170,17 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
         largest = [max((x - 0.25) / 0.75, (y - 0.45) / 0.55) for x, y in pairs]
         return (1 + sum(one >= above for one in largest)) / 200
 
-    assert said(0.6, 0.95, "a").findings[0].status == "found"
+    assert said(0.6, 0.95, "a").findings[0].verdict == "yes"
     report = said(0.6, 0.1, "ab")
     assert report.nulls["linear.a.r2"].p_value == 0.005
     assert report.nulls["linear.best_above_shuffled"].p_value == level(0.6) > 0.1
-    assert report.findings[0].sentence.startswith("'a' is not told from shuffled values (2 varia")
+    assert report.findings[0].headline.startswith("'a' is not told from shuffled values (2 varia")
     report = said(0.6, 0.95, "ab")  # b alone, although a, too, beats its own shuffles
-    assert report.findings[0].status == "found"
+    assert report.findings[0].verdict == "yes"
     assert "'b' is linearly decodable (1 of 2 variables probed, 9 in all)" in (
-        report.findings[0].sentence
+        report.findings[0].headline
     )
-    assert "2 of 2 variables" in said(0.99, 0.999, "ab").findings[0].sentence
+    assert "2 of 2 variables" in said(0.99, 0.999, "ab").findings[0].headline
 
 
 def test_one_of_many_variables_is_not_called_the_most_decodable() -> None:
@@ -197,7 +197,7 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
     """5!/2 orders, of which one is perfect; of two values none is left to hold out."""
     subject = planted.comparison(n).subject
     result = Linear(kind="number", hook="hook_embed", pos=0, variable=variable).run(subject)
-    assert result.status == "abstains", result.finding
+    assert result.verdict == "unclear", result.finding
     assert "too few values, which" in result.finding
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
     if variable == "a < b":
@@ -208,9 +208,9 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
 def test_a_variable_of_few_values_leaves_the_others_alone() -> None:
     result = Linear(kind="number", hook="hook_embed", pos=0).run(planted.comparison(20).subject)
     assert result.metrics["linear.best_variable"] == "rank of a"
-    assert "(1 of 2 variables probed, 3 in all)" in result.findings[0].sentence
-    assert [finding.status for finding in result.findings] == ["found", "abstains"]
-    assert "which can be arranged in only 1 way" in result.findings[1].sentence
+    assert "(1 of 2 variables probed, 3 in all)" in result.findings[0].headline
+    assert [finding.verdict for finding in result.findings] == ["yes", "unclear"]
+    assert "which can be arranged in only 1 way" in result.findings[1].headline
 
 
 def test_nothing_held_out_has_no_score() -> None:
@@ -303,7 +303,7 @@ def test_an_operand_that_stands_there_is_no_finding() -> None:
     result = Linear(variable="x", hook="hook_embed", pos=0, examples=169).run(subject)
     assert result.metrics["linear.x.accuracy"] > 0.9
     assert result.null["linear.x.accuracy"].p_value <= 0.005
-    assert result.status == "not found"
+    assert result.verdict == "no"
     assert "linearly decodable with half the selectivity" in result.finding
     assert "selectivity" in result.finding
 

@@ -77,13 +77,13 @@ def test_a_chain_of_scalars_has_one_half_and_its_depth() -> None:
 # --- the estimate ---------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("widths", "rank", "status"),
-    [((5, 3), 2, "not found"), ((4, 3, 4), 1, "found"), ((6, 4, 4, 6), 2, "found")],
+    [((5, 3), 2, "no"), ((4, 3, 4), 1, "yes"), ((6, 4, 4, 6), 2, "yes")],
 )
 def test_known_coefficients_are_measured(widths: tuple[int, ...], rank: int, status: str) -> None:
     result = measured(widths, rank)
     expected, _ = learning_coefficient(widths, rank)
     metrics = result.metrics
-    assert result.status == status
+    assert result.verdict == status
     assert metrics["llc"] == pytest.approx(expected, rel=0.15)
     assert metrics["llc_low"] < metrics["llc"] < metrics["llc_high"]
     d = sum(a * b for a, b in itertools.pairwise(widths))
@@ -244,9 +244,9 @@ def test_the_curvature_is_of_enough_examples_to_be_whole() -> None:
 def test_no_number_where_the_diagnostics_fail(settings: dict[str, float], reason: str) -> None:
     subject = planted.linear_network((4, 3, 4), 1, n=64).subject
     result = probe.run("llc", subject, draws=60, burn_in=20, localization=1.0, **settings)
-    assert result.status == "abstains"
+    assert result.verdict == "unclear"
     assert "llc" not in result.metrics and "llc_low" not in result.metrics
-    assert result.findings[0].sentence.startswith("Abstains: ")
+    assert result.findings[0].headline.startswith("Abstains: ")
     assert not re.search(r"coefficient is \d", result.finding)
     assert re.search(reason, result.finding)
 
@@ -254,7 +254,7 @@ def test_no_number_where_the_diagnostics_fail(settings: dict[str, float], reason
 def test_a_model_that_is_not_at_a_minimum_gets_no_number() -> None:
     subject = planted.linear_network((4, 3, 4), 1, n=64).subject.untrained(3)
     result = probe.run("llc", subject, draws=200, burn_in=50, localization=1.0)
-    assert result.status == "abstains" and "lower loss" in result.finding
+    assert result.verdict == "unclear" and "lower loss" in result.finding
 
 
 def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
@@ -262,7 +262,7 @@ def test_an_untrained_network_of_many_weights_gets_no_number() -> None:
     task = TASKS["modular-arithmetic"].from_dict({"p": 7})
     subject = Subject(small_transformer(task, 0, 16, 32), task)
     result = probe.run("llc", subject, draws=60, burn_in=20, chains=2)
-    assert result.status == "abstains" and "not at a minimum" in result.finding
+    assert result.verdict == "unclear" and "not at a minimum" in result.finding
 
 
 @pytest.mark.parametrize("localization", [3.0, 10.0, 30.0, 100.0])
@@ -270,8 +270,8 @@ def test_a_pull_does_not_make_a_regular_model_degenerate(localization: float) ->
     """The curvature is nβ = 46 in every direction: γ takes a share γ / (46 + γ) of d/2 away."""
     plant = planted.linear_network((5, 3), 2, n=256)
     result = probe.run("llc", plant.subject, localization=localization)
-    assert result.status != "found", result.finding
-    if result.status == "abstains":
+    assert result.verdict != "yes", result.finding
+    if result.verdict == "unclear":
         assert localization > 30 and "it is the pull's" in result.finding
     else:
         share = 1 - localization / (localization + result.metrics["temperature"])
@@ -291,9 +291,9 @@ def test_weak_inputs_do_not_make_a_regular_model_degenerate(
     plant = planted.linear_network((10, 3), 3, n=256, scales=scales)
     assert plant.truth["learning_coefficient"] == 15
     result = probe.run("llc", plant.subject, draws=draws)
-    assert result.status != "found", result.finding
+    assert result.verdict != "yes", result.finding
     assert result.metrics["share_curved"] == 1
-    if result.status == "abstains":
+    if result.verdict == "unclear":
         assert "at least 15; that" in result.finding and "llc" not in result.metrics
 
 
@@ -308,7 +308,7 @@ def test_a_rescaling_that_leaves_the_coefficient_gets_no_other_number(scale: flo
         model.W[1].div_(scale)
     assert torch.allclose(model(plant.subject.data.tokens), before, atol=1e-5)
     result = probe.run("llc", Subject(model, None, data=plant.subject.data))
-    assert result.status == "abstains" and "llc" not in result.metrics
+    assert result.verdict == "unclear" and "llc" not in result.metrics
     assert "at least" in result.finding or "counts as flat" in result.finding
 
 

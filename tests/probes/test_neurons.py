@@ -15,11 +15,11 @@ import mechint
 from mechint import planted, probe
 from mechint.config import ModelConfig
 from mechint.errors import NotApplicableError
-from mechint.finding import Report
 from mechint.groups.named import cyclic, dihedral, direct_product, symmetric
 from mechint.groups.representations import representations
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
+from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes import removal
@@ -98,7 +98,7 @@ def test_planted_clusters_and_their_phases_are_recovered(noise: float) -> None:
     phase = np.array(table["phase x"])[plant.truth["clusters"][3]]
     steps = np.exp(1j * phase * 15)  # fifteen phases, evenly spread
     assert np.abs(steps.mean()) > 0.95 or noise
-    assert result.status == "found"
+    assert result.verdict == "yes"
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
 
 
@@ -146,7 +146,7 @@ def test_lookup_tables_and_untrained_models_have_no_clusters() -> None:
     plant = planted.modular_addition(13, (2, 5)).subject
     for subject in (planted.lookup_table(task).subject, plant.untrained(0)):
         result = probe.run("neurons", subject)
-        assert result.metrics["clusters"] == {} and result.status != "found"
+        assert result.metrics["clusters"] == {} and result.verdict != "yes"
 
 
 @pytest.mark.parametrize(
@@ -166,23 +166,23 @@ def test_clusters_are_not_denied_where_shuffles_cannot_tell() -> None:
     so that 99 may have one among them.
     """
     result = probe.run("neurons", planted.modular_addition(5, (1,)).subject)
-    assert result.metrics["clusters"] == {"1": 60} and result.status == "abstains"
+    assert result.metrics["clusters"] == {"1": 60} and result.verdict == "unclear"
     assert "arranged in only 6 ways" in result.finding
     said = set()
     for seed in range(4):
         result = probe.run("neurons", planted.modular_addition(7, (1,)).subject, seed=seed)
         finding = result.findings[0]
-        assert result.metrics["clusters"] and "no clusters" not in finding.sentence
-        said.add(finding.status)
-    assert said == {"found", "abstains"}
+        assert result.metrics["clusters"] and "no clusters" not in finding.headline
+        said.add(finding.verdict)
+    assert said == {"yes", "unclear"}
 
 
 def test_a_cluster_of_all_neurons_has_no_others() -> None:
     result = probe.run("neurons", planted.modular_addition(23, (3,)).subject, examples=64)
     assert result.metrics["ablation"]["3"] > 1 and "ablation.largest" not in result.null
     shares, ablation = result.findings
-    assert (shares.status, ablation.status) == ("found", "abstains")
-    assert "of the 60 neurons that vary too few others are left" in ablation.sentence
+    assert (shares.verdict, ablation.verdict) == ("yes", "unclear")
+    assert "of the 60 neurons that vary too few others are left" in ablation.headline
 
 
 def widened(subject: Subject, extra: int, bias: np.ndarray | None = None) -> Subject:
@@ -225,8 +225,8 @@ def test_neurons_that_do_not_vary_are_in_no_sentence_but_as_such(bias: np.ndarra
     for name in ("clusters", "clustered", "mean_share"):
         assert wider.metrics[name] == pytest.approx(narrow.metrics[name], abs=1e-5)
     first = wider.findings[0]
-    assert first.status == "found"
-    assert "of the last layer's neurons that vary (180 of 180; 180 do not)" in first.sentence
+    assert first.verdict == "yes"
+    assert "of the last layer's neurons that vary (180 of 180; 180 do not)" in first.headline
 
 
 def test_cosets_are_those_of_neurons_that_vary() -> None:
@@ -237,8 +237,8 @@ def test_cosets_are_those_of_neurons_that_vary() -> None:
     )
     for name in ("coset_share", "coset_share.sample"):
         assert wider.metrics[name] == pytest.approx(narrow.metrics[name], abs=1e-5)
-    told = next(one for one in narrow.findings if "cosets" in one.sentence)
-    assert told.status == "found" and told.sentence in wider.finding
+    told = next(one for one in narrow.findings if "cosets" in one.headline)
+    assert told.verdict == "yes" and told.headline in wider.finding
     columns = wider.tables["neurons"].columns
     assert set(columns["subgroup order"][-400:]) == {0} and set(columns["cosets"][-400:]) == {""}
     assert columns["coset share"][:-400] == pytest.approx(
@@ -259,7 +259,7 @@ def test_the_scale_of_a_neuron_changes_nothing(scale: float) -> None:
     one, other = (probe.run("neurons", each, examples=64) for each in (subject, scaled))
     for name in ("clusters", "dead", "mean_share", "phase_alignment"):
         assert other.metrics[name] == pytest.approx(one.metrics[name], abs=1e-5)
-    assert other.findings[0].sentence == one.findings[0].sentence
+    assert other.findings[0].headline == one.findings[0].headline
 
 
 def test_a_neuron_that_is_always_on_is_what_it_is_without_its_bias() -> None:
@@ -279,8 +279,8 @@ def test_a_neuron_of_both_operands_alone_is_in_no_coset() -> None:
     values, _ = measures.standardized((np.outer(sign, sign) + 0.1)[..., None].astype(np.float32))
     report = Report(Neurons(permutations=19), planted.group_product("S3", ("standard",)).subject)
     assert Neurons()._cosets(report, group, values, 0) == {}
-    assert [one.status for one in report.findings] == ["abstains"]
-    assert "no neuron varies with one operand" in report.findings[0].sentence
+    assert [one.verdict for one in report.findings] == ["unclear"]
+    assert "no neuron varies with one operand" in report.findings[0].headline
     both = np.concatenate([values, np.tile(sign[:, None, None], (1, 24, 1))], -1)
     columns = Neurons()._cosets(report, group, both, 0)
     assert report.metrics["coset_share"] == pytest.approx(1)
@@ -307,7 +307,7 @@ def test_clusters_of_no_effect_of_their_own_are_found_at_the_level(
         hook = "blocks.0.mlp.hook_post"
         add_ablation(report, hook, clusters, alive, examples=8, samples=99, seed=seed)
         p.append(report.nulls["ablation.largest"].p_value)
-        sentence = report.findings[-1].sentence
+        sentence = report.findings[-1].headline
         assert "rises by -" not in sentence and "changes by --" not in sentence
     spread = np.array(p) - np.random.default_rng(0).random(100) / 100
     assert kstest(spread, "uniform").pvalue > 1e-3

@@ -187,11 +187,11 @@ def test_without_input_there_is_no_ratio() -> None:
         weights["blocks.0.attn.b_O"].fill_(1)
     result = Norms(null_models=199, null_examples=11).run(subject)
     attention, mlp = result.findings
-    assert attention.status == "abstains"
+    assert attention.verdict == "unclear"
     assert (
-        "the input of L0 attention is zero at every position on 11 examples" in attention.sentence
+        "the input of L0 attention is zero at every position on 11 examples" in attention.headline
     )
-    assert mlp.status != "abstains"
+    assert mlp.verdict != "unclear"
     assert "norms.L0 attention" not in result.metrics
     assert set(result.tables["layers"].columns["sublayer"]) == {"L0 MLP"}
 
@@ -211,7 +211,7 @@ def test_positions_without_input_are_left_out_and_said() -> None:
     )
     assert found[:, 2] == pytest.approx((out / given).numpy(), rel=1e-5)
     result = Norms(null_models=199, null_examples=11).run(subject)
-    assert " at 11 of 33 positions, with zero input at the others" in result.findings[0].sentence
+    assert " at 11 of 33 positions, with zero input at the others" in result.findings[0].headline
     pair = Norms(bootstrap=199).compare(subject, subject)
     assert pair.metrics["norms.L0 attention.mean"] == pytest.approx(found[:, 2].mean())
 

@@ -96,13 +96,13 @@ def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float
     heads = table[(table.kind == "head") & (table.pos == 2)].set_index("head")
     assert heads.recovered[0] == pytest.approx(1.05) and heads.flips[0] == 1.0
     if threshold == 1.0:
-        assert result.status == "found" and result.metrics["component"] == "head 0.2 @ 2"
+        assert result.verdict == "yes" and result.metrics["component"] == "head 0.2 @ 2"
         assert result.metrics["left"] == pytest.approx(0.0, abs=1e-5)
         assert result.metrics["not_needed"] == ["head 0.0 @ 2"]
         assert "head 0.2 @ 2 carries most of the effect of x" in result.finding
         assert "(more than half without head 0.0 @ 2, though" in result.finding
     else:
-        assert result.status == "not found"
+        assert result.verdict == "no"
         assert result.finding.startswith("What carries most of the effect of x is not told: what")
         assert result.metrics["component"] == "head 0.0 @ 2"
         assert result.metrics["left"] == pytest.approx(1.0)
@@ -160,8 +160,8 @@ def test_the_lens_names_no_head_of_a_pair_that_cancels() -> None:
     both = [Mean(Site.head(1, head)) for head in (0, 2)]
     assert loss_under(subject, both)["next"] == pytest.approx(subject.loss()["next"], abs=1e-4)
     writers = Lens(permutations=199).run(subject).findings[1]
-    assert writers.status == "abstains"
-    assert "cancels: L1H0 +180.00 nats, L1H2 -180.00, of 36.00 in all" in writers.sentence
+    assert writers.verdict == "unclear"
+    assert "cancels: L1H0 +180.00 nats, L1H2 -180.00, of 36.00 in all" in writers.headline
 
 
 def test_the_lens_names_both_halves_of_a_head() -> None:
@@ -169,7 +169,7 @@ def test_the_lens_names_both_halves_of_a_head() -> None:
     assert result.metrics["attribution.top_component"] == "L1H0"
     assert result.metrics["attribution.tied"] == ["L1H1"]
     assert result.metrics["attribution.largest_on"] == 1.0
-    said = result.findings[1].sentence
+    said = result.findings[1].headline
     assert said.startswith("L1H0 writes the largest part of it, 18.00 nats of logit above the mean")
     assert "(L1H1 as much), of 36.00 in all" in said
 
@@ -214,8 +214,8 @@ def test_the_lens_says_on_how_many_answers_a_part_is_the_largest(heavy: int, rar
     part = 1500 * heavy / 16 * 15 / 16
     assert result.metrics["attribution.top"] == pytest.approx(part, rel=1e-4)
     assert result.metrics["attribution.largest_on"] == heavy / 16
-    said = result.findings[1].sentence
-    assert result.findings[1].status == "found"
+    said = result.findings[1].headline
+    assert result.findings[1].verdict == "yes"
     assert said.startswith("L0H0 writes most of it") is not rare
     few = "L0H0 writes the largest part on average, but the largest in only 25% of the answers"
     assert (f"{few}; that of L0H1 is in 75%: {part:.2f} nats" in said) is rare
@@ -243,7 +243,7 @@ def test_constant_neurons_that_cancel_in_pairs_do_not_stand_for_a_layer() -> Non
     result = Ablation(**settings).run(subject)
     chosen, said = result.metrics["important_neurons"], result.findings[1]
     assert "most important" not in result.finding
-    assert set(chosen) <= set(range(width)) and said.status == "found"
+    assert set(chosen) <= set(range(width)) and said.verdict == "yes"
     assert result.metrics["neurons_loss_increase"] > 1
     zeroed = neuron_importance(subject, subject.data)
     assert len(set(zeroed[0].topk(100).indices.tolist()) & set(range(width))) < 100
@@ -255,7 +255,7 @@ def test_a_circuit_that_answers_few_is_not_the_circuit() -> None:
     result = probes.run("circuits", subject, pairs=64, null_samples=199)
     assert result.metrics["components"] == ["0.0"] and result.metrics["faithfulness"] > 0.9
     assert result.metrics["accuracy"] < 0.5
-    assert result.status == "not found" and result.finding.startswith("No circuit stands out")
+    assert result.verdict == "no" and result.finding.startswith("No circuit stands out")
 
 
 def test_attribution_names_ties_and_says_what_it_replaced() -> None:

@@ -56,7 +56,7 @@ def test_a_model_of_zeros(name: str) -> None:
         assert "\n" not in str(error)
         return
     assert not re.search(r"\bnan\b|\binf\b", result.finding), result.finding
-    found = [one.sentence for one in result.findings if one.status == "found"]
+    found = [one.headline for one in result.findings if one.verdict == "yes"]
     assert not any(CAUSAL.search(sentence) for sentence in found), found
     assert name == "norms" or not found, found  # its sublayers write nothing, as none at first
 
@@ -79,7 +79,7 @@ def test_harm_is_counted_in_accuracy_where_the_loss_says_nothing() -> None:
     assert subject.loss()["answer"] > subject.task.chance["answer"].loss
     result = PROBES["ablation"].from_dict({"null_samples": 9}).run(subject, seed=0)
     metrics = result.metrics
-    assert metrics["harm_in"] == "0–1" and result.status == "found"
+    assert metrics["harm_in"] == "0–1" and result.verdict == "yes"
     assert {"attention 0", "mlp 0"} <= set(metrics["needed"])
     zero = probes.ablation(subject, mode="zero", neurons=0, components=("mlp",), null_samples=9)
     without = subject.logits(hooks=[("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)])
@@ -91,7 +91,7 @@ def test_harm_is_counted_in_accuracy_where_the_loss_says_nothing() -> None:
 def test_a_gradient_of_zero_is_not_compared() -> None:
     subject = edited(addition(), lambda weights: weights["unembed.W_U"].mul_(1e4))
     result = probes.gradients(subject, permutations=19)
-    assert result.metrics["gradients.total"] == 0 and result.status == "abstains"
+    assert result.metrics["gradients.total"] == 0 and result.verdict == "unclear"
 
 
 def test_a_noisy_memorizer_has_no_key_representation() -> None:
@@ -115,7 +115,7 @@ def said_of(embedding: dict[int, float]) -> str:
     report = Report(Fourier(), addition())
     many = Removals(0.1, embedding, 3.0, 0.0, named_test=(3.0, np.zeros(99)))
     reporting.add_removals(report, many, 1e-3)
-    return report.findings[0].sentence
+    return report.findings[0].headline
 
 
 def test_a_sentence_names_all_that_was_removed_together() -> None:
@@ -130,8 +130,8 @@ def test_too_few_are_left_to_compare_with(name: str) -> None:
     subject = addition(13, (1, 2, 3, 4))
     settings = {**PROBES[name].calibration().test_settings, "permutations": 499}
     result = PROBES[name].from_dict(settings).run(subject, seed=0)
-    (said,) = [one for one in result.findings if "of the embedding changes" in one.sentence]
-    assert said.status == "abstains" and "no more directions than these" in said.sentence
+    (said,) = [one for one in result.findings if "of the embedding changes" in one.headline]
+    assert said.verdict == "unclear" and "no more directions than these" in said.headline
     assert "embedding.removal_named" not in result.null
 
 
@@ -148,7 +148,7 @@ def test_the_strongest_frequencies_are_the_ones_shown() -> None:
     add_finding(report, spectrum, Needed(0.01, 0.02, 3.0, 2.8), "clock", n=64)
     assert (
         "the 8 strongest of 14 key frequencies, 7, 8, 9, 10, 11, 12, 13 and 14, with"
-        in report.findings[0].sentence
+        in report.findings[0].headline
     )
 
 
@@ -157,7 +157,7 @@ def test_no_level_above_one_is_asked_for() -> None:
     task = PROBES["fourier"].calibration().test_settings
     subject = planted.lookup_table(_addition_task(3)).subject
     result = PROBES["fourier"].from_dict({**task, "permutations": 499}).run(subject, seed=0)
-    assert result.status == "abstains" and "a key exceeds" not in result.finding
+    assert result.verdict == "unclear" and "a key exceeds" not in result.finding
 
 
 def _addition_task(p: int) -> Any:
@@ -210,7 +210,7 @@ def test_what_recovers_everything_is_not_denied_for_two_classes() -> None:
     task: Any = TASKS["modular-arithmetic"].from_dict({"p": P, "table": parities})
     result = probes.patching(planted.lookup_table(task).subject, pairs=24, null_samples=99)
     assert result.metrics["recovered"] > 0.9 and result.metrics["flips"] > 0.9
-    assert result.status == "found" and "carries most of the effect of x" in result.finding
+    assert result.verdict == "yes" and "carries most of the effect of x" in result.finding
 
 
 def test_numbers_on_a_line_are_not_on_a_circle() -> None:
@@ -239,4 +239,4 @@ def test_heads_that_hardly_look_are_held_against_random_order() -> None:
         r"at most ([\d.]+), where the largest of 6 heads there has ([\d.]+)", result.finding
     )
     assert len(found) == 3 and all(0 <= float(most) - float(there) < 0.1 for most, there in found)
-    assert result.status == "not found"
+    assert result.verdict == "no"

@@ -150,9 +150,9 @@ def test_sentences_on_one_operands_embedding_say_so(
     own_tokens: Subject, twins: tuple[Subject, Subject]
 ) -> None:
     for subject, whose in ((own_tokens, " of the first operand"), (twins[0], "")):
-        said = [one.sentence for one in probe.run("embedding", subject).findings]
+        said = [one.headline for one in probe.run("embedding", subject).findings]
         assert f"variance of {P} token embeddings{whose} lies" in said[0]
         words = ("The tokens", "The similarities")
         assert sum(one.startswith(tuple(f"{word}{whose} " for word in words)) for one in said) == 2
-    said = [one.sentence for one in probe.run("irreps", own_tokens).findings]
+    said = [one.headline for one in probe.run("irreps", own_tokens).findings]
     assert any(one.startswith("What varies of the first operand's embedding holds") for one in said)

@@ -78,4 +78,4 @@ def test_examples_without_the_answer_do_not_hide_it(addition: Subject) -> None:
         for data in (all_of_them, those)
     ]
     assert results[0].metrics == results[1].metrics
-    assert results[0].finding == results[1].finding and results[0].status == "found"
+    assert results[0].finding == results[1].finding and results[0].verdict == "yes"

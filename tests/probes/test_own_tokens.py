@@ -43,8 +43,8 @@ def next_token() -> torch.Tensor:
 
 
 def about(result: ProbeResult, words: str) -> tuple[str, str]:
-    (one,) = (one for one in result.findings if words in one.sentence)
-    return one.status, one.sentence
+    (one,) = (one for one in result.findings if words in one.headline)
+    return one.verdict, one.headline
 
 
 def log_probabilities(subject: Subject) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_eigenvalues_alone_neither_copy_nor_match(weight: str) -> None:
     assert result.metrics[metric] > 0.9 and result.null[metric].p_value <= 0.01
     assert result.metrics[f"{metric}.own"] < 0.3
     status, sentence = about(result, words)
-    assert status == "not found" and "is not shown" in sentence.replace("No head is", "is not")
+    assert status == "no" and "is not shown" in sentence.replace("No head is", "is not")
 
 
 def shifted_logits(weights: Weights) -> None:
@@ -95,9 +95,9 @@ def test_what_no_answer_shows_changes_no_verdict(edit: Callable[[Weights], None]
     one, other = (probe.run("weights", each, **SETTINGS) for each in (before, after))
     copies = f"The OV circuit of L1H{second} copies tokens to their own class (eigenvalue share 1."
     for result in (one, other):
-        assert about(result, copies)[0] == "found"
+        assert about(result, copies)[0] == "yes"
         status, sentence = about(result, f"Through L0H{first}, the QK circuit of L1H{second}")
-        assert status == "found" and "100% of 10 tokens score their own highest" in sentence
+        assert status == "yes" and "100% of 10 tokens score their own highest" in sentence
     for metric in ("copying", "copying.own", "matching", "matching.own"):
         assert other.metrics[metric] == pytest.approx(one.metrics[metric], abs=1e-4)
 
@@ -132,9 +132,9 @@ def test_another_basis_of_the_stream_denies_no_composition(condition: float) -> 
     for kind in "QKV":
         status, sentence = about(result, f"{kind}-composition")
         assert "in the weights as they stand" in sentence
-        assert status == "found" or f"{kind}-composition is not shown" in sentence
+        assert status == "yes" or f"{kind}-composition is not shown" in sentence
     said = probe.run("weights", before, **SETTINGS)
-    assert about(said, "K-composition")[0] == "found"
+    assert about(said, "K-composition")[0] == "yes"
 
 
 def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
@@ -144,7 +144,7 @@ def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
         assert result.metrics[f"composition.{kind}.pair"].startswith(f"L0H{first}")
     silent, *_ = induction(lambda weights: weights["blocks.0.attn.W_O"].zero_())
     findings = probe.run("weights", silent, **SETTINGS).findings
-    abstained = [one.sentence for one in findings if one.status == "abstains"]
+    abstained = [one.headline for one in findings if one.verdict == "unclear"]
     assert len(abstained) == 3
     for sentence, part in zip(abstained, ("queries", "keys", "values"), strict=True):
         assert f"whether the {part} of a head overlap" in sentence

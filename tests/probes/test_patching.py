@@ -189,7 +189,7 @@ def test_few_pairs_have_the_p_value_of_their_signs() -> None:
         result = Patching(pairs=pairs, variable="x").run(subject, seed=0)
         null = result.null["above_wrong_source"]
         assert null.p_value >= null.floor == 2.0**-pairs
-        assert result.status == ("found" if pairs >= 7 else "abstains")
+        assert result.verdict == ("yes" if pairs >= 7 else "unclear")
     assert "6 examples, where at least 7 are needed" in Patching(pairs=6).run(subject).finding
 
 
@@ -330,5 +330,5 @@ def test_bad_input() -> None:
 def test_an_untrained_model_carries_nothing_to_its_answer() -> None:
     """Information flows through it, and its recovery beats a wrong source's; it decides nothing."""
     result = Patching(pairs=128, only_correct=False).run(made(3), seed=0)
-    assert result.status in ("abstains", "not found")
+    assert result.verdict in ("unclear", "no")
     assert "carries most of" not in result.finding.removeprefix("No component alone ")

@@ -170,7 +170,7 @@ def test_a_lookup_table_has_nothing_to_restrict_to() -> None:
     result = probe.run("progress", planted.lookup_table(TASKS["modular-arithmetic"](p=11)).subject)
     assert result.metrics["key_frequencies"] == [] and result.metrics["trigonometric_share"] == 0
     assert "trigonometric_share" not in result.null and "no key frequency" in result.finding
-    assert result.status == "not found"
+    assert result.verdict == "no"
 
 
 def test_a_frequency_that_is_not_key_is_not_found_where_it_is_asked_for() -> None:
@@ -181,7 +181,7 @@ def test_a_frequency_that_is_not_key_is_not_found_where_it_is_asked_for() -> Non
         (planted.modular_addition(11, (2, 5), noise=0.02).subject, "2, 5"),
     ]:
         result = probe.run("progress", subject, keys=(2, 3))
-        assert result.status == "not found" and f"fourier: {ruled};" in result.finding
+        assert result.verdict == "no" and f"fourier: {ruled};" in result.finding
 
 
 def test_the_sentence_is_decided_by_classes_and_answers_in_random_order() -> None:
@@ -193,7 +193,7 @@ def test_the_sentence_is_decided_by_classes_and_answers_in_random_order() -> Non
     result = probe.run("progress", subject)
     null, (finding,) = result.null["largest_cosine"], result.findings
     assert finding.tested == ("largest_cosine",) and finding.n == p * p
-    assert result.status == "found" and null.p_text == "p ≤ 0.002"
+    assert result.verdict == "yes" and null.p_text == "p ≤ 0.002"
     assert finding.effect == pytest.approx(
         result.metrics["excluded_loss.all"] - result.metrics["loss.all"]
     )

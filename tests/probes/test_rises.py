@@ -45,5 +45,5 @@ def test_the_sentence_says_both_where_they_differ() -> None:
         (said,) = report.findings
         assert said.effect == report.metrics["embedding.removal_named"] == 18.0
         assert report.nulls["embedding.removal_named"].observed == sampled
-        assert "raise the loss of 0.1 nats by 18" in said.sentence
-        assert ("18 (+17 on the inputs of the null);" in said.sentence) == beside
+        assert "raise the loss of 0.1 nats by 18" in said.headline
+        assert ("18 (+17 on the inputs of the null);" in said.headline) == beside

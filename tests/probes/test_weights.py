@@ -417,7 +417,7 @@ def test_a_planted_induction_head_is_read_off_its_weights(noise: float) -> None:
     assert result.metrics["composition.pairs"] == [f"K {first}→{second}"]
     assert result.metrics["copying.head"] == second
     assert result.metrics["copying"] > 0.98 and result.metrics["matching"] > 0.95
-    assert {one.status for one in result.findings[:3:2]} == {"found"}
+    assert {one.verdict for one in result.findings[:3:2]} == {"yes"}
     rows = result.tables["heads"].columns
     own = dict(zip(rows["head"], rows["own class largest"], strict=True))
     assert own[second] == 1.0 and own[first] < 0.5
@@ -459,14 +459,14 @@ def test_a_direction_of_a_tie_is_said_to_be_one_choice_of_basis(noise: float) ->
             whole = circuit.U[one.head] * s @ circuit.V[one.head].T
             assert torch.allclose(u * s @ v.T, whole, atol=1e-3 * float(s.max()))
     result = probe.run("weights", subject, **QUICK)
-    (said,) = [one.sentence for one in result.findings if "singular direction" in one.sentence]
+    (said,) = [one.headline for one in result.findings if "singular direction" in one.headline]
     assert ("one choice of basis: its singular value ties" in said) == (noise == 0)
 
 
 def test_untrained_weights_are_silent() -> None:
     subject = library.induction(0.0, 1).subject.untrained(2)
     result = probe.run("weights", subject, **QUICK)
-    assert result.metrics["composition.pairs"] == [] and result.status == "not found"
+    assert result.metrics["composition.pairs"] == [] and result.verdict == "no"
     assert "Abstains: no direction was tested" in result.finding
 
 

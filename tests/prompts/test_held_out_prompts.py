@@ -158,7 +158,7 @@ def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> No
     (trained,) = result.tables["sweep"].columns["iia_train"]
     assert trained == 1.0 and result.metrics["iia_full_swap"] == 1.0
     # no two prompts have one answer, so that chance is 0
-    assert result.metrics["iia"] <= 0.1 and result.status == "not found"
+    assert result.metrics["iia"] <= 0.1 and result.verdict == "no"
     assert "of 90 held-out pairs of 10 examples that it was not trained on," in result.finding
     assert result.metrics["inputs_unseen"] == 1.0 and result.metrics["counterfactuals_apart"]
     assert math.isnan(result.metrics["input_share"]) and math.isnan(result.metrics["answers_kept"])
@@ -172,7 +172,7 @@ def test_prompts_learned_one_by_one_are_not_found(tmp_path: Path, of: str) -> No
 
 def test_what_prompts_share_is_found(tmp_path: Path) -> None:
     result = probes.run("das", shared(tmp_path), **SEARCH, dimensions=(5, 6))
-    assert result.status == "found", result.finding
+    assert result.verdict == "yes", result.finding
     assert result.metrics["iia"] == 1.0 and result.metrics["inputs_unseen"] == 1.0
     for name in ("iia_above_arbitrary", "iia_above_untrained"):
         assert "corrected for 10 pairs that share no example" in result.null[name].how
@@ -202,7 +202,7 @@ def test_few_held_out_prompts_abstain(tmp_path: Path) -> None:
     subject = one_by_one(tmp_path, "prompt", n=12)
     few = SEARCH | {"pairs": 40, "held_out": 12, "steps": 2}
     result = probes.run("das", subject, **few, dimensions=(1,))
-    assert result.status == "abstains" and not result.metrics["found"]
+    assert result.verdict == "unclear" and not result.metrics["found"]
     assert "4 examples are held out, and 10 of them tell pairs from chance" in result.finding
 
 

@@ -57,7 +57,7 @@ def page_data() -> dict[str, Any]:
                 )
             },
         },
-        "findings": [["found", "It is there."], ["abstains", "It cannot tell."]],
+        "findings": [["yes", "It is there."], ["unclear", "It cannot tell."]],
         "code": "print(1)",
         "output": "1",
         "command": "mechint analyze x",

@@ -184,10 +184,10 @@ def test_what_is_long_stands_folded_below_its_beginning() -> None:
 
 
 def test_the_box_at_the_top_says_what_was_found() -> None:
-    decided = [("abstains", "Too few."), ("not found", "No circle."), ("found", "Key is 7.")]
+    decided = [("unclear", "Too few."), ("no", "No circle."), ("yes", "Key is 7.")]
     sections = [
-        Section("fourier", status="found", question="Which?", findings=decided),
-        Section("lens", status="abstains", question="Where?", lead="Abstains: no answer."),
+        Section("fourier", status="yes", question="Which?", findings=decided),
+        Section("lens", status="unclear", question="Where?", lead="Abstains: no answer."),
     ]
     text = render(Page("A model", sections))
     nav = text[text.index("<nav") : text.index("</nav>")]
@@ -323,7 +323,7 @@ def test_places_that_cannot_be_written_are_found_before(tmp_path: Path) -> None:
         check_writable(tmp_path / "file" / "report.html")
 
 
-@pytest.mark.parametrize("status", ["found", "not found", "abstains", ""])
+@pytest.mark.parametrize("status", ["yes", "no", "unclear", ""])
 def test_a_plain_figure_is_drawn_whatever_was_found(status: str) -> None:
     drawn = figures.bars(
         [1, 2], {"a": [1, 2]}, title="T", x_title="x", y_title="y", caption="The two."

@@ -134,7 +134,7 @@ def test_columns_that_were_kept_without_figures_are_measured_once_more(run: Path
     assert table.figures_of("norms") == [{}] * len(rows)
     again = table.with_figures()
     assert again.rows() == rows and all(again.figures_of("norms"))
-    assert table.kept().with_figures().rows()[0]["norms.status"]
+    assert table.kept().with_figures().rows()[0]["norms.verdict"]
 
 
 def test_rows_without_numbers_have_no_transitions(tmp_path: Path) -> None:

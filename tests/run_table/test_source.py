@@ -157,7 +157,7 @@ def test_numbers_of_other_code_are_not_shown_as_those_of_this_one(
     with monkeypatch.context() as patch:
         patch.setattr(Entry, "subject", lambda entry: pytest.fail("opened again"))
         shown = mechint.runs(tmp_path).kept().rows()
-        assert [row["norms.status"] for row in shown] == ["outdated"] * 2
+        assert [row["norms.verdict"] for row in shown] == ["outdated"] * 2
         assert "--probe norms measures it again" in shown[0]["norms.error"]
         assert not any(-1.0 in row.values() for row in shown)
         (section,) = [one for one in page_of_table(shown, "t").sections if one.title == "norms"]

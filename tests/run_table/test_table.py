@@ -132,7 +132,7 @@ def test_over_steps_has_a_row_per_kept_checkpoint(folder: Path) -> None:
     kept = sorted((folder / "d16").rglob("step-*.pt"))
     assert len(frame) == len(kept) >= 6
     assert (frame.groupby("path")["step"].nunique() == len(kept) // 3).all()
-    by_step = frame.groupby("step")["norms.status"].count()
+    by_step = frame.groupby("step")["norms.verdict"].count()
     assert (by_step == 3).all()
 
 
@@ -207,7 +207,7 @@ def test_a_refused_model_keeps_its_row(folder: Path) -> None:
 def test_a_checkpoint_file_and_bad_places(folder: Path, tmp_path: Path) -> None:
     file = next(folder.rglob("ckpt.pt"))
     (row,) = mechint.runs(file).probe("norms").rows()
-    assert row["path"] == str(file) and row["norms.status"]
+    assert row["path"] == str(file) and row["norms.verdict"]
     with pytest.raises(CheckpointError, match="there is no such file"):
         mechint.runs(tmp_path / "none")
     with pytest.raises(CheckpointError, match="holds neither a run nor a checkpoint"):
@@ -244,7 +244,7 @@ def rows_of_seeds(n: int) -> list[dict[str, object]]:
             "status": "finished",
             "seed": seed,
             "test.accuracy": 0.9 + seed / 100,
-            "lens.status": "found",
+            "lens.verdict": "yes",
             "lens.top": 1.0 + seed,
             "lens.top.p": 0.01,
             "lens.error": seed * 1e-7,
@@ -336,7 +336,7 @@ def test_names_differ_where_paths_do(parts: list[list[str]]) -> None:
 def test_a_page_of_checkpoint_files_does_not_say_that_nothing_differs() -> None:
     from mechint.run_table.page import page_of_table
 
-    rows = [{"name": name, "path": name, "norms.status": "found"} for name in "abc"]
+    rows = [{"name": name, "path": name, "norms.verdict": "yes"} for name in "abc"]
     assert page_of_table(rows, "t").facts["what differs"] == "not read from checkpoint files"
     same = [{**row, "seed": 0, "train.lr": 0.1} for row in rows]
     assert page_of_table(same, "t").facts["what differs"] == "nothing"

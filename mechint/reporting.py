@@ -1,13 +1,13 @@
-"""The gate that every sentence of a probe passes, and the Report that a probe builds.
+"""Report: what a probe builds its result with, and the rule that gives each finding its verdict.
 
     report = Report(self, subject)
     report.metric("share", share, null=shuffled, how="labels shuffled")
-    report.finding("W_E holds ...", otherwise="W_E holds no ...", null="share", effect=share)
+    report.finding("W_E holds ...", no="W_E holds no ...", null="share", effect=Effect(share))
     return report.result()
 
-A sentence is printed as found only where its null is beaten at the level the probe decides at, the
-effect exceeds its least size and, for sentences about the model's answers, the model beats chance.
-Where one of these cannot be told, the probe abstains and says why.
+A finding is "yes" only where its null is beaten at the level the probe decides at, the effect
+exceeds its least size and, for claims about the model's answers, the model beats chance. Where one
+of these cannot be told, it is "unclear" and says why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Num, Shaped
 
 from mechint.null import by_example, why_undecidable
-from mechint.results import Figure, Finding, Null, ProbeResult, Status, Table
+from mechint.results import Effect, Figure, Finding, Null, ProbeResult, Table, Verdict
 from mechint.task import IGNORE
 
 if TYPE_CHECKING:
@@ -99,34 +99,42 @@ def best_output(rows: Sequence[Performance]) -> Performance | None:
     return min(rows, key=lambda row: row.p_value, default=None)
 
 
-def abstention(reason: str, question: str = "") -> str:
-    """The sentence of an abstention from `question`, for `reason`.
-
-    >>> abstention("no query has such a key", "whether a head looks back")
-    'Abstains: whether a head looks back cannot be decided: no query has such a key.'
-    """
-    subject = f"{question} cannot be decided: " if question else ""
-    return f"Abstains: {subject}{reason.rstrip('.')}."
-
-
 def judge(
-    draft: Finding, otherwise: str, nulls: Sequence[Null], reason: str | None, question: str = ""
+    draft: Finding, no: str, nulls: Sequence[Null], reason: str | None, unclear: str = ""
 ) -> Finding:
-    """`draft` as it is printed: as it stands, as `otherwise`, or as an abstention for `reason`."""
+    """`draft` with its verdict: "yes" as it stands, "no" with the headline `no`, or "unclear" with
+    the headline `unclear`, for `reason` or because `nulls` cannot decide.
+
+    The p-value kept is the one that decided: the weakest where the claim stands or where a null
+    was not beaten, none where the probe's own rule or the effect denied it.
+    """
     assert draft.alpha is not None
     reason = reason or why_undecidable(nulls, draft.alpha)
     if reason is not None:
-        return replace(draft, sentence=abstention(reason, question), status="abstains")
+        return replace(draft, headline=unclear, verdict="unclear", reason=reason, caveat="")
     beaten = all(null.p_value <= draft.alpha * (1 + 1e-9) for null in nulls)
-    strong = draft.effect is None or draft.effect > draft.least
-    if draft.status == "found" and beaten and strong:
-        return replace(draft, sentence=with_evidence(draft.sentence, nulls))
-    but = ""
-    if beaten and not strong:
-        but = f"; but the effect, {draft.effect:.2g}, is not above the least asked, {draft.least:g}"
-    elif beaten:
-        but = "; but that alone does not decide"
-    return replace(draft, sentence=with_evidence(otherwise, nulls, but), status="not found")
+    strong = draft.effect is None or draft.effect.value > draft.least
+    weakest = max(nulls, key=lambda null: null.p_value)
+    decided = {"p_value": weakest.p_value, "null": described(weakest)}
+    if draft.verdict == "yes" and beaten and strong:
+        return replace(draft, **decided)
+    denied = replace(draft, headline=no, verdict="no", caveat="")
+    if not beaten:
+        return replace(denied, **decided)
+    if not strong:
+        assert draft.effect is not None
+        few = f"effect {draft.effect.value:.2g}, at least {draft.least:g} needed"
+        return replace(denied, reason=few)
+    return denied
+
+
+def described(null: Null) -> str:
+    """The null in words, with the number of samples where it was sampled.
+
+    >>> described(Null("share", 1, 0, 1, 0.005, "keys shuffled", 199))
+    'keys shuffled, 199'
+    """
+    return f"{null.how}, {null.samples}" if null.samples else null.how
 
 
 class Report:
@@ -142,6 +150,8 @@ class Report:
         self.figures: dict[str, Figure] = {}
         self.provenance: dict[str, Any] = {}
         self.findings: list[Finding] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.words, self.shown = "", ""
         self.correct: Tensor | None = None
         """(row, output) which answers are right; set by a probe that knows it already."""
 
@@ -197,45 +207,51 @@ class Report:
         """Record a figure."""
         self.figures[name] = figure
 
-    # --- sentences --------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
     def finding(
         self,
-        sentence: str,
+        yes: str,
         *,
-        otherwise: str,
-        question: str = "",
+        no: str = "",
+        unclear: str = "",
         holds: bool = True,
         null: str | Sequence[str] | None = None,
         alpha: float | None = None,
-        effect: float | None = None,
+        effect: Effect | float | None = None,
         least: float = 0.0,
+        details: Mapping[str, Any] | None = None,
+        caveat: str = "",
         n: int | None = None,
         least_n: int = 2,
         causal: bool = False,
         at_chance: bool = False,
-    ) -> Status:
-        """Say `sentence` where it holds, `otherwise` where it was tested and does not.
+        otherwise: str = "",
+        question: str = "",
+    ) -> Verdict:
+        """Say `yes` where it holds and `no` where it was tested and does not.
 
-        The p-value and what the null is are added to the sentence; do not write them into it.
+        The p-value, the null and the effect are printed beside the headline; do not write them
+        into it.
 
         Args:
-            sentence: the claim, with its numbers.
-            otherwise: what is true where the claim does not hold; it claims no more than that. What
-                it fails besides is added where the nulls are beaten all the same.
-            question: what is decided, as an abstention names it: "whether …", "which …".
+            yes: the headline of the claim, at most fifteen words, subject first.
+            no: the headline where the claim does not hold; it claims no more than that.
+            unclear: the headline where it cannot be decided; from the probe's question when "".
             holds: what the probe's own rule asks for beyond null and effect.
             null: the metrics whose nulls have to be beaten, all of them; the first that was
                 recorded when None.
             alpha: the level; the probe's `significance` when None.
             effect: the size of what is claimed; has to exceed `least`.
-            n: examples or pairs behind the sentence; fewer than `least_n` abstain.
-            causal: the sentence says what the model uses, needs or does because of something; only
+            details: label → value, shown on request.
+            caveat: one clause that limits the claim.
+            n: examples or pairs behind the claim; fewer than `least_n` are unclear.
+            causal: the claim says what the model uses, needs or does because of something; only
                 where the probe intervened (`Probe.intervenes`).
-            at_chance: whether the sentence can be true of a model that answers at chance, as one
-                about its weights can. Sentences about how a model answers leave it False.
+            at_chance: whether the claim can be true of a model that answers at chance, as one
+                about its weights can.
 
         Returns:
-            "found", "not found" or "abstains".
+            "yes", "no" or "unclear".
         """
         assert self.nulls, f"{self.probe.name}: a finding needs a null"
         assert not causal or self.probe.intervenes, f"{self.probe.name} does not intervene"
@@ -247,11 +263,13 @@ class Report:
         )
         skill = None if at_chance else best_output(self.performance)
         draft = Finding(
-            sentence,
-            "found" if holds else "not found",
+            yes,
+            "yes" if holds else "no",
+            effect if effect is None or isinstance(effect, Effect) else Effect(float(effect)),
+            details=dict(details or {}),
+            caveat=caveat,
             alpha=self.probe.significance if alpha is None else alpha,
             tested=tested,
-            effect=effect,
             least=least,
             n=n,
             causal=causal,
@@ -261,39 +279,49 @@ class Report:
         reason = None if skill is None or skill.beats_chance else f"{AT_CHANCE} ({skill})"
         if reason is None and n is not None and n < least_n:
             reason = f"{n} examples, where at least {least_n} are needed"
-        judged = judge(draft, otherwise, [self.nulls[name] for name in tested], reason, question)
+        nulls = [self.nulls[name] for name in tested]
+        judged = judge(draft, no or otherwise, nulls, reason, unclear or self._unclear(question))
         self.findings.append(judged)
-        return judged.status
+        return judged.verdict
 
-    def abstain(self, reason: str, question: str = "") -> Status:
-        """Say that the question ("whether …") cannot be answered here, and why."""
-        self.findings.append(Finding(abstention(reason, question), "abstains"))
-        return "abstains"
+    def _unclear(self, question: str = "") -> str:
+        return f"Unclear: {(question or self.probe.question).rstrip('.')}"
+
+    def unclear(self, headline: str, reason: str) -> Verdict:
+        """Say that a question cannot be answered here, and why, in one line each."""
+        self.findings.append(Finding(headline, "unclear", reason=reason))
+        return "unclear"
+
+    def abstain(self, reason: str, question: str = "") -> Verdict:
+        """`unclear` with the headline of `question` ("whether …"), the probe's own when ""."""
+        return self.unclear(self._unclear(question), reason)
+
+    def not_asked(self, question: str, reason: str) -> None:
+        """Name a question that cannot arise for the subject, and why."""
+        self.skipped.append((question, reason))
+
+    def lead(self, words: str) -> None:
+        """The words that become the verdict of an account, where the leading finding is "yes"."""
+        self.words = words
+
+    def hero(self, figure: str) -> None:
+        """The name of the one figure to show first."""
+        self.shown = figure
 
     def result(self) -> ProbeResult:
-        """The result: found where any sentence was, else not found where any was tested."""
+        """The result: "yes" where any finding is, else "no" where any was decided."""
         assert self.findings, f"{self.probe.name}: a report needs a finding"
-        statuses = {finding.status for finding in self.findings}
-        order: tuple[Status, ...] = ("found", "not found", "abstains")
+        found = any(finding.verdict == "yes" for finding in self.findings)
         return self.probe.result(
             metrics=self.metrics,
             units=self.units,
             null=self.nulls,
-            status=next(status for status in order if status in statuses),
-            finding=" ".join(finding.sentence for finding in self.findings),
             findings=tuple(self.findings),
+            not_asked=tuple(self.skipped),
+            lead=self.words if found else "",
+            hero=self.shown if self.shown in self.figures else next(iter(self.figures), ""),
             tables=self.tables,
             arrays=self.arrays,
             figures=self.figures,
             provenance=self.provenance,
         )
-
-
-def with_evidence(sentence: str, nulls: Sequence[Null], but: str = "") -> str:
-    """The sentence with the weakest p-value behind it, what its null is, and what speaks against.
-
-    >>> with_evidence("Head L0H1 is.", [Null("m", 1, 0, 1, 0.005, "keys shuffled", 199)])
-    'Head L0H1 is (p ≤ 0.005, null: keys shuffled).'
-    """
-    weakest = max(nulls, key=lambda null: null.p_value)
-    return f"{sentence.rstrip('.')} ({weakest.p_text}, null: {weakest.how}{but})."

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import statistics
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +13,20 @@ import torch
 from scipy.stats import binom
 
 import probes
-from mechint import planted
+from mechint import figures, planted
 from mechint.config import ModelConfig
-from mechint.finding import (
+from mechint.models.transformer import HookedTransformer
+from mechint.null import LUCK, samples_needed, why_undecidable
+from mechint.probe import Need, Probe
+from mechint.registry import TASKS
+from mechint.reporting import (
     CHANCE_LEVEL,
     Performance,
     Report,
     best_output,
     performance,
-    with_evidence,
 )
-from mechint.models.transformer import HookedTransformer
-from mechint.null import LUCK, samples_needed, why_undecidable
-from mechint.probe import Need, Probe
-from mechint.registry import TASKS
-from mechint.results import Null, ProbeResult
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import Subject
 
 
@@ -63,108 +60,105 @@ def report(
     return made
 
 
-SAID: dict[str, str] = {"sentence": "It is long.", "otherwise": "It has length 1"}
+SAID: dict[str, str] = {"yes": "It is long.", "no": "It is short.", "unclear": "Is it long?"}
 
 
 @pytest.mark.parametrize(
-    ("observed", "samples", "more", "status", "text"),
+    ("observed", "samples", "more", "verdict", "p_value", "reason"),
     [
-        (2.0, 999, {}, "found", "It is long (p ≤ 0.001, null: rulers shuffled)."),
-        (0.5, 999, {}, "not found", "It has length 1 (p = 0.5, null: rulers shuffled)."),
-        (2.0, 999, {"holds": False}, "not found", "shuffled; but that alone does not decide)."),
-        (
-            2.0,
-            999,
-            {"effect": -1.0},
-            "not found",
-            "effect, -1, is not above the least asked, 0",
-        ),
-        (
-            2.0,
-            999,
-            {"effect": 0.1, "least": 0.2},
-            "not found",
-            "is not above the least asked, 0.2",
-        ),
-        (0.5, 999, {"effect": 0.1, "least": 0.2}, "not found", "(p = 0.5, null: rulers shuffled)."),
-        (2.0, 999, {"effect": 0.0}, "not found", "the effect, 0, is not above the least asked, 0"),
-        (2.0, 999, {"effect": 0.3, "least": 0.2}, "found", "It is long"),
-        (2.0, 999, {"alpha": 1e-4}, "abstains", "deciding at p ≤ 0.0001 takes 9999"),
-        (2.0, 19, {}, "abstains", "Abstains: 19 null samples of length give no p below 0.05"),
-        (2.0, 99, {}, "found", "p ≤ 0.01"),
-        (2.0, 999, {"n": 1}, "abstains", "Abstains: 1 examples, where at least 2 are needed."),
-        (2.0, 999, {"n": 9, "least_n": 10}, "abstains", "at least 10 are needed"),
-        (2.0, 999, {"n": 10, "least_n": 10}, "found", "It is long"),
-        (float("nan"), 999, {}, "abstains", "length or its null is not finite"),
+        (2.0, 999, {}, "yes", 0.001, ""),
+        (0.5, 999, {}, "no", 0.5, ""),
+        (2.0, 999, {"holds": False}, "no", None, ""),
+        (2.0, 999, {"effect": -1.0}, "no", None, "effect -1, at least 0 needed"),
+        (2.0, 999, {"effect": 0.1, "least": 0.2}, "no", None, "effect 0.1, at least 0.2 needed"),
+        (0.5, 999, {"effect": 0.1, "least": 0.2}, "no", 0.5, ""),
+        (2.0, 999, {"effect": Effect(0.3, "cm"), "least": 0.2}, "yes", 0.001, ""),
+        (2.0, 999, {"alpha": 1e-4}, "unclear", None, "deciding at p ≤ 0.0001 takes 9999"),
+        (2.0, 19, {}, "unclear", None, "19 null samples of length give no p below 0.05"),
+        (2.0, 99, {}, "yes", 0.01, ""),
+        (2.0, 999, {"n": 1}, "unclear", None, "1 examples, where at least 2 are needed"),
+        (2.0, 999, {"n": 9, "least_n": 10}, "unclear", None, "at least 10 are needed"),
+        (2.0, 999, {"n": 10, "least_n": 10}, "yes", 0.001, ""),
+        (float("nan"), 999, {}, "unclear", None, "length or its null is not finite"),
     ],
 )
-def test_what_is_said(
-    right: Subject, observed: float, samples: int, more: dict[str, Any], status: str, text: str
+def test_verdict_of_a_finding(
+    right: Subject,
+    observed: float,
+    samples: int,
+    more: dict[str, Any],
+    verdict: str,
+    p_value: float | None,
+    reason: str,
 ) -> None:
     made = report(right, observed, samples)
-    assert made.finding(**SAID, **more) == status
+    assert made.finding(**SAID, **more) == verdict
     result = made.result()
-    assert result.status == status and text in result.finding
-    assert result.findings[0].tested == ("length",)
+    (finding,) = result.findings
+    words = {"yes": SAID["yes"], "no": SAID["no"], "unclear": SAID["unclear"]}
+    assert result.verdict == finding.verdict == verdict
+    assert result.headline == finding.headline == words[verdict]
+    assert finding.tested == ("length",) and reason in finding.reason
+    assert bool(reason) == bool(finding.reason)
+    if p_value is None:
+        assert finding.p_value is None and finding.null is None and finding.p_text == ""
+    else:
+        assert finding.p_value == pytest.approx(p_value, rel=0.01)
+        assert finding.null == f"rulers shuffled, {samples}"
 
 
-def test_an_abstention_says_what_it_does_not_decide(right: Subject) -> None:
-    made, question = report(right, 2.0, 19), "whether it is long"
-    assert made.finding(**SAID, question=question) == "abstains"
-    made.abstain("there is no ruler.", question)
-    first, second = (finding.sentence for finding in made.findings)
-    assert first.startswith("Abstains: whether it is long cannot be decided: 19 null samples")
-    assert second == "Abstains: whether it is long cannot be decided: there is no ruler."
-    assert made.finding(**SAID, question=question, alpha=0.05) == "found"
-    assert "whether" not in made.findings[-1].sentence
+def test_an_unclear_finding_names_the_question_and_one_reason(right: Subject) -> None:
+    made = report(right, 2.0, 19)
+    made.finding("It is long.", no="It is short.")
+    made.unclear("Is it wide?", "there is no ruler")
+    first, second = made.result().findings
+    assert "How long is it" in first.headline and "19 null samples" in first.reason
+    assert (second.headline, second.reason) == ("Is it wide?", "there is no ruler")
 
 
-def test_a_result_is_found_where_any_sentence_is_and_else_not_found_where_any_was_tested(
-    right: Subject,
-) -> None:
+def test_the_verdict_of_a_result_is_that_of_its_leading_finding(right: Subject) -> None:
     made, seen = report(right, 2.0), []
     for add in (
-        lambda: made.abstain("there is no ruler."),
+        lambda: made.unclear("Is it wide?", "there is no ruler"),
         lambda: made.finding(**SAID, holds=False),
         lambda: made.finding(**SAID),
     ):
         add()
-        seen.append(made.result().status)
-    assert seen == ["abstains", "not found", "found"]
+        seen.append(made.result().verdict)
+    assert seen == ["unclear", "no", "yes"]
 
 
-def test_every_sentence_of_the_probes_says_what_is_decided() -> None:
-    folder = Path(probes.__file__).parent
-    calls = [
-        (path.name, node)
-        for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "finding"
-    ]
-    assert len(calls) > 30
-    for name, call in calls:
-        assert "question" in {one.arg for one in call.keywords}, f"{name}:{call.lineno}"
+def test_lead_hero_and_questions_that_were_not_asked(right: Subject) -> None:
+    made = report(right, 0.5)
+    made.finding(**SAID)
+    made.lead("It is a long one.")
+    made.not_asked("width", "it has none")
+    made.figure("curve", figures.lines([0, 1], {"a": [0, 1]}, title="t", x_title="x", y_title="y", caption="c"))
+    made.hero("curve")
+    result = made.result()
+    assert result.lead == "" and result.hero == "curve"  # nothing was found, so nothing leads
+    assert result.not_asked == (("width", "it has none"),)
+    made.finding(**SAID, null="length", alpha=0.6)
+    assert made.result().lead == "It is a long one."
 
 
 def test_all_nulls_named_have_to_be_beaten(right: Subject) -> None:
     made = report(right, 2.0)
     made.metric("width", 0.2, null=np.linspace(0, 1, 999), how="rulers turned")
-    assert made.finding(**SAID, null="length") == "found"
-    assert made.finding(**SAID, null=("length", "width")) == "not found"
+    assert made.finding(**SAID, null="length") == "yes"
+    assert made.finding(**SAID, null=("length", "width")) == "no"
     result = made.result()
-    assert result.status == "found"
-    assert "null: rulers turned" in result.findings[1].sentence  # the weaker of the two
+    assert result.verdict == "yes"
+    assert result.findings[1].null == "rulers turned, 999"  # the weaker of the two
 
 
 def test_a_sentence_about_answers_needs_a_model_above_chance(right: Subject) -> None:
     made = report(right.untrained(0), 2.0)
-    assert made.finding(**SAID) == "abstains"
-    assert made.finding(**SAID, at_chance=True) == "found"
+    assert made.finding(**SAID) == "unclear"
+    assert made.finding(**SAID, at_chance=True) == "yes"
     said = made.result().findings
-    assert "not shown to answer better than chance (accuracy" in said[0].sentence
-    assert said[0].accuracy is not None and said[1].accuracy is None
+    assert said[0].reason and said[0].accuracy is not None
+    assert said[1].accuracy is None
 
 
 def test_performance_is_a_binomial_test_against_the_best_constant(right: Subject) -> None:
@@ -255,14 +249,14 @@ def test_on_some_examples_chance_is_their_commonest_answer(right: Subject) -> No
     (row,) = performance(own)  # all right, and so is the answer that it always gives
     assert (row.accuracy, row.chance, row.p_value) == (1.0, 1.0, 1.0) and not row.beats_chance
     result = probes.lens(own, permutations=199)
-    assert result.status == "abstains" and result.null["lens.final_accuracy"].p_value == 1.0
+    assert result.verdict == "unclear" and result.null["lens.final_accuracy"].p_value == 1.0
 
 
 def test_a_subject_without_classes_has_no_performance() -> None:
     plant = planted.bottleneck(width=4, n=12, n_tasks=3, rank=4)
     assert performance(plant.subject) == ()
     assert performance(Subject(plant.subject.model, None)) == ()
-    assert report(plant.subject, 2.0).finding(**SAID) == "found"
+    assert report(plant.subject, 2.0).finding(**SAID) == "yes"
 
 
 def test_only_a_probe_that_intervenes_may_say_causal(right: Subject) -> None:
@@ -279,9 +273,8 @@ def test_a_report_needs_a_null_and_a_sentence(right: Subject) -> None:
         made.finding(**SAID)
     with pytest.raises(AssertionError, match="a report needs a finding"):
         made.result()
-    made.abstain("there is no ruler.")
-    assert made.result().finding == "Abstains: there is no ruler."
-    assert made.result().status == "abstains"
+    made.unclear("Is it long?", "there is no ruler")
+    assert made.result().verdict == "unclear"
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01, 0.005, 0.002, 1 / 3])
@@ -325,7 +318,6 @@ def test_z_is_in_standard_deviations_of_the_samples() -> None:
 def test_a_closed_form_has_no_floor() -> None:
     null = Null("m", 1.0, 0.0, 1.0, 1e-12, "normal")
     assert null.floor == 0 and null.p_text == "p = 1e-12"
-    assert with_evidence("So it is", [null]) == "So it is (p = 1e-12, null: normal)."
 
 
 def test_needs_are_checked_when_the_class_is_made() -> None:
