@@ -133,7 +133,10 @@ def test_lead_hero_and_questions_that_were_not_asked(right: Subject) -> None:
     made.finding(**SAID)
     made.lead("It is a long one.")
     made.not_asked("width", "it has none")
-    made.figure("curve", figures.lines([0, 1], {"a": [0, 1]}, title="t", x_title="x", y_title="y", caption="c"))
+    made.figure(
+        "curve",
+        figures.lines([0, 1], {"a": [0, 1]}, title="t", x_title="x", y_title="y", caption="c"),
+    )
     made.hero("curve")
     result = made.result()
     assert result.lead == "" and result.hero == "curve"  # nothing was found, so nothing leads
