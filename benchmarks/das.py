@@ -26,7 +26,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das import SwapSite, fit, interchange_accuracy
+from probes._das import SwapSite, fit, interchange_accuracy
 
 STEPS, BATCH, LR, HOOK = 100, 256, 0.02, "blocks.1.hook_resid_pre"
 TARGET = 4.0

@@ -13,7 +13,7 @@ from benchmarks.das import HOOK, LR, trained
 from benchmarks.timing import Bench, Row, Seconds, shown, timer
 from benchmarks.workloads import Workload, listops
 from mechint.counterfactuals import draw
-from probes.das import SwapSite, fit
+from probes._das import SwapSite, fit
 
 WARM_UP = 2
 WIDTHS, LENGTHS, MODELS, PAIRS = (24, 48, 96, 192), (16, 64, 256), (1, 4, 16, 64), (64, 256, 1024)

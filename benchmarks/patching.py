@@ -26,7 +26,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.patching import logit_difference, patched
+from probes._patching import logit_difference, patched
 
 PAIRS, TARGET = 512, 5.0
 

@@ -23,8 +23,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.circuits import Edge, Graph, Node, Scorer
-from probes.circuits.scoring import score
+from probes._circuits import Edge, Graph, Node, Scorer
+from probes._circuits.scoring import score
 
 PAIRS, TARGET = 128, 3.0
 

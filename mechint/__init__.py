@@ -13,7 +13,50 @@ import importlib
 import importlib.util
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
+    from mechint.calibration import calibrate as calibrate
+    from mechint.checkpoints import Checkpoint as Checkpoint
+    from mechint.checkpoints import load as load
+    from mechint.checkpoints import load_checkpoint as load_checkpoint
+    from mechint.config import ModelConfig as ModelConfig
+    from mechint.config import TrainConfig as TrainConfig
+    from mechint.config import setting as setting
+    from mechint.dictionaries import activation_batches as activation_batches
+    from mechint.dictionaries import export_activations as export_activations
+    from mechint.dictionaries import load_dictionary as load_dictionary
+    from mechint.errors import MechintError as MechintError
+    from mechint.models.transformer import HookedTransformer as HookedTransformer
+    from mechint.models.wrapped import wrap as wrap
+    from mechint.probe import Need as Need
+    from mechint.probe import Probe as Probe
+    from mechint.probe import Report as Report
+    from mechint.results import Claim as Claim
+    from mechint.results import Figure as Figure
+    from mechint.results import Finding as Finding
+    from mechint.results import Null as Null
+    from mechint.results import ProbeResult as ProbeResult
+    from mechint.results import Table as Table
+    from mechint.run_table import Comparison as Comparison
+    from mechint.run_table import Runs as Runs
+    from mechint.run_table import compare as compare
+    from mechint.run_table import runs as runs
+    from mechint.studies import Study as Study
+    from mechint.studies import reproduce as reproduce
+    from mechint.subject import Subject as Subject
+    from mechint.task import Batch as Batch
+    from mechint.task import Chance as Chance
+    from mechint.task import Control as Control
+    from mechint.task import FiniteTask as FiniteTask
+    from mechint.task import GeneratedTask as GeneratedTask
+    from mechint.task import Output as Output
+    from mechint.task import Symmetry as Symmetry
+    from mechint.task import Task as Task
+    from mechint.task import Variable as Variable
+    from mechint.task import Vocabulary as Vocabulary
+    from mechint.training import Run as Run
+    from mechint.training import train as train
 
 __version__ = "0.1.0"
 

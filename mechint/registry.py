@@ -1,8 +1,11 @@
-"""Names of tasks, probes, checkpoint formats and studies, resolved on use.
+"""Names of tasks, probes, studies, checkpoint formats and explanations, resolved on use.
 
-Built-ins are one line each below; third parties add theirs through the entry-point groups
-``mechint.tasks``, ``mechint.probes`` and ``mechint.checkpoint_formats``. Listing imports none of
-them.
+A distribution registers its own in entry points, mechint itself in its ``pyproject.toml``:
+
+    [project.entry-points."mechint.tasks"]
+    parity = "my_package.parity:Parity"
+
+Listing the names imports none of the objects behind them.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ import ast
 import dataclasses
 import importlib
 import importlib.util
+import tomllib
 import warnings
 from collections.abc import Iterator
-from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, distribution, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,96 +30,106 @@ if TYPE_CHECKING:
     import mechint
 
 T = TypeVar("T")
+OWN = "mechint"
+"""The distribution whose entry points are the built-ins."""
 
 
 def summary(docstring: str | None) -> str:
-    """The first paragraph of a docstring as one line.
+    """First paragraph of a docstring as one line.
 
-    >>> summary("Which frequencies\\ndoes it use?\\n\\nMore.")
-    'Which frequencies does it use?'
+    >>> summary("Find frequencies\\nof it.\\n\\nMore.")
+    'Find frequencies of it.'
     """
     return " ".join((docstring or "").strip().partition("\n\n")[0].split())
 
 
 class Registry(Generic[T]):
-    """A table name → ``"module:Object"``, imported when asked for; T is what the objects are.
+    """Mapping of names to objects of type T, which are imported when first asked for.
 
-    >>> registry: Registry[type] = Registry("codec", builtins={"json": "json:JSONDecoder"})
+    >>> registry: Registry[type] = Registry("codec", group="example.codecs")
+    >>> registry.add("json", "json:JSONDecoder")
     >>> registry.names(), registry["json"].__name__
     (['json'], 'JSONDecoder')
     """
 
-    def __init__(
-        self,
-        kind: str,
-        builtins: dict[str, str],
-        group: str | None = None,
-        base: str | None = None,
-    ) -> None:
-        """base: ``"module:Class"`` of which every plug-in has to be a finished subclass."""
-        self.kind, self.builtins, self.group, self.base = kind, dict(builtins), group, base
+    def __init__(self, kind: str, group: str, base: str | None = None) -> None:
+        """kind: the noun in messages; group: the group of entry points; base: ``"module:Class"``,
+        of which every object of a third party must be a concrete subclass.
+        """
+        self.kind, self.group, self.base = kind, group, base
 
     @cached_property
-    def _targets(self) -> dict[str, str]:
-        """Built-ins and entry points; a broken plug-in warns, a collision is an error."""
-        targets = dict(self.builtins)
-        owner = dict.fromkeys(targets, "mechint")
-        for point in entry_points(group=self.group) if self.group else ():
-            distribution = point.dist.name if point.dist else "an unknown distribution"
+    def builtins(self) -> list[str]:
+        """Names that come with mechint, sorted."""
+        return sorted(_own_entry_points().get(self.group, {}))
+
+    @cached_property
+    def _entries(self) -> dict[str, tuple[str, str]]:
+        """Name → (target, distribution). A malformed entry point warns; a collision raises."""
+        own = _own_entry_points().get(self.group, {})
+        entries = {name: (target, OWN) for name, target in own.items()}
+        for point in entry_points(group=self.group):
+            owner = point.dist.name if point.dist else "an unknown distribution"
+            if owner == OWN:
+                continue
             if not EntryPoint.pattern.match(point.value):
                 warnings.warn(
-                    (
-                        f"{distribution} offers the {self.kind} {point.name!r} as "
-                        f"{point.value!r}, which is not 'module:Object'"
-                    ),
+                    f"{owner} offers the {self.kind} {point.name!r} as {point.value!r}, which is "
+                    "not 'module:Object'",
                     stacklevel=2,
                 )
-            elif targets.get(point.name, point.value) != point.value:
+                continue
+            target, other = entries.get(point.name, (point.value, owner))
+            if target != point.value:
                 raise MechintError(
-                    f"two {self.kind}s are named {point.name!r}: {owner[point.name]}'s and "
-                    f"{distribution}'s; uninstall one"
+                    f"two {self.kind}s are named {point.name!r}: {other}'s and {owner}'s; "
+                    "uninstall one"
                 )
-            else:
-                targets[point.name], owner[point.name] = point.value, distribution
-        self._owners = owner
-        return targets
+            entries[point.name] = target, other
+        return entries
 
     def names(self) -> list[str]:
-        """All names, sorted; imports nothing."""
-        return sorted(self._targets)
+        """All names, sorted."""
+        return sorted(self._entries)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._targets
+        return isinstance(name, str) and name in self._entries
 
     def __getitem__(self, name: str) -> T:
-        """The object behind `name`; UnknownNameError with the nearest name, MechintError where a
-        plug-in cannot be imported, whatever it raises, or is not what the registry holds.
+        """Return the object behind `name`.
+
+        Raises:
+            UnknownNameError: with the nearest name.
+            MechintError: the object cannot be imported, or is not of the registry's kind.
         """
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
-            raise ParameterError(f"{self.kind} {name!r}: expected the name of one {self.kind}")
-        if name not in self._targets:
-            raise UnknownNameError.of(self.kind, name, self._targets)
-        where = f"{self.kind} {name!r} of {self._owners[name]}"
+        target, owner = self._entry(name)
+        where = f"{self.kind} {name!r} of {owner}"
         try:
-            found = _target(self._targets[name])
+            found = _load(target)
         except (ImportError, AttributeError) as error:
             raise MechintError(f"{where} cannot be loaded: {error}") from error
-        except Exception as error:  # whatever a stranger's file raises
+        except Exception as error:  # a third party's module may raise anything
             said = f"{type(error).__name__}: {error}"
             raise MechintError(f"{where} cannot be loaded: {said}") from error
-        reason = None if name in self.builtins else self._unfit(name, found)
-        if reason is not None:
+        if owner != OWN and (reason := self._invalid(name, found)):
             raise MechintError(f"{where}: {reason}")
         return found
 
-    def _unfit(self, name: str, found: Any) -> str | None:
-        """Why a plug-in is not what the registry holds; None where it is."""
+    def _entry(self, name: str) -> tuple[str, str]:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # from users
+            raise ParameterError(f"{self.kind} {name!r}: expected the name of one {self.kind}")
+        if name not in self._entries:
+            raise UnknownNameError.of(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def _invalid(self, name: str, found: Any) -> str | None:
+        """Return why a third party's object does not belong here, or None."""
         if self.base is None:
             return None
-        base = _target(self.base)
+        base = _load(self.base)
         if not isinstance(found, type) or not issubclass(found, base):
             return f"it is not a subclass of {base.__name__}"
         own = getattr(found, "name", None)
@@ -125,39 +139,66 @@ class Registry(Generic[T]):
 
     def add(self, name: str, target: str) -> None:
         """Register `target` (``"module:Object"``) for this process, for notebooks and tests."""
-        if self._targets.get(name, target) != target:
+        if self._entries.get(name, (target,))[0] != target:
             raise MechintError(f"a {self.kind} named {name!r} exists already")
-        self._targets[name], self._owners[name] = target, "this process"
+        self._entries[name] = target, "this process"
 
     def remove(self, name: str) -> None:
-        """Forget what `add` registered."""
-        del self._targets[name], self._owners[name]
+        """Undo `add`."""
+        del self._entries[name]
 
     def describe(self, name: str) -> str:
-        """Summary of the docstring of the object behind `name`, read without importing it."""
-        if name not in self._targets:
-            raise UnknownNameError.of(self.kind, name, self._targets)
-        module, _, attribute = self._targets[name].partition(":")
+        """Summary of the docstring of the object behind `name`, read without importing it where
+        the module of its target defines it.
+        """
+        target, owner = self._entry(name)
+        module, _, attribute = target.partition(":")
         try:
-            docstring = _docstring(_source(module), module, attribute)
-        except Exception as error:  # whatever breaks in a plug-in must not break the list
-            warnings.warn(
-                f"{self.kind} {name!r} of {self._owners[name]} cannot be read: {error}",
-                stacklevel=2,
-            )
+            for node in ast.parse(_source(module).read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+                    return summary(ast.get_docstring(node))
+            return summary(_load(target).__doc__)
+        except Exception as error:  # a broken plug-in must not break the list
+            warnings.warn(f"{self.kind} {name!r} of {owner} cannot be read: {error}", stacklevel=2)
             return ""
-        return summary(docstring)
 
 
-def _target(text: str) -> Any:
-    """The object that ``"module:Object"`` names."""
-    module, _, attribute = text.partition(":")
+@cache
+def _own_entry_points() -> dict[str, dict[str, str]]:
+    """Entry points of mechint, by group: of a checkout those in ``pyproject.toml``, so that a new
+    line there works without another installation.
+    """
+    checkout = Path(__file__).parents[1] / "pyproject.toml"
+    if checkout.is_file():
+        return tomllib.loads(checkout.read_text(encoding="utf-8"))["project"]["entry-points"]
+    groups: dict[str, dict[str, str]] = {}
+    for point in distribution(OWN).entry_points:
+        groups.setdefault(point.group, {})[point.name] = point.value
+    return groups
+
+
+def _load(target: str) -> Any:
+    """Import the object that ``"module:Object"`` names."""
+    module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
+def _source(module: str) -> Path:
+    """Source file of `module`, found without importing the packages that contain it."""
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"there is no module {top!r}")
+    if not inner:
+        return Path(spec.origin)
+    path = Path(spec.origin).parent.joinpath(*inner)
+    file = path.with_suffix(".py")
+    return file if file.is_file() else path / "__init__.py"
+
+
 def unfinished(kind: type) -> str | None:
-    """Why a task or probe cannot be made, in one line, where its author forgot a member or the
-    decorator; None where nothing is missing.
+    """Return why a task or probe class cannot be instantiated (a missing member or decorator), in
+    one line, or None.
 
     >>> class Own:
     ...     size = dataclasses.field(default=3)
@@ -173,118 +214,10 @@ def unfinished(kind: type) -> str | None:
     return f"{title} does not define {', '.join(missing)}" if missing else None
 
 
-def _source(module: str) -> Path:
-    """The source file of `module`, found without importing the packages that it lies in."""
-    top, *inner = module.split(".")
-    spec = importlib.util.find_spec(top)
-    if spec is None or spec.origin is None:
-        raise ImportError(f"there is no module {top!r}")
-    if not inner:
-        return Path(spec.origin)
-    place = Path(spec.origin).parent.joinpath(*inner)
-    file = place.with_suffix(".py")
-    return file if file.is_file() else place / "__init__.py"
-
-
-def _docstring(file: Path, module: str, attribute: str) -> str | None:
-    """The docstring of `attribute` in the source `file` of `module`, or in the module of the same
-    package that it is taken from; imports nothing.
-    """
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-            return ast.get_docstring(node)
-        if (
-            isinstance(node, ast.ImportFrom)
-            and (node.module or "").startswith(f"{module}.")
-            and attribute in [alias.name for alias in node.names]
-        ):
-            assert node.module is not None
-            parts = node.module.removeprefix(f"{module}.").split(".")
-            return _docstring(
-                file.parent.joinpath(*parts).with_suffix(".py"), node.module, attribute
-            )
-    return None
-
-
-TASKS: Registry[type[mechint.Task]] = Registry(
-    "task",
-    {
-        "modular-arithmetic": "tasks.modular:ModularArithmetic",
-        "remainders": "tasks.remainders:Remainders",
-        "listops": "tasks.listops.task:ListOps",
-        "listops-triplets": "tasks.listops.triplets:Triplets",
-        "groups": "tasks.groups:Groups",
-        "composition": "tasks.composition.task:Composition",
-        "comparison": "tasks.ordering:Comparison",
-        "hidden-addition": "tasks.ordering:HiddenAddition",
-        "corpus": "tasks.corpus.task:Corpus",
-        "regression-mixture": "tasks.regression:RegressionMixture",
-        "single-index": "tasks.single_index:SingleIndex",
-        "digit-sum": "tasks.digit_sum:DigitSum",
-        "balanced-brackets": "tasks.brackets:Brackets",
-        "max-of-list": "tasks.lists:MaxOfList",
-        "sorted-list": "tasks.lists:SortedList",
-        "palindromes": "tasks.palindromes:Palindromes",
-        "first-unique": "tasks.first_unique:FirstUnique",
-        "running-sign": "tasks.running_sign:RunningSign",
-        "repeated-tokens": "tasks.repeated:RepeatedTokens",
-        "rasp": "tasks.rasp:Rasp",
-    },
-    group="mechint.tasks",
-    base="mechint.task:Task",
-)
-
-PROBES: Registry[type[mechint.Probe]] = Registry(
-    "probe",
-    {
-        "fourier": "probes.fourier.probe:Fourier",
-        "llc": "probes.llc.probe:LLC",
-        "neurons": "probes.neurons.probe:Neurons",
-        "clock-pizza": "probes.clock_pizza.probe:ClockPizza",
-        "progress": "probes.progress.probe:Progress",
-        "irreps": "probes.irreps.probe:Irreps",
-        "das": "probes.das:DAS",
-        "ablation": "probes.ablation:Ablation",
-        "patching": "probes.patching:Patching",
-        "circuits": "probes.circuits:Circuits",
-        "attribution": "probes.attribution:Attribution",
-        "interference": "probes.interference:Interference",
-        "attention": "probes.attention:Attention",
-        "embedding": "probes.embedding.probe:Embedding",
-        "norms": "probes.norms.probe:Norms",
-        "gradients": "probes.gradients:Gradients",
-        "lens": "probes.lens:Lens",
-        "linear": "probes.linear:Linear",
-        "subspace": "probes.subspace:Subspace",
-        "weights": "probes.weights.probe:Weights",
-    },
-    group="mechint.probes",
-    base="mechint.probe:Probe",
-)
-
+TASKS: Registry[type[mechint.Task]] = Registry("task", "mechint.tasks", "mechint.task:Task")
+PROBES: Registry[type[mechint.Probe]] = Registry("probe", "mechint.probes", "mechint.probe:Probe")
+STUDIES: Registry[type[mechint.Study]] = Registry("study", "mechint.studies")
+EXPLANATIONS: Registry[type] = Registry("explanation", "mechint.explanations")
 CHECKPOINT_FORMATS: Registry[Callable[..., Any]] = Registry(
-    "checkpoint format",
-    {
-        "mechint": "mechint.checkpoints.formats.native:read",
-        "safetensors": "mechint.checkpoints.formats.native:read_safetensors",
-        "rep-theory": "mechint.checkpoints.formats.rep_theory:read",
-        "pizza": "mechint.checkpoints.formats.pizza:read",
-        "progress-measures": "mechint.checkpoints.formats.progress_measures:read",
-        "nanogpt": "mechint.checkpoints.formats.nanogpt:read",
-        "transformer-lens": "mechint.checkpoints.formats.transformer_lens:read",
-        "transformer-lens-native": "mechint.checkpoints.formats.transformer_lens_native:read",
-        "huggingface": "mechint.checkpoints.formats.huggingface:read",
-    },
-    group="mechint.checkpoint_formats",
-)
-
-STUDIES: Registry[type[mechint.Study]] = Registry(
-    "study",
-    {
-        "joint-training": "mechint.studies.joint_training.runs:JointTraining",
-        "remainders": "mechint.studies.remainders.runs:RemaindersStudy",
-        "capacity": "mechint.studies.capacity.runs:Capacity",
-        "emergence": "mechint.studies.emergence.runs:Emergence",
-        "composition": "mechint.studies.composition.runs:CompositionStudy",
-    },
+    "checkpoint format", "mechint.checkpoint_formats"
 )

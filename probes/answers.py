@@ -18,8 +18,8 @@ from torch import Tensor
 from mechint.activations import LOGITS
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
-from probes.fourier.cosines import also_unseen, cosine_spectrum
-from probes.fourier.spectra import (
+from probes._fourier.cosines import also_unseen, cosine_spectrum
+from probes._fourier.spectra import (
     Array,
     KeyFrequencyRule,
     Spectrum,

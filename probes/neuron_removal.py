@@ -20,7 +20,7 @@ from mechint.activations import slices
 from mechint.models.at_positions import supports
 from mechint.models.forward import Forward
 from mechint.subject import Subject
-from probes.fourier.spectra import Array
+from probes._fourier.spectra import Array
 from probes.removal import mean_loss
 
 

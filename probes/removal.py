@@ -25,7 +25,7 @@ from mechint.activations import slices
 from mechint.models.at_positions import AtPositions, supports
 from mechint.subject import Subject
 from mechint.task import IGNORE
-from probes.fourier.spectra import Array
+from probes._fourier.spectra import Array
 from probes.operands import embedded
 
 

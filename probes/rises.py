@@ -9,7 +9,7 @@ from typing import Any
 from mechint.errors import counted
 from mechint.probe import Report
 from mechint.results import Null
-from probes.fourier.spectra import Array
+from probes._fourier.spectra import Array
 from probes.words import LISTED, first_of
 
 REMOVAL_LEVEL = 0.01

@@ -1,34 +1,42 @@
-"""Tasks whose algorithm is known, one module per family: ``tasks.modular_arithmetic(p=113)``.
+"""Tasks whose algorithm is known: ``tasks.modular_arithmetic(p=113)``.
 
-`names` lists what there is, plug-ins included; nothing is imported before it is used.
+Every entry of the registry, plug-ins included, is a function here, imported when first used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mechint.namespace import Call, install, signature
+from mechint.namespace import attribute, documented, entry_named
 from mechint.registry import TASKS
 
 if TYPE_CHECKING:
     from mechint.task import Task
 
+__all__ = ["make", "names"]
+
+
+def names() -> list[str]:
+    """Names of all tasks, sorted."""
+    return TASKS.names()
+
 
 def make(name: str, **parameters: Any) -> Task:
-    """The task `name` of the registry with `parameters`; UnknownNameError or ParameterError for
-    what does not fit.
+    """Return the task `name` with `parameters`; UnknownNameError or ParameterError where they do
+    not fit.
     """
     return TASKS[name].from_dict(parameters)
 
 
-def _make(name: str, kind: type) -> Call:
+def __getattr__(python_name: str) -> Callable[..., Task]:
+    name = entry_named(TASKS, python_name, __name__)
+
     def call(**parameters: Any) -> Task:
         return make(name, **parameters)
 
-    vars(call)["__signature__"] = signature(kind, [], kind.__name__)
-    return call
+    return documented(call, TASKS[name], TASKS[name].__name__)
 
 
-__all__ = ["make", "names"]  # pyright: ignore[reportUnsupportedDunderAll]
-
-install(__name__, TASKS, _make)
+def __dir__() -> list[str]:
+    return sorted([*__all__, *map(attribute, TASKS)])

@@ -1,24 +1,23 @@
-"""The import layers: who may import whom, read from the source, and what the light commands
-load.
-"""
+"""Rules of the source: import layers, light commands, names. Every test lists all offenders."""
 
 from __future__ import annotations
 
 import ast
-import json
+import graphlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+import mechint
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("mechint", "tasks", "probes")
 
-# Rooms from the ground up: a module may import rooms of its own floor and of the floors below it.
-# CONTRIBUTING.md prints this list; `test_contributing_prints_the_floors` holds the two together.
-FLOORS = [
+LAYERS = [
     ["errors"],
-    ["registry", "config", "files", "locks", "namespace", "schema", "stubs"],
+    ["registry", "config", "files", "locks", "namespace"],
     ["durations", "groups", "hermite", "intervals", "jsonable", "notebook", "progress", "threads"],
     ["task"],
     ["figures", "pairs"],
@@ -29,55 +28,102 @@ FLOORS = [
     ["probe", "finding", "plugins"],
     ["training", "report", "run_table"],
     ["testing", "sweeps", "studies", "calibration", "demo", "gallery"],
-    ["cli", "__main__"],
+    ["cli", "__main__", "__init__"],
 ]
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+"""Parts of mechint from the bottom up: each imports those of its own line and of the lines above
+it in this list."""
+LAYER = {part: i for i, parts in enumerate(LAYERS) for part in parts}
+
+AT_HOME = {
+    "transformer_lens": ("mechint/models/", "mechint/checkpoints/"),
+    "pyvene": ("probes/_das/",),
+}
+INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
+HEAVY = ["torch", "transformer_lens", "pyvene", "numpy", "scipy", "pandas", "plotly", "jinja2"]
 
 
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-def imported(path: Path, *, at_import: bool = False, types: bool = False) -> set[str]:
-    """Dotted names that `path` imports outside ``if TYPE_CHECKING``, or there too (`types`);
-    `at_import`: those outside functions only.
+@cache
+def source(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def modules(*packages: str) -> list[Path]:
+    return sorted(path for package in packages for path in (ROOT / package).rglob("*.py"))
+
+
+@cache
+def imported(path: Path, *, at_import: bool = False) -> set[str]:
+    """Dotted names that `path` imports outside ``if TYPE_CHECKING``; `at_import`: outside functions
+    as well.
     """
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not types:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             return
         if at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")))
+    visit(source(path))
     return found
 
 
-def room(path: Path) -> str:
-    return path.relative_to(ROOT / "mechint").parts[0].removesuffix(".py")
+def parts_of_mechint(path: Path) -> Iterator[str]:
+    for name in imported(path):
+        top, *inner = name.split(".")
+        if top == "mechint" and inner and inner[0] in LAYER:
+            yield inner[0]
 
 
-def test_contributing_prints_the_floors() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    printed = text.partition("<!-- floors -->")[2].partition("<!-- end of floors -->")[0]
-    drawn = "\n".join("    " + ", ".join(rooms) for rooms in reversed(FLOORS))
-    assert printed.strip("\n") == drawn, f"write these lines between its marks:\n{drawn}"
+def test_mechint_imports_go_down() -> None:
+    wrong = []
+    for path in modules("mechint"):
+        own = path.relative_to(ROOT / "mechint").parts[0].removesuffix(".py")
+        assert own in LAYER, f"add {own} to LAYERS"
+        wrong += [
+            f"{place(path)} imports mechint.{other}"
+            for other in parts_of_mechint(path)
+            if LAYER[other] > LAYER[own]
+        ]
+    assert not wrong
 
 
-def import_graph() -> dict[str, set[str]]:
-    """Module → the modules of ours that it imports, also inside functions and for types alone."""
-    paths = modules("mechint") + modules("tasks") + modules("probes")
+def test_packages_import_what_they_may() -> None:
+    """mechint reaches tasks and probes through the registry; tasks know no model, probes no
+    training and no task.
+    """
+    forbidden = {"mechint": {"tasks", "probes"}, "tasks": {"probes"}, "probes": {"tasks"}}
+    highest = {"mechint": "cli", "tasks": "task", "probes": "probe"}
+    wrong = []
+    for package in PACKAGES:
+        for path in modules(package):
+            tops = {name.split(".")[0] for name in imported(path)}
+            above = {
+                part
+                for part in parts_of_mechint(path)
+                if package != "mechint" and LAYER[part] > LAYER[highest[package]]
+            }
+            wrong += [
+                f"{place(path)} imports {name}" for name in (tops & forbidden[package]) | above
+            ]
+    assert not wrong
+
+
+def test_no_imports_go_in_a_circle() -> None:
     names = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in paths
+        for path in modules(*PACKAGES)
     }
 
     def module_of(name: str) -> str:
@@ -85,135 +131,70 @@ def import_graph() -> dict[str, set[str]]:
             name = name.rpartition(".")[0]
         return name
 
-    return {
-        name: {module_of(one) for one in imported(path, types=True)} - {"", name}
+    graph = {
+        name: {module_of(one) for one in imported(path)} - {"", name}
         for name, path in names.items()
     }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which shows the circle
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The strongly connected components of more than one node, by Tarjan's algorithm."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for after in graph[node]:
-            if after not in index:
-                visit(after)
-                low[node] = min(low[node], low[after])
-            elif after in stack:
-                low[node] = min(low[node], index[after])
-        if low[node] == index[node]:
-            component = [stack.pop()]
-            while component[-1] != node:
-                component.append(stack.pop())
-            if len(component) > 1:
-                found.append(sorted(component))
-
-    for node in graph:
-        if node not in index:
-            visit(node)
-    return found
+def test_heavy_imports_stay_where_they_belong() -> None:
+    wrong = []
+    for path in modules(*PACKAGES):
+        tops = {name.split(".")[0] for name in imported(path)}
+        eager = {name.split(".")[0] for name in imported(path, at_import=True)}
+        strays = {
+            library
+            for library, homes in AT_HOME.items()
+            if library in tops and not place(path).startswith(homes)
+        }
+        wrong += [f"{place(path)} imports {name}" for name in strays | (eager & INSIDE_FUNCTIONS)]
+    assert not wrong
 
 
-def test_no_imports_go_in_a_circle() -> None:
-    assert circles(import_graph()) == []
-
-
-def test_circles_are_found() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a", "e"}}
-    assert circles(graph) == [["b", "c"]]
-    assert circles({"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"c"}}) == [["a", "b"], ["c", "d"]]
-
-
-@pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_go_down(path: Path) -> None:
-    own = room(path)
-    if own == "__init__":
-        return
-    assert own in FLOOR, f"{own} has no floor: add it to FLOORS"
-    for name in imported(path):
-        parts = name.split(".")
-        if parts[0] == "mechint" and len(parts) > 1 and (other := parts[1]) in FLOOR:
-            assert FLOOR[other] <= FLOOR[own], (
-                f"{path.relative_to(ROOT)} imports {name}, which lies above it"
-            )
-
-
-@pytest.mark.parametrize("path", modules("mechint"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_mechint_knows_no_task_and_no_probe(path: Path) -> None:
-    assert not {name for name in imported(path) if name.split(".")[0] in ("tasks", "probes")}, (
-        "reach tasks and probes through the registry"
-    )
-
-
-@pytest.mark.parametrize("path", modules("tasks"), ids=lambda path: path.name)
-def test_tasks_import_neither_models_nor_training(path: Path) -> None:
-    allowed = FLOOR["task"]
-    for name in imported(path):
-        parts = name.split(".")
-        assert parts[0] != "probes"
-        if parts[0] == "mechint" and len(parts) > 1 and parts[1] in FLOOR:
-            assert FLOOR[parts[1]] <= allowed, f"{path.name} imports {name}"
-
-
-@pytest.mark.parametrize("path", modules("probes"), ids=lambda path: path.name)
-def test_probes_do_not_import_training(path: Path) -> None:
-    for name in imported(path):
-        parts = name.split(".")
-        assert parts[0] != "tasks", f"{path.name} imports {name}"
-        if parts[0] == "mechint" and len(parts) > 1 and parts[1] in FLOOR:
-            assert FLOOR[parts[1]] <= FLOOR["probe"], f"{path.name} imports {name}"
-
-
-HOMES = {
-    "transformer_lens": ("mechint/models/", "mechint/checkpoints/"),
-    "pyvene": ("probes/das/",),
-}
-INSIDE_FUNCTIONS = {"plotly", "pandas", "ray", "datasets", "transformers"}
-
-
-@pytest.mark.parametrize(
-    "path",
-    modules("mechint") + modules("tasks") + modules("probes"),
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_heavy_imports_stay_at_home(path: Path) -> None:
-    place = path.relative_to(ROOT).as_posix()
-    for library, homes in HOMES.items():
-        if not place.startswith(homes):
-            assert library not in {name.split(".")[0] for name in imported(path)}, (
-                f"{library} belongs in {homes}"
-            )
-    eager = {name.split(".")[0] for name in imported(path, at_import=True)}
-    assert not eager & INSIDE_FUNCTIONS, "import it inside the function that needs it"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["tasks"], ["probes"], ["train", "--help"], ["analyze", "--help"]],
-    ids=" ".join,
-)
-def test_light_commands_load_no_heavy_library(arguments: list[str]) -> None:
+def test_light_commands_load_no_heavy_library() -> None:
+    lines = [["--help"], ["tasks"], ["probes"], ["train", "--help"], ["analyze", "--help"]]
     script = (
-        "import json, sys\n"
+        "import sys\n"
         "from mechint.cli import main\n"
-        "try:\n    main(json.loads(sys.argv[1]))\n"
-        "except SystemExit as end:\n    assert not end.code, end.code\n"
-        "heavy = {'torch', 'transformer_lens', 'pyvene', 'numpy', 'scipy', 'pandas', "
-        "'plotly', 'jinja2'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {sorted(heavy)}' if heavy else 0)\n"
+        f"for line in {lines}:\n"
+        "    try:\n        main(line)\n"
+        "    except SystemExit as end:\n        assert not end.code, (line, end.code)\n"
+        f"    heavy = set({HEAVY}) & set(sys.modules)\n"
+        "    assert not heavy, (line, heavy)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert "Usage: mechint" in done.stdout
+
+
+def test_every_module_has_a_docstring() -> None:
+    silent = [place(path) for path in modules(*PACKAGES) if not ast.get_docstring(source(path))]
+    assert not silent
+
+
+def test_no_relative_imports() -> None:
+    relative = [
+        place(path)
+        for path in modules(*PACKAGES)
+        for node in ast.walk(source(path))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not relative
+
+
+def test_editors_see_every_public_name() -> None:
+    """The names that load lazily are also imported for type checkers."""
+    tree = source(ROOT / "mechint" / "__init__.py")
+    seen = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for line in node.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    }
+    public = set(mechint.__all__) - {"__version__"}
+    assert seen == public

@@ -16,7 +16,6 @@ from mechint import planted
 from mechint.errors import ParameterError, UnknownNameError
 from mechint.namespace import attribute
 from mechint.registry import PROBES, TASKS
-from mechint.stubs import PACKAGES, stub
 
 ROOT = Path(__file__).parents[1]
 
@@ -66,13 +65,10 @@ def test_a_task_is_called_with_its_parameters() -> None:
         tasks.modular_arithmetic(p=1)
 
 
-def test_modules_stay_modules() -> None:
-    import probes.norms.probe
-    from probes.fourier import neurons
-
-    module = sys.modules["probes.norms"]
-    assert inspect.ismodule(module) and inspect.ismodule(neurons)
-    assert module is probes.norms and probes.norms.probe.Norms is PROBES["norms"]
+def test_a_function_is_not_hidden_by_a_module() -> None:
+    """Whatever has been imported before."""
+    assert PROBES["norms"] and TASKS["listops"]
+    assert inspect.isfunction(probes.norms) and inspect.isfunction(tasks.listops)
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
@@ -81,36 +77,12 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         probes.furier  # type: ignore[attr-defined]  # noqa: B018
 
 
-def called(name: str, monkeypatch: pytest.MonkeyPatch) -> type:
-    """Give the process a task of that name, and call it."""
-    kind = type("Theirs", (TASKS["modular-arithmetic"],), {"name": name})
-    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(Theirs=kind))  # type: ignore[arg-type]
-    TASKS.add(name, "theirs:Theirs")
-    try:
-        made = getattr(tasks, attribute(name))(p=7)
-    finally:
-        TASKS.remove(name)
-    assert made.p == 7
-    return type(made)
-
-
 def test_a_plug_in_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert called("their-task", monkeypatch).__name__ == "Theirs"
+    kind = type("Theirs", (TASKS["modular-arithmetic"],), {"name": "their-task"})
+    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(Theirs=kind))  # type: ignore[arg-type]
+    TASKS.add("their-task", "theirs:Theirs")
+    try:
+        assert type(tasks.their_task(p=7)) is kind
+    finally:
+        TASKS.remove("their-task")
     assert "their_task" not in dir(tasks)
-
-
-def test_a_plug_in_may_be_named_as_a_file_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not the file was imported before."""
-    assert TASKS["regression-mixture"].__module__ == "tasks.regression"
-    for name in ("regression", "single-index-copy", "two-operands"):
-        assert called(name, monkeypatch).__name__ == "Theirs"
-    assert inspect.ismodule(tasks.regression)  # type: ignore[attr-defined]
-    with pytest.raises(TypeError, match="is a module of helpers"):
-        tasks.regression()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_stubs_are_up_to_date(package: str) -> None:
-    """Editors read the settings from them: run ``python -m mechint.stubs`` after changing one."""
-    written = (ROOT / package / "__init__.pyi").read_text(encoding="utf-8")
-    assert written == stub(package), "run python -m mechint.stubs"

@@ -1,12 +1,12 @@
-"""The registry: names without imports, plug-ins that break or collide, and packages that hide
-ours.
-"""
+"""Registries: names without imports, broken and colliding plug-ins, packages that hide ours."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, distribution
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +19,51 @@ from mechint.registry import CHECKPOINT_FORMATS, PROBES, STUDIES, TASKS, Registr
 ROOT = Path(__file__).parents[1]
 
 
-def entry_points(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
-    made = [EntryPoint(name, value, "mechint.tests") for name, value in points]
-    monkeypatch.setattr(
-        module, "entry_points", lambda group: made if group == "mechint.tests" else []
-    )
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that offers entry points (name, value) in the group ``mechint.tests``, where
+    mechint itself has "ours".
+    """
+
+    def offer(*points: tuple[str, str]) -> None:
+        made = [EntryPoint(name, value, "mechint.tests") for name, value in points]
+        monkeypatch.setattr(
+            module, "entry_points", lambda group: made if group == "mechint.tests" else []
+        )
+        own = {"mechint.tests": {"ours": "json:JSONDecoder"}}
+        monkeypatch.setattr(module, "_own_entry_points", lambda: own)
+
+    return offer
 
 
 @pytest.mark.parametrize(
     "registry", [TASKS, PROBES, CHECKPOINT_FORMATS, STUDIES], ids=lambda registry: registry.kind
 )
 def test_every_built_in_can_be_loaded(registry: Registry) -> None:
+    assert registry.builtins
     for name in registry.builtins:
         assert callable(registry[name]), name
 
 
+def test_installed_metadata_and_checkout_agree() -> None:
+    """A wheel reads what a checkout reads from ``pyproject.toml``."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    groups = tomllib.loads(text)["project"]["entry-points"]
+    installed = {(p.group, p.name, p.value) for p in distribution("mechint").entry_points}
+    missing = {
+        (group, name, value) for group, own in groups.items() for name, value in own.items()
+    } - installed
+    assert not missing, "install mechint again: its entry points have changed"
+
+
 @pytest.mark.parametrize("registry", [TASKS, PROBES], ids=lambda registry: registry.kind)
-def test_every_built_in_carries_its_name_its_line_and_its_source(registry: Registry) -> None:
+def test_every_built_in_has_its_name_a_summary_and_a_source(registry: Registry) -> None:
     for name in registry.builtins:
         kind = registry[name]
         assert kind.name == name
         assert kind.source
         line = registry.describe(name)
         assert line and " ".join(kind.__doc__.split()).startswith(line)
-    assert all(PROBES.describe(name).endswith("?") for name in PROBES.builtins), (
-        "a probe's first line is its question"
-    )
 
 
 def test_a_wrong_name_gets_the_nearest_one() -> None:
@@ -61,28 +80,29 @@ def test_what_is_no_name_is_said_to_be_none(name: Any) -> None:
     assert name not in PROBES
 
 
-def test_listing_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry_points(monkeypatch, ("theirs", "no_such_package.module:Thing"))
-    registry = Registry("task", {"ours": "json:JSONDecoder"}, group="mechint.tests")
+def test_listing_imports_nothing(offered: Callable[..., None]) -> None:
+    offered(("theirs", "no_such_package.module:Thing"))
+    registry = Registry("task", "mechint.tests")
     assert registry.names() == ["ours", "theirs"]
-    with pytest.raises(
-        MechintError,
-        match=(
-            "task 'theirs' of an unknown distribution cannot be loaded: No module named "
-            "'no_such_package'"
-        ),
-    ):
+    with pytest.raises(MechintError, match="task 'theirs' of .* cannot be loaded: No module named"):
         registry["theirs"]
-    with pytest.warns(UserWarning, match="task 'theirs' of an unknown distribution cannot be read"):
+    with pytest.warns(UserWarning, match="task 'theirs' of .* cannot be read"):
         assert registry.describe("theirs") == ""
     assert registry["ours"].__name__ == "JSONDecoder"
 
 
-def test_a_broken_plug_in_warns_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry_points(monkeypatch, ("odd", "no colon; at all"))
-    registry = Registry("task", {"ours": "json:JSONDecoder"}, group="mechint.tests")
+def test_a_malformed_entry_point_warns(offered: Callable[..., None]) -> None:
+    offered(("odd", "no colon; at all"))
     with pytest.warns(UserWarning, match="an unknown distribution offers the task 'odd'"):
-        assert registry.names() == ["ours"]
+        assert Registry("task", "mechint.tests").names() == ["ours"]
+
+
+def test_a_collision_is_an_error(offered: Callable[..., None]) -> None:
+    offered(("ours", "theirs:Thing"))
+    with pytest.raises(
+        MechintError, match=r"two tasks are named 'ours': mechint's and an unknown distribution's"
+    ):
+        Registry("task", "mechint.tests").names()
 
 
 THEIRS = """
@@ -117,7 +137,12 @@ class Their(Probe):
     ],
 )
 def test_a_broken_plug_in_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    offered: Callable[..., None],
+    old: str,
+    new: str,
+    said: str,
 ) -> None:
     """`mechint analyze` without --probe asks every probe whether it is quick."""
     from mechint import probe
@@ -125,35 +150,29 @@ def test_a_broken_plug_in_stops_nobody(
     (tmp_path / "their_module.py").write_text(THEIRS.replace(old, new))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_module", raising=False)
-    entry_points(monkeypatch, ("their", "their_module:Their"))
-    registry = Registry("probe", {}, group="mechint.tests", base="mechint.probe:Probe")
+    offered(("their", "their_module:Their"))
+    registry = Registry("probe", "mechint.tests", "mechint.probe:Probe")
     monkeypatch.setattr(probe, "PROBES", registry)
     with pytest.warns(UserWarning, match=said):
         assert probe.quick_probes() == []
 
 
-def test_a_whole_plug_in_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_plug_in_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: Callable[..., None]
+) -> None:
     from mechint import probe
 
     (tmp_path / "their_module.py").write_text(THEIRS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_module", raising=False)
-    entry_points(monkeypatch, ("their", "their_module:Their"))
-    registry = Registry("probe", {}, group="mechint.tests", base="mechint.probe:Probe")
+    offered(("their", "their_module:Their"))
+    registry = Registry("probe", "mechint.tests", "mechint.probe:Probe")
     monkeypatch.setattr(probe, "PROBES", registry)
     assert probe.quick_probes() == ["their"]
 
 
-def test_a_collision_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry_points(monkeypatch, ("ours", "theirs:Thing"))
-    with pytest.raises(
-        MechintError, match=r"two tasks are named 'ours': mechint's and an unknown distribution's"
-    ):
-        Registry("task", {"ours": "json:JSONDecoder"}, group="mechint.tests").names()
-
-
 def test_add_and_remove() -> None:
-    registry = Registry("task", {})
+    registry = Registry("task", "mechint.nothing")
     registry.add("mine", "json:JSONEncoder")
     assert registry["mine"].__name__ == "JSONEncoder"
     with pytest.raises(MechintError, match="a task named 'mine' exists already"):

@@ -23,7 +23,7 @@ from mechint.counterfactuals import choose_variable, draw
 from mechint.models.transformer import HookedTransformer
 from mechint.reporting import AT_CHANCE
 from mechint.subject import Subject
-from probes.das import SwapSite, controls
+from probes._das import SwapSite, controls
 
 TESTS = Path(__file__).parent
 HERE = Path(__file__).name

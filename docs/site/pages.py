@@ -50,7 +50,7 @@ def on_site(text: str) -> str:
     """`text` of a page as the site shows it: where it links the code of a probe, which is what the
     repository holds, the site has a page of that probe.
 
-    >>> on_site("[`clock-pizza`](../probes/clock_pizza), [`gradients`](../probes/gradients.py)")
+    >>> on_site("[`clock-pizza`](../probes/_clock_pizza), [`gradients`](../probes/_gradients.py)")
     '[`clock-pizza`](probes/clock-pizza.md), [`gradients`](probes/gradients.md)'
     """
 

@@ -244,7 +244,6 @@ set_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help=SET_HELP,
-    shell_complete=complete.settings,
 )
 task_option = click.option(
     "--task",

@@ -38,7 +38,6 @@ preset_option = click.option(
     "--preset",
     metavar="NAME",
     help="Settings that suit a purpose: fast, grokking or paper.",
-    shell_complete=complete.presets,
 )
 
 

@@ -24,9 +24,9 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_every_format_has_a_row_in_the_order_of_asking():
+def test_every_format_has_a_row():
     named = [row[0].strip("`") for row in rows("What is read")]
-    assert named == list(CHECKPOINT_FORMATS.builtins)
+    assert sorted(named) == CHECKPOINT_FORMATS.builtins
 
 
 @pytest.mark.parametrize("name", list(BASES))

@@ -270,7 +270,7 @@ def test_the_lens_of_the_last_layer_is_the_model(directory, offline):
     multiplies by 1 + w.
     """
     from mechint.activations import residual_hooks
-    from probes.lens import Readout
+    from probes._lens import Readout
 
     opened = load_checkpoint(directory, task="modular-arithmetic", parameters={"p": 13})
     noise = torch.Generator().manual_seed(1)

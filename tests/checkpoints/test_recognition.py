@@ -159,7 +159,6 @@ def test_a_third_partys_format_is_recognized_and_a_broken_one_warns(tmp_path):
     }
     for name, target in targets.items():
         CHECKPOINT_FORMATS.add(name, target)
-    CHECKPOINT_FORMATS.builtins.pop("ours", None)
     try:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")

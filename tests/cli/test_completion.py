@@ -26,12 +26,6 @@ def completed(*words: str) -> list[str]:
     return [item.value for item in found]
 
 
-@pytest.fixture(autouse=True)
-def line(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.delenv("COMP_WORDS", raising=False)
-    return monkeypatch
-
-
 def test_names_of_the_registries() -> None:
     assert completed("train", "") == TASKS.names()
     assert completed("calibrate", "") == PROBES.names()
@@ -43,32 +37,6 @@ def test_names_of_the_registries() -> None:
     assert "das,das" not in completed("analyze", "x.pt", "--probe", "das,")
     assert completed("train", "listops", "--log", "ten") == ["tensorboard"]
     assert completed("sweep", "modular") == ["modular-arithmetic"]
-
-
-def test_settings_follow_the_task_and_the_probe(line: pytest.MonkeyPatch) -> None:
-    line.setenv("COMP_WORDS", "mechint train listops --set ")
-    found = completed("train", "listops", "--set", "")
-    assert {"operations=", "d_model=", "lr="} <= set(found)
-    assert set(completed("train", "listops", "--set", "n_")) <= set(found)
-    line.setenv("COMP_WORDS", "mechint analyze x --probe llc --set ")
-    assert completed("analyze", "x", "--probe", "llc", "--set", "llc.b") == [
-        "llc.burn_in=",
-        "llc.batch_size=",
-    ]
-    assert "model.attention_dir=" in completed("analyze", "x", "--set", "model.a")
-    assert completed("analyze", "x", "--set", "llc.burn_in=") == []
-    line.setenv("COMP_WORDS", "mechint train modular-arithmetic --preset ")
-    assert completed("train", "modular-arithmetic", "--preset", "g") == ["grokking"]
-
-
-@pytest.mark.parametrize(("registry", "name"), [(r, n) for r in (TASKS, PROBES) for n in r.names()])
-def test_settings_are_those_of_the_class(registry: object, name: str) -> None:
-    """The stubs that are read say what the class itself says."""
-    from dataclasses import fields
-
-    from mechint.cli.complete import fields_of
-
-    assert set(fields_of(registry, name)) == {field.name for field in fields(registry[name])}  # type: ignore[arg-type, index]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -88,7 +56,6 @@ def test_an_unknown_shell_is_refused(mechint: Command) -> None:
 LINES = {
     "mechint train mod": "modular-arithmetic",
     "mechint reproduce cap": "capacity",
-    "mechint train listops --set operati": "operations=",
     "mechint analyze x --probe das,four": "das,fourier",
     "mechint sw": "sweep",
 }

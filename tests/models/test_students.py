@@ -21,8 +21,8 @@ from mechint.models.linear_bottleneck import LinearBottleneckConfig
 from mechint.models.students import STUDENTS, LinearBottleneck, TwoLayerStudent
 from mechint.models.two_layer import TwoLayerConfig
 from mechint.task import Batch
+from tasks._single_index import SingleIndex
 from tasks.regression import RegressionMixture
-from tasks.single_index import SingleIndex
 
 MIXTURE = RegressionMixture(n=12, n_tasks=3, rank=3, alpha=1.0, beta=0.7, rotation=1)
 SUM = SingleIndex(d=10, n_directions=4, beta=1.0, rotation=2)

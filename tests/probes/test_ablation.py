@@ -22,10 +22,10 @@ from mechint.null import selections
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE, Batch, Task
-from probes.ablation import Ablation, answer_scores, neuron_importance
-from probes.ablation.measures import Ablated
-from probes.ablation.nulls import Harm, no_effect
-from probes.ablation.views import say
+from probes._ablation import Ablation, answer_scores, neuron_importance
+from probes._ablation.measures import Ablated
+from probes._ablation.nulls import Harm, no_effect
+from probes._ablation.views import say
 
 FAST: dict[str, Any] = {"null_samples": 5, "null_examples": 16}
 

@@ -17,10 +17,10 @@ from mechint import Subject, planted
 from mechint.errors import NotApplicableError
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
-from probes.das.swap import SwapSite
-from probes.interference.gradients import Gradients, mean_weights
-from probes.interference.probe import Interference
-from probes.llc.sampler import _With
+from probes._das.swap import SwapSite
+from probes._interference.gradients import Gradients, mean_weights
+from probes._interference.probe import Interference
+from probes._llc.sampler import _With
 from probes.removal import EmbeddingRemoval
 
 CUT = 60

@@ -22,10 +22,10 @@ from mechint.registry import PROBES, TASKS
 from mechint.results import Null, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.attention import Patterns, content
-from probes.attention import scores as patterns
-from probes.attention.kinds import Rule, add_kind, add_target
-from probes.attention.patterns import collect, kept_rows
+from probes._attention import Patterns, content
+from probes._attention import scores as patterns
+from probes._attention.kinds import Rule, add_kind, add_target
+from probes._attention.patterns import collect, kept_rows
 
 
 def by_loops(pattern: np.ndarray, tokens: np.ndarray, kind: str) -> list[float]:

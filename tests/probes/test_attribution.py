@@ -17,8 +17,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.pairs import Pairs
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.attribution import components, measured
-from probes.attribution.measures import _by_example
+from probes._attribution import components, measured
+from probes._attribution.measures import _by_example
 
 SMALL = {"examples": 48, "null_samples": 199}
 

@@ -27,7 +27,7 @@ from mechint.planted import library
 from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.circuits import (
+from probes._circuits import (
     Edge,
     Graph,
     Node,
@@ -39,10 +39,10 @@ from probes.circuits import (
     random_circuits,
     sender_outputs,
 )
-from probes.circuits.choosing import graph_of, paired, split
-from probes.circuits.judging import judge_circuit, rivals_of, without_others
-from probes.circuits.paths import path_logits
-from probes.circuits.search import without_each
+from probes._circuits.choosing import graph_of, paired, split
+from probes._circuits.judging import judge_circuit, rivals_of, without_others
+from probes._circuits.paths import path_logits
+from probes._circuits.search import without_each
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "checkpoints" / "arena" / "sum_model.pt"
 N, POS = 4, 5

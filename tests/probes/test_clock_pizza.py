@@ -24,10 +24,10 @@ from mechint.results import Finding, ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import answers
-from probes.clock_pizza import measures, verdict
-from probes.clock_pizza.probe import ClockPizza
-from probes.clock_pizza.verdict import Needed
-from probes.fourier.spectra import KeyFrequencyRule
+from probes._clock_pizza import measures, verdict
+from probes._clock_pizza.probe import ClockPizza
+from probes._clock_pizza.verdict import Needed
+from probes._fourier.spectra import KeyFrequencyRule
 from probes.words import LISTED, listed
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"

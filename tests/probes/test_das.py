@@ -27,7 +27,7 @@ from mechint.interventions import RecordedForward, ResidSite, select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from probes.das import (
+from probes._das import (
     DAS,
     SwapSite,
     fit,
@@ -37,7 +37,7 @@ from probes.das import (
     search,
     swap,
 )
-from probes.das.controls import (
+from probes._das.controls import (
     PENALTIES,
     input_share,
     kept_answers,
@@ -45,8 +45,8 @@ from probes.das.controls import (
     norm_matched_accuracies,
     reader_split,
 )
-from probes.das.drawing import search_pairs
-from probes.das.fit import adam, orthonormal, through_orthonormal
+from probes._das.drawing import search_pairs
+from probes._das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
     "steps": 60,

@@ -12,9 +12,9 @@ from mechint import planted
 from mechint.reporting import Report
 from mechint.results import Null
 from mechint.subject import Subject
-from probes.das import DAS
-from probes.das.search import Cell, best_cell
-from probes.das.views import say, sweep_table
+from probes._das import DAS
+from probes._das.search import Cell, best_cell
+from probes._das.views import say, sweep_table
 
 THRESHOLD, MOST_INPUT, HELD_OUT = 0.9, 0.5, 1000
 POST, PRE = "blocks.0.hook_resid_post", "blocks.0.hook_resid_pre"

@@ -21,7 +21,7 @@ from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.embedding import measures, residues, values
+from probes._embedding import measures, residues, values
 
 
 def subject_with(rows: np.ndarray, p: int) -> Subject:

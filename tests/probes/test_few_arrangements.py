@@ -17,11 +17,11 @@ from mechint.null import Null, groupings, orderings
 from mechint.registry import PROBES, TASKS
 from mechint.reporting import Report
 from mechint.subject import Subject
-from probes.embedding import measures
-from probes.embedding.probe import Embedding
-from probes.fourier.spectra import KeyFrequencyRule, circular_orders, offset_profile, wave_sums
-from probes.irreps.spectrum import IrrepRule, IrrepSpectra, element_orders
-from probes.neurons.measures import block_shares
+from probes._embedding import measures
+from probes._embedding.probe import Embedding
+from probes._fourier.spectra import KeyFrequencyRule, circular_orders, offset_profile, wave_sums
+from probes._irreps.spectrum import IrrepRule, IrrepSpectra, element_orders
+from probes._neurons.measures import block_shares
 
 CLOSE = 1 - 1e-9
 

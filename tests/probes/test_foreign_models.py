@@ -17,11 +17,11 @@ from mechint.errors import NotApplicableError
 from mechint.interventions import Site, Zero, loss_under
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
-from probes.ablation import Ablation
-from probes.das import DAS, SwapSite, random_subspace, swap
-from probes.interference import Gradients
-from probes.patching import Patching
-from probes.weights import circuits
+from probes._ablation import Ablation
+from probes._das import DAS, SwapSite, random_subspace, swap
+from probes._interference import Gradients
+from probes._patching import Patching
+from probes._weights import circuits
 
 VOCABULARY = 6
 

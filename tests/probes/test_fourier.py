@@ -30,10 +30,10 @@ from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
 from probes import answers, neuron_removal, removal
+from probes._fourier import cosines, neurons, outputs, reporting, spectra
+from probes._fourier.probe import Fourier
+from probes._fourier.removals import RemovalNull, removals
 from probes.answers import Cycle
-from probes.fourier import cosines, neurons, outputs, reporting, spectra
-from probes.fourier.probe import Fourier
-from probes.fourier.removals import RemovalNull, removals
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

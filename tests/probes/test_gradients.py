@@ -14,7 +14,7 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import IGNORE
-from probes.gradients import LEAST_BELOW, Gradients
+from probes._gradients import LEAST_BELOW, Gradients
 
 
 def small(chunk: int = 4096) -> Subject:

@@ -21,9 +21,9 @@ from mechint.probe import Report
 from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
-from probes.interference import Gradients, Interference, cosines, groups_of, with_whole
-from probes.interference import gradients as gradients_module
-from probes.interference import probe as probe_module
+from probes._interference import Gradients, Interference, cosines, groups_of, with_whole
+from probes._interference import gradients as gradients_module
+from probes._interference import probe as probe_module
 
 
 def made(task: Any, seed: int = 0, **changes: Any) -> Subject:
@@ -213,7 +213,7 @@ def test_a_model_that_cannot_resume_has_the_same_gradients(monkeypatch: Any) -> 
     data = subject.data[:7]
     _, weights = with_whole(subject.task, data)
     ours = Gradients(subject)
-    monkeypatch.setattr("probes.interference.gradients.resumes", lambda model: False)
+    monkeypatch.setattr("probes._interference.gradients.resumes", lambda model: False)
     plain = Gradients(subject)
     assert not plain.vectorized
     order = [list(ours.free).index(name) for name in plain.free]
@@ -269,7 +269,7 @@ def test_labels_like_permuted_ones_teach_as_often_as_p_says(monkeypatch: Any) ->
         return torch.from_numpy(generator.standard_normal((len(draws), 1)))
 
     monkeypatch.setattr(Interference, "_permuted", permuted)
-    monkeypatch.setattr("probes.interference.probe.rng", lambda *key: None)  # a million take long
+    monkeypatch.setattr("probes._interference.probe.rng", lambda *key: None)  # a million take long
     probe, hits, empty = Interference(batches=32, null_samples=99), 0, None
     for seed in range(400):
         null = probe._null(empty, empty, [empty] * 32, seed)[:, 0]  # type: ignore[arg-type]
@@ -285,7 +285,7 @@ def test_a_float32_model_at_a_small_loss_has_the_cosines_of_its_double(
     """In float32 1 − softmax of a right answer is a multiple of 6e-8: gradients at a loss of 1e-7
     were rounding, and batches that teach were said to teach nothing.
     """
-    monkeypatch.setattr("probes.interference.gradients.resumes", lambda model: resumes)
+    monkeypatch.setattr("probes._interference.gradients.resumes", lambda model: resumes)
     subject = planted.modular_addition(11, (2, 5), noise=0.1).subject
     with torch.no_grad():
         subject.model.unembed.W_U.mul_(11 / float(margins(subject).min()))

@@ -25,8 +25,8 @@ from mechint.registry import PROBES, TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.irreps import reporting
-from probes.irreps.spectrum import IrrepRule, IrrepSpectra
+from probes._irreps import reporting
+from probes._irreps.spectrum import IrrepRule, IrrepSpectra
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

@@ -21,8 +21,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject, Which
-from probes.lens import Lens, Readout
-from probes.lens.nulls import (
+from probes._lens import Lens, Readout
+from probes._lens.nulls import (
     ENOUGH,
     Dealt,
     Permuted,

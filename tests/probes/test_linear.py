@@ -16,9 +16,9 @@ from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes.linear import Discriminant, Linear, Ridge, choose_penalty
-from probes.linear.estimators import DEFAULT_RIDGE
-from probes.linear.reporting import Scored, say
+from probes._linear import Discriminant, Linear, Ridge, choose_penalty
+from probes._linear.estimators import DEFAULT_RIDGE
+from probes._linear.reporting import Scored, say
 
 NUMBER = {"kind": "number", "hook": "hook_embed", "pos": 0, "variable": "rank of a"}
 

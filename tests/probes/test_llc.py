@@ -24,10 +24,10 @@ from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes.llc.curvature import FLAT, Curving, curving
-from probes.llc.diagnostics import Chains
-from probes.llc.probe import LLC, _too_low
-from probes.llc.sampler import Sampler
+from probes._llc.curvature import FLAT, Curving, curving
+from probes._llc.diagnostics import Chains
+from probes._llc.probe import LLC, _too_low
+from probes._llc.sampler import Sampler
 
 
 @cache

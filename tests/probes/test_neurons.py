@@ -23,12 +23,12 @@ from mechint.reporting import Report
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from probes import removal
-from probes.fourier.neurons import grid_energies
-from probes.irreps.spectrum import element_orders
+from probes._fourier.neurons import grid_energies
+from probes._irreps.spectrum import element_orders
+from probes._neurons import measures
+from probes._neurons.ablation import add_ablation
+from probes._neurons.probe import Neurons
 from probes.neuron_removal import NeuronsAtMean
-from probes.neurons import measures
-from probes.neurons.ablation import add_ablation
-from probes.neurons.probe import Neurons
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

@@ -22,10 +22,10 @@ from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
 from mechint.task import Batch, rng
-from probes.norms import probe as norms_probe
-from probes.norms.comparison import compare_samples, jensen_shannon
-from probes.norms.measures import ratios, reads_centered, untrained_ratios
-from probes.norms.probe import Norms
+from probes._norms import probe as norms_probe
+from probes._norms.comparison import compare_samples, jensen_shannon
+from probes._norms.measures import ratios, reads_centered, untrained_ratios
+from probes._norms.probe import Norms
 
 
 def small(seed: int = 0, **config: object) -> Subject:

@@ -20,12 +20,12 @@ from mechint.interventions import Mean, Site, loss_under
 from mechint.models.transformer import HookedTransformer
 from mechint.planted.assembly import Slots, blank, make_task
 from mechint.subject import Subject
-from probes.ablation import Ablation, neuron_importance
-from probes.das.controls import readers
-from probes.das.swap import SwapSite
-from probes.lens import Lens
-from probes.patching import Patching
-from probes.patching.removal import Left, first_needed, left_without
+from probes._ablation import Ablation, neuron_importance
+from probes._das.controls import readers
+from probes._das.swap import SwapSite
+from probes._lens import Lens
+from probes._patching import Patching
+from probes._patching.removal import Left, first_needed, left_without
 
 Weights = dict[str, torch.Tensor]
 SLOTS = Slots(sign=1, pos=3, a=1, b=1, out=1)

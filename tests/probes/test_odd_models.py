@@ -22,14 +22,14 @@ from mechint.probe import Report
 from mechint.registry import PROBES, TASKS
 from mechint.subject import Subject
 from mechint.testing.probes import CAUSAL
-from probes.clock_pizza.probe import ClockPizza
-from probes.clock_pizza.verdict import Needed, add_finding
-from probes.fourier import reporting
-from probes.fourier.probe import Fourier
-from probes.fourier.removals import Removals
-from probes.fourier.spectra import Spectrum
-from probes.irreps.spectrum import IrrepRule, IrrepSpectra
-from probes.patching.measures import wrong_sources
+from probes._clock_pizza.probe import ClockPizza
+from probes._clock_pizza.verdict import Needed, add_finding
+from probes._fourier import reporting
+from probes._fourier.probe import Fourier
+from probes._fourier.removals import Removals
+from probes._fourier.spectra import Spectrum
+from probes._irreps.spectrum import IrrepRule, IrrepSpectra
+from probes._patching.measures import wrong_sources
 
 P = 7
 

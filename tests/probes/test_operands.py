@@ -16,6 +16,7 @@ from mechint.config import ModelConfig
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
+from probes._progress import measures as progress
 from probes.operands import (
     by_element,
     by_example,
@@ -24,7 +25,6 @@ from probes.operands import (
     operand_tokens,
     own_orders,
 )
-from probes.progress import measures as progress
 
 P = 13
 

@@ -12,9 +12,9 @@ from mechint.probe import Need
 from mechint.registry import PROBES
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes.attention.operands import operand_positions
-from probes.gradients import Gradients
-from probes.llc.likelihood import training_data
+from probes._attention.operands import operand_positions
+from probes._gradients import Gradients
+from probes._llc.likelihood import training_data
 
 GRID = [name for name in PROBES.names() if Need.GRID in PROBES[name].needs]
 

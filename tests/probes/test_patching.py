@@ -23,7 +23,7 @@ from mechint.registry import TASKS
 from mechint.results import Null
 from mechint.subject import Subject
 from mechint.task import IGNORE
-from probes.patching import (
+from probes._patching import (
     KINDS,
     Effects,
     Patching,
@@ -32,8 +32,8 @@ from probes.patching import (
     logit_difference,
     patched,
 )
-from probes.patching.measures import DIGITS, largest_by_chance
-from probes.patching.removal import left_without
+from probes._patching.measures import DIGITS, largest_by_chance
+from probes._patching.removal import left_without
 
 
 def made(seed: int = 0, **changes: Any) -> Subject:

@@ -24,7 +24,7 @@ from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.progress.measures import gini
+from probes._progress.measures import gini
 
 CHECKPOINTS = Path(__file__).parents[3] / "shared" / "checkpoints"
 

@@ -7,8 +7,8 @@ import pytest
 
 from mechint import planted, probe
 from mechint.probe import Report
-from probes.fourier.removals import RemovalNull
-from probes.irreps.probe import Irreps
+from probes._fourier.removals import RemovalNull
+from probes._irreps.probe import Irreps
 from probes.rises import Rises, add_named_removal, add_removal_finding
 
 

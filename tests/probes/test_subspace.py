@@ -12,7 +12,7 @@ from mechint import planted
 from mechint.errors import NotApplicableError, ParameterError
 from mechint.models import linear_bottleneck
 from mechint.subject import Subject
-from probes.subspace import Subspace, column_space, held_share
+from probes._subspace import Subspace, column_space, held_share
 
 TASK = {"n": 24, "n_tasks": 4, "rank": 6, "alpha": 1.0, "beta": 0.7}
 

@@ -23,8 +23,8 @@ from mechint.registry import TASKS
 from mechint.results import ProbeResult
 from mechint.subject import Subject
 from mechint.task import rng
-from probes.weights import circuits, composition, directions
-from probes.weights.circuits import Heads
+from probes._weights import circuits, composition, directions
+from probes._weights.circuits import Heads
 from tests.conformance.test_models import NATIVE, made
 
 P = 7

@@ -24,10 +24,10 @@ from mechint.pairs import Pairs
 from mechint.prompts import Prompts
 from mechint.subject import Subject
 from mechint.task.sides import divide
-from probes.circuits.choosing import paired, split
-from probes.das import SwapSite, fit, interchange_accuracy
-from probes.das.controls import difference
-from probes.das.drawing import Drawn, minimal_pairs, search_pairs
+from probes._circuits.choosing import paired, split
+from probes._das import SwapSite, fit, interchange_accuracy
+from probes._das.controls import difference
+from probes._das.drawing import Drawn, minimal_pairs, search_pairs
 from tests.prompts.mixed import mixed
 
 N = 30

@@ -19,9 +19,9 @@ from mechint.errors import DataError, ParameterError
 from mechint.interventions import Mean, Site, loss_under
 from mechint.subject import Subject
 from mechint.task import Batch
-from probes.attribution.measures import components, measured
-from probes.circuits.graph import Graph
-from probes.circuits.scoring import Scorer
+from probes._attribution.measures import components, measured
+from probes._circuits.graph import Graph
+from probes._circuits.scoring import Scorer
 from tests.prompts.mixed import mixed, refilled
 
 

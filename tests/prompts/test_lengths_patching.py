@@ -16,8 +16,8 @@ from mechint.interventions import Site
 from mechint.pairs import Pairs
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from probes.patching import Effects, Patching
-from probes.patching.measures import largest_by_chance, with_wrong_source, wrong_sources
+from probes._patching import Effects, Patching
+from probes._patching.measures import largest_by_chance, with_wrong_source, wrong_sources
 from tests.prompts.mixed import mixed
 
 KINDS = ("resid_pre", "attention", "head", "mlp")

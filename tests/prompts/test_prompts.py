@@ -20,7 +20,7 @@ from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import CheckpointError, DataError, NotApplicableError, ParameterError
 from mechint.prompts import Prompts
 from mechint.task import IGNORE
-from probes.das.drawing import most_pairs
+from probes._das.drawing import most_pairs
 
 CAPITALS = {
     "France": "Paris",
@@ -221,7 +221,7 @@ def test_das_says_how_many_pairs_a_file_makes(
     def drawn(*arguments: Any, **settings: Any) -> None:
         raise AssertionError("pairs were drawn although there are too few")
 
-    monkeypatch.setattr("probes.das.drawing.draw", drawn)
+    monkeypatch.setattr("probes._das.drawing.draw", drawn)
     with pytest.raises(
         ParameterError,
         match=r"pairs=2048, held_out=1024: expected at most 12 and 2: of .* 4 examples are trained "

@@ -106,7 +106,7 @@ def test_what_a_probe_imports_from_its_own_package_counts(
         ("mechint/null.py", True),
         ("mechint/interventions/activations.py", True),
         ("mechint/new.py", True),
-        ("tasks/listops/task.py", True),
+        ("tasks/_listops/task.py", True),
         ("mechint/cli/show.py", False),
         ("mechint/studies/core/record.py", False),
     ],

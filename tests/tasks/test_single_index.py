@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechint.errors import ParameterError
-from tasks.single_index import SingleIndex
+from tasks._single_index import SingleIndex
 
 
 @settings(max_examples=20, deadline=None)

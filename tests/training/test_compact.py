@@ -21,7 +21,7 @@ from mechint.training import spec
 from mechint.training.compact import compact, stack
 from mechint.training.learners import TokenLearner
 from mechint.training.packing import EXACT, FEW_SHAPES, Multiples
-from tasks.listops.task import ListOps
+from tasks._listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])
 """models, examples, positions, tokens: few tokens make rows repeat, many make them distinct."""

@@ -1,7 +1,7 @@
 """The language models of the capacity study: a comparison task, injected at set frequencies and
 gaps, in models of several widths.
 
-The background is the synthetic language of `tasks.corpus.language`; the injected task compares two
+The background is the synthetic language of `tasks._corpus.language`; the injected task compares two
 of a few words by a hidden order. An instance is rare, so a model must keep what it learned between
 showings while the language pulls at it.
 """

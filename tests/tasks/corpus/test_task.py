@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from mechint.errors import DataError, NotApplicableError, ParameterError, UnknownNameError
 from mechint.task import IGNORE, Batch, Chance, GeneratedTask, Output, Vocabulary
-from tasks.corpus import background, language
-from tasks.corpus.cut import losses_behind
-from tasks.corpus.injection import Injection
-from tasks.corpus.task import Corpus
+from tasks._corpus import background, language
+from tasks._corpus.cut import losses_behind
+from tasks._corpus.injection import Injection
+from tasks._corpus.task import Corpus
 from tasks.ordering import Comparison
 
 INJECTED = {"inject": "comparison", "inject_parameters": {"n": 20, "equals": False}}

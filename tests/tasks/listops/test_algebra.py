@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.listops.algebra import (
+from tasks._listops.algebra import (
     ADDITIONS,
     addition_table,
     integers,

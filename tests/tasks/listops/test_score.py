@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mechint.task import IGNORE
-from tasks.listops import greedy
-from tasks.listops.task import ListOps
+from tasks._listops import greedy
+from tasks._listops.task import ListOps
 
 
 def read_by_read(predict):

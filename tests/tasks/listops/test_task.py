@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from mechint.config import ModelConfig, TrainConfig
 from mechint.errors import DataError, MechintError
 from mechint.task import IGNORE
-from tasks.listops.task import ListOps
+from tasks._listops.task import ListOps
 
 SYMBOLS = {"+": "MAX", "-": "MIN", "/": "MED", "%": "ADD", "*": "PROD", "~": "NADD"}
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mechint.errors import DataError
-from tasks.listops.algebra import integers
-from tasks.listops.notation import Notation
-from tasks.listops.tree import Bracket, parse, solve, spell, value, with_value
+from tasks._listops.algebra import integers
+from tasks._listops.notation import Notation
+from tasks._listops.tree import Bracket, parse, solve, spell, value, with_value
 
 NOTATIONS = [
     Notation(integers(n), spelling) for n in (10, 12, 40) for spelling in ("symbolic", "functional")

@@ -11,7 +11,7 @@ import torch
 
 from mechint.errors import MechintError
 from mechint.registry import TASKS
-from tasks.listops.triplets import Triplets
+from tasks._listops.triplets import Triplets
 
 SETS = {
     "SUM 900": {"operations": ("ADD",)},

@@ -1,0 +1,166 @@
+"""What every component writes to the score, and what the score loses without it, in three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mechint.interventions import (
+    ExampleMean,
+    RecordedForward,
+    Replace,
+    Site,
+    activation_gradients,
+    select_positions,
+)
+from mechint.pairs import Pairs
+from probes._circuits.scoring import Ablation, score
+from probes._lens.readout import MOST_SUM_ERROR, Readout
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+
+@dataclass(frozen=True)
+class Effects:
+    """(component, example) nats of score; score (example,) of the model itself. Of an example with
+    several pairs, one for each of its answers, the mean over these: they are not independent.
+
+    sum_error: largest difference between the score and the sum of all that is written directly.
+    """
+
+    sites: Sequence[Site]
+    direct: np.ndarray
+    direct_effect: np.ndarray
+    first_order: np.ndarray
+    exact: np.ndarray
+    score: np.ndarray
+    sum_error: float
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what is written directly sums up to the score. It does not where what an
+        activation adds to the residual stream is not itself, or times W_O, as where a norm follows
+        the layer; then `direct` and `direct_effect` are not what the components write.
+        """
+        return self.sum_error <= MOST_SUM_ERROR * float(np.abs(self.score).max())
+
+
+def measured(subject: Subject, pairs: Pairs, ablation: Ablation) -> Effects:
+    """What every component writes, and what the score loses without it, in three ways."""
+    sites = components(subject)
+    names = sorted({site.hook for site in sites})
+    index = torch.arange(len(pairs), device=subject.device)
+    chunks = index.split(min(subject.chunk, 256))
+    means: dict[str, Tensor] = {}
+    if ablation == "mean":
+        mean = ExampleMean(len(pairs), pairs.own_positions)
+        for rows in chunks:
+            recorded = _recorded(subject, pairs.base[rows], pairs.reads[rows], names)
+            for name, value in recorded.activations.items():
+                part = mean.of(mean.sum(value, rows))[None]
+                means[name] = means[name] + part if name in means else part
+    parts = [_of_chunk(subject, pairs[rows], ablation, sites, means) for rows in chunks]
+    examples = pairs.examples.cpu().numpy()
+    direct, effect, first, exact, own = (
+        _by_example(np.concatenate(column, -1), examples)
+        for column in zip(*(one for one, _ in parts), strict=True)
+    )
+    return Effects(sites, direct, effect, first, exact, own, max(error for _, error in parts))
+
+
+def _by_example(values: np.ndarray, examples: np.ndarray) -> np.ndarray:
+    """(..., example) means of `values` (..., pair) over the pairs of each example."""
+    counts = np.bincount(examples)
+    totals = np.zeros((len(counts), *values.shape[:-1]))
+    np.add.at(totals, examples, values.T)
+    return totals.T / counts
+
+
+def components(subject: Subject) -> list[Site]:
+    """Embeddings, heads and MLPs, in the order of computation."""
+    heads = subject.model_description.n_heads or 0
+    sites = [Site(name) for name in ("hook_embed", "hook_pos_embed") if name in subject.hooks]
+    for layer in range(subject.n_layers):
+        sites += [Site.head(layer, head) for head in range(heads)]
+        if Site.mlp(layer).hook in subject.hooks:
+            sites.append(Site.mlp(layer))
+    return sites
+
+
+def _recorded(
+    subject: Subject, tokens: Tensor, reads: Tensor, names: Sequence[str]
+) -> RecordedForward:
+    return RecordedForward(subject.model, tokens, reads, names, subject.memory // 4)
+
+
+def _of_chunk(
+    subject: Subject,
+    pairs: Pairs,
+    ablation: Ablation,
+    sites: Sequence[Site],
+    means: dict[str, Tensor],
+) -> tuple[list[np.ndarray], float]:
+    """direct, direct effect, first order, exact and score of a chunk, and the error of the sum."""
+    task = subject.task
+    assert task is not None
+    names = sorted({site.hook for site in sites})
+    base = _recorded(subject, pairs.base, pairs.reads, names)
+    if ablation == "mean":
+        other = {name: means[name].expand_as(value) for name, value in base.activations.items()}
+    else:
+        other = _recorded(subject, pairs.source, pairs.reads, names).activations
+
+    def scored(logits: Tensor) -> Tensor:
+        return score(task, logits, pairs, ablation)
+
+    readout = Readout(subject)
+    written, replaced = (
+        torch.stack([_written(subject, found[one.hook], one, pairs.reads) for one in sites])
+        for found in (base.activations, other)
+    )  # (component, example, d_model)
+    biases = _biases(subject, written)
+    scale = readout.scale(written.sum(0) + biases)
+    direct, without = (scored(one @ readout.matrix / scale) for one in (written, replaced))
+    constant = scored(biases @ readout.matrix / scale + readout.bias)
+    own = scored(base.logits.double())
+    error = float((direct.sum(0) + constant - own).abs().max())
+    gradients = activation_gradients(
+        subject.model,
+        pairs.base,
+        names,
+        lambda logits: scored(select_positions(logits, pairs.reads)).sum(),
+    )
+    first = []
+    for site in sites:
+        value, gradient = gradients[site.hook]
+        product = (value - other[site.hook]) * gradient
+        first.append(site.select(product, pairs.reads).flatten(1).sum(1))
+    patches = [Replace(site, site.select(other[site.hook], pairs.reads)) for site in sites]
+    exact = own - scored(base.under(patches).double())
+    columns = (direct, direct - without, torch.stack(first), exact, own)
+    return [column.double().cpu().numpy() for column in columns], error
+
+
+def _written(subject: Subject, activation: Tensor, site: Site, reads: Tensor) -> Tensor:
+    """(example, d_model) what a component adds to the residual stream at the answer, float64."""
+    at_answer = select_positions(activation, reads).double()
+    if site.kind != "head":
+        return at_answer
+    block = subject.model.blocks[(site.layer or 0) % subject.model.cfg.n_layers]
+    return at_answer[:, site.units[0]] @ block.attn.W_O[site.units[0]].detach().double()
+
+
+def _biases(subject: Subject, like: Tensor) -> Tensor:
+    """(d_model,) what the biases of all attention layers add, whatever their heads write."""
+    total = like.new_zeros(like.shape[-1])
+    for layer in range(subject.n_layers):
+        attention = subject.model.blocks[layer % subject.model.cfg.n_layers].attn
+        bias = getattr(attention, "b_O", None)
+        total = total if bias is None else total + bias.detach().double()
+    return total

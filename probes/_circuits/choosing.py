@@ -1,0 +1,165 @@
+"""What circuits and attribution look at: which stand-in, which examples, which graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from mechint.config import setting
+from mechint.counterfactuals import answered, asked_answer, choose_variable, pair_all, unpaired
+from mechint.errors import DataError, counted
+from mechint.pairs import Pairs
+from mechint.task import FiniteTask, Variable, choose_answer, first_of_each, sides
+from probes._circuits.graph import Graph
+from probes._circuits.scoring import ABLATIONS, Ablation
+
+if TYPE_CHECKING:
+    from mechint.probe import Probe
+    from mechint.subject import Subject
+
+ALL_INPUTS = 1 << 14
+"""A circuit of a finite task with no more inputs is judged on all of them."""
+
+
+def variable_setting() -> Any:
+    """The setting `variable` of a probe that compares a base with a source."""
+    return setting(None, "causal variable in which source and base differ; none: the whole answer")
+
+
+def ablation_setting(replaced: str) -> Any:
+    """The setting `ablation`: by what it is that `replaced` names is replaced."""
+    return setting(
+        None,
+        f"what {replaced}; counterfactual where a variable is named, else mean",
+        choices=ABLATIONS,
+    )
+
+
+def stand_in(
+    probe: Probe, subject: Subject, ablation: str | None, variable: str | None
+) -> tuple[Ablation, Variable | None]:
+    """What stands in for what is left out, and the variable that sources differ in, by the settings
+    of a probe.
+
+    Raises:
+        ParameterError: a variable with no counterfactual, or a counterfactual of a task that names
+            no variable.
+    """
+    chosen = cast("Ablation", ablation or ("mean" if variable is None else "counterfactual"))
+    assert subject.task is not None
+    if chosen != "counterfactual":
+        if variable is not None:
+            probe.reject("variable", f"none with ablation={chosen}")
+        return chosen, None
+    if not subject.task.variables:
+        probe.reject("ablation", f"resample or mean: {subject.task.name} names no variables")
+    return chosen, choose_variable(subject.task, variable)
+
+
+def paired(
+    subject: Subject,
+    ablation: Ablation,
+    variable: Variable | None,
+    wanted: int,
+    seed: int,
+    only_correct: bool,
+) -> tuple[Pairs, float]:
+    """Pairs in random order, those that are answered correctly with `only_correct`, and the share
+    that is: of all examples of a finite task, or that the subject was given; else of twice `wanted`
+    that are drawn from the task.
+
+    Raises:
+        DataError: they have fewer than two different bases.
+    """
+    task = subject.task
+    assert task is not None
+    data = subject.data
+    if not isinstance(task, FiniteTask) and not subject.data_given:
+        data = task.sample(2 * wanted, seed=seed + 1, split=task.probe_split).to(subject.device)
+    parts = []
+    for answer in _asked(subject, variable):
+        if ablation == "mean":
+            parts.append(unpaired(subject, data, answer))
+        else:
+            parts.append(pair_all(subject, data, variable, seed, answer))
+    pairs = Pairs.cat(parts)
+    right = answered(subject, pairs)
+    share = float(right.double().mean()) if len(pairs) else 0.0
+    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    order = order.to(right.device)
+    chosen = pairs[order[right[order]] if only_correct else order]
+    if chosen.n_examples < 2:
+        found = pairs.n_examples
+        raise DataError(
+            f"{subject.describe()}: of {len(data)} examples {found} have a source with another "
+            f"answer, {pairs[right].n_examples} of these are answered correctly, and it takes two; "
+            + (
+                f"{task.when_wrong}, or set only_correct=false"
+                if found > 1
+                else "give it more examples"
+            )
+        )
+    return chosen, share
+
+
+def _asked(subject: Subject, variable: Variable | None) -> list[int | None]:
+    """The answers that the subject is asked about: with "all", those that the variable reaches."""
+    if subject.answer == "all":
+        reached = None if variable is None else variable.answers
+        return list(range(len(subject.answers)) if reached is None else reached)
+    asked = asked_answer(subject)
+    if variable is None:
+        return [asked]
+    assert subject.task is not None
+    return [choose_answer(subject.task, variable, asked)]
+
+
+def split(
+    subject: Subject, every: Pairs, searched: int, held_out: int, seed: int = 0
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Pairs to search a circuit on, of half of all examples at most; pairs to judge it by, all of a
+    finite task, else of other examples; and up to `searched` pairs of others, on which it is held
+    against random circuits: on the examples of its search it would have the start of them. All
+    answers of one example are on one side. Where the inputs of a task are a sample
+    (`FiniteTask.is_sample`), the sources of others are other examples, too.
+
+    Raises:
+        DataError: none can be searched on, or none held out.
+    """
+    task = subject.task
+    finite, whole = isinstance(task, FiniteTask), False
+    if isinstance(task, FiniteTask) and task.is_sample:
+        found, inputs = sides(task, 1 / 2, seed), task.examples().tokens
+        parts = (found.fitted, found.held_out)
+        search, unseen = (every[every.made_of(inputs[part])] for part in parts)
+    else:
+        if not finite:  # an input may have been drawn several times
+            rows = torch.cat((every.base, every.source, every.reads[:, None]), 1)
+            every = every[first_of_each(rows)]
+        seen = every.examples < min(searched, every.n_examples // 2)
+        search, unseen = every[seen], every[~seen]
+        whole = finite and len(every) <= ALL_INPUTS
+    search = search[:searched]
+    if not (len(search) and len(unseen)):
+        raise DataError(
+            f"{subject.describe()}: of {counted(len(every), 'different pair')} {len(search)} can "
+            f"be searched on and {len(unseen)} held out; expected some of each: give more examples"
+        )
+    return search, every if whole else unseen[:held_out], unseen[:searched]
+
+
+def graph_of(subject: Subject, pairs: Pairs, by_position: bool | None) -> Graph:
+    """The graph of the subject's model, with an edge per position where `by_position` says so; when
+    it is None, where positions have roles: a variable of the task stands at some, and all examples
+    are read at the same one.
+    """
+    assert subject.task is not None
+    reads, config = tuple(pairs.reads.unique().tolist()), subject.model.config
+    if by_position is None:
+        variables = subject.task.variables.values()
+        by_position = len(reads) == 1 and any(one.positions for one in variables)
+    positions = reads[-1] + 1 if config.reads_back_only else pairs.base.shape[1]
+    # position embeddings are the same in both runs, and so are all of their edges
+    groups = positions if by_position else 1
+    return Graph(config, groups, reads if by_position else (), ("pos",))

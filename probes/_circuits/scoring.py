@@ -1,0 +1,181 @@
+"""What circuits of one graph score on pairs of examples, and how much of the model's score that is.
+
+Three ways to take an edge out: it carries a source that differs in one causal variable
+("counterfactual"), another example ("resample"), or the mean of its sender over the examples
+("mean"). The score is the logit of the right answer above that of the source's answer, or, where
+there is no source, above the mean class; faithfulness is its share between the source run, 0, and
+the model's own, 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mechint.errors import DataError
+from mechint.interventions import ExampleMean
+from mechint.pairs import Pairs
+from mechint.task import IGNORE, Task
+from probes._circuits.forward import PatchedForward, sender_outputs
+from probes._circuits.graph import Graph
+from probes._circuits.paths import path_logits
+from probes._patching import logit_difference
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+Ablation = Literal["counterfactual", "resample", "mean"]
+ABLATIONS: tuple[Ablation, ...] = ("counterfactual", "resample", "mean")
+
+
+def score(task: Task, logits: Tensor, pairs: Pairs, ablation: Ablation) -> Tensor:
+    """(..., pair) logit of the right answer above the source's, or above the mean class, mean over
+    the outputs.
+    """
+    if ablation != "mean":
+        return -logit_difference(task, logits, pairs)
+    parts = []
+    for output, columns in enumerate(task.output_slices.values()):
+        part, target = logits[..., columns], pairs.answers[:, output]
+        index = target.clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
+        right = part.gather(-1, index).squeeze(-1)
+        parts.append((right - part.mean(-1)) * (target != IGNORE))
+    answered = (pairs.answers != IGNORE).sum(-1).clamp_min(1)
+    return torch.stack(parts).sum(0) / answered
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores circuits of `graph` on `pairs`, a chunk of pairs at a time.
+
+    memory: bytes for the recorded runs that are kept, and for one stacked forward.
+    """
+
+    subject: Subject
+    graph: Graph
+    pairs: Pairs
+    ablation: Ablation
+
+    @property
+    def positions(self) -> int:
+        """Positions that are computed: none behind the last answer where it cannot see them."""
+        if self.graph.groups > 1:
+            return self.graph.groups
+        if not self.graph.config.reads_back_only:
+            return self.pairs.base.shape[1]
+        return int(self.pairs.reads.max()) + 1
+
+    @cached_property
+    def means(self) -> Float[Tensor, "sender 1 pos d_model"]:
+        """Mean over the bases, at every position over those that have it, of what each sender
+        writes.
+        """
+        own, total = self.pairs.own_positions, None
+        mean = ExampleMean(len(self.pairs), None if own is None else own[:, : self.positions])
+        for rows in self._chunks():
+            tokens = self.pairs.base[rows, : self.positions]
+            written = sender_outputs(self.subject.model, self.graph, tokens)
+            part = mean.sum(written.permute(1, 2, 0, 3), rows)  # (pos, sender, d_model)
+            total = part if total is None else total + part
+        assert total is not None
+        return mean.of(total).transpose(0, 1)[:, None].contiguous()
+
+    def _chunks(self) -> list[Tensor]:
+        """Pairs at a time: `subject.chunk`, and no more than a quarter of the memory records."""
+        config = self.graph.config
+        each = 4 * 4 * len(self.graph.senders) * self.positions * config.d_model
+        size = min(self.subject.chunk, max(1, self._memory // (4 * each)))
+        index = torch.arange(len(self.pairs), device=self.subject.device)
+        return list(index.split(size))
+
+    @property
+    def _memory(self) -> int:
+        return max(self.subject.memory // 4, 1 << 24)
+
+    @cached_property
+    def _kept(self) -> list[PatchedForward]:
+        return []
+
+    def parts(self) -> Iterator[tuple[Pairs, PatchedForward]]:
+        """The pairs in chunks, each with its patched forward; kept where they are few."""
+        chunks = self._chunks()
+        if len(self._kept) == len(chunks):
+            yield from zip((self.pairs[rows] for rows in chunks), self._kept, strict=True)
+            return
+        for rows in chunks:
+            pairs = self.pairs[rows]
+            patched = self._patched(pairs)
+            if len(chunks) == 1:
+                self._kept.append(patched)
+            yield pairs, patched
+
+    def _patched(self, pairs: Pairs) -> PatchedForward:
+        model, n = self.subject.model, self.positions
+        if self.ablation == "mean":
+            source = self.means.expand(-1, len(pairs), -1, -1)
+        else:
+            source = sender_outputs(model, self.graph, pairs.source[:, :n])
+        return PatchedForward(
+            model, self.graph, pairs.base[:, :n], pairs.reads, source, self._memory
+        )
+
+    def scores(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
+        """The score of every circuit on every pair."""
+        task = self.subject.task
+        assert task is not None
+        return self._measured(kept, lambda x, pairs: score(task, x, pairs, self.ablation))
+
+    def answered(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, "circuit pair"]:
+        """1 where a circuit alone gives the right answer in every output that is read, else 0."""
+
+        def right(logits: Tensor, pairs: Pairs) -> Tensor:
+            every = torch.stack([self.subject.correct(one, pairs.answers) for one in logits])
+            return (every | (pairs.answers == IGNORE)).all(-1)
+
+        return self._measured(kept, right)
+
+    def path_scores(self) -> Float[np.ndarray, "edge pair"]:
+        """The score when each edge alone carries the source; that of `scores` with one left out."""
+        task = self.subject.task
+        assert task is not None
+        found = [
+            score(task, path_logits(patched), pairs, self.ablation).double().cpu().numpy()
+            for pairs, patched in self.parts()
+        ]
+        return np.concatenate(found, -1)
+
+    def _measured(self, kept: np.ndarray, measure: Callable[[Tensor, Pairs], Tensor]) -> np.ndarray:
+        mask = torch.from_numpy(np.asarray(kept, dtype=np.float32)).to(self.subject.device)
+        found = [
+            measure(patched.logits(mask), pairs).double().cpu().numpy()
+            for pairs, patched in self.parts()
+        ]
+        return np.concatenate(found, -1)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Mean score of the source run (no edge) and of the model (all edges).
+
+        Raises:
+            DataError: the two are the same, so that no circuit has a share of their difference.
+        """
+        n = len(self.graph.edges)
+        low, high = self.scores(np.stack([np.zeros(n, bool), np.ones(n, bool)])).mean(1)
+        if low == high:
+            raise DataError(
+                f"{self.subject.describe()}: its score, {high:.3g} nats, is the same with all "
+                "edges of the model replaced; no circuit can carry it"
+            )
+        return float(low), float(high)
+
+    def faithfulness(self, kept: Bool[np.ndarray, "circuit edge"]) -> Float[np.ndarray, " circuit"]:
+        """(score - source) / (model - source) of mean scores: 0 the source's, 1 the model's."""
+        low, high = self.ends
+        return (self.scores(kept).mean(1) - low) / (high - low)

@@ -1,0 +1,299 @@
+"""The interference probe: whether batches, outputs and background pull the same way."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mechint.config import setting
+from mechint.errors import ParameterError
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import ProbeResult
+from mechint.task import Batch, rng
+from probes._ablation import neuron_importance
+from probes._interference.gradients import (
+    Gradients,
+    cosines,
+    group_matrix,
+    mean_weights,
+    with_whole,
+)
+from probes._interference.views import batches_table, interference_figures
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+    from mechint.subject import Subject
+
+
+@dataclass(frozen=True)
+class Interference(Probe):
+    """Do batch gradients move the model along its task's reference direction, against it, or past
+    it?
+
+    The reference direction is the gradient of the mean loss over instances of the task, with
+    respect to all parameters or to those of its most important neurons. Against it stands the
+    gradient of training batches, whole and split: by output where the task has several, else into
+    task tokens and background tokens (by the positions at which the loss is taken). cos > 0: the
+    batch teaches the task; cos < 0: it unlearns it; near 0: it leaves it alone. Between groups, a
+    matrix of cosines; over the checkpoints of a run, a series. Instances of the reference are never
+    in the batches of a task without background. Gradients are exact, those of examples and groups
+    vectorized (torch.func). Null: the same batches with labels permuted within each group, anew in
+    every sample.
+
+    Cost: a forward, and a backward per group, for the reference and every batch; as much per null
+    sample. Memory: gradients of parameters × groups (× examples in parts), within `subject.memory`.
+    """
+
+    name: ClassVar[str] = "interference"
+    source: ClassVar[str] = "Yu et al. 2020, Gradient Surgery for Multi-Task Learning"
+    needs: ClassVar[tuple[Need, ...]] = (Need.ANSWERS,)
+
+    neurons: int | None = setting(
+        None,
+        "only the parameters of so many most important neurons of one layer; all when none",
+        low=1,
+    )
+    layer: int | None = setting(
+        None, "the layer of these neurons; where they matter most when none", low=0
+    )
+    examples: int = setting(512, "instances of the task in the reference", low=2)
+    batches: int = setting(8, "training batches", low=1)
+    batch_size: int = setting(32, "examples per batch", low=2)
+    series: int = setting(8, "checkpoints of a run, evenly spaced", low=1)
+    null_samples: int = setting(99, "permutations of the labels", low=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        if not self.neurons:
+            return None
+        if unmet := unmet_need(Need.RESUME, subject):  # its neurons' parameters are known by name
+            return f"{unmet}; or leave interference.neurons"
+        return unmet_need(Need.MLP, subject)
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        underconfident = Trial(
+            "underconfident addition",
+            library.underconfident_addition,
+            {
+                "untrained, shuffled labels": library.untrained_on_shuffled,
+                "half memorized": library.half_memorized,
+            },
+            lambda result, plant: float(result.metrics["cosine.batch"] <= 0),
+            "sign of the cosine (0 right, 1 wrong)",
+            # of 16 examples a batch may happen to pull the other way, and the probe is then silent
+            settings={"examples": 128, "batches": 1, "batch_size": 64},
+        )
+        small = {"examples": 32, "batches": 2, "batch_size": 8, "null_samples": 99}
+        return Calibration((underconfident,), small)
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        assert subject.task is not None
+        reference, batches = self._data(subject, seed)
+        neurons = self._neurons(subject, reference)
+        gradients = Gradients(subject, neurons)
+        direction = gradients.of_groups(reference, mean_weights(reference)[None])
+        found, together, groups, rows = self._batches(gradients, direction, batches)
+        report = Report(self, subject)
+        if not bool(torch.isfinite(found[0]).any()):
+            report.abstain(
+                "the gradients of the batches, or of the task, are zero: they have no direction"
+            )
+            report.metric("found", False)
+            return report.result()
+        self._cosines(report, found, groups, self._null(gradients, direction, batches, seed))
+        report.metric("cosine.mean_gradient", together)
+        examples = gradients.of_examples(reference[: min(256, len(reference))])
+        coherence = torch.cat([cosines(rows, direction)[:, 0] for rows in examples]).cpu()
+        report.metric("coherence", float(coherence.nanmean()))
+        report.update({"parameters": direction.shape[1], "batches": len(batches)})
+        if neurons is not None:
+            report.update({"neurons_layer": neurons[0], "neurons": list(neurons[1])})
+        matrix = group_matrix(gradients, subject.task, batches)
+        if len(matrix) > 1:
+            off = matrix[~torch.eye(len(matrix), dtype=torch.bool)]
+            off = off[off.isfinite()]
+            if len(off):
+                report.metric("between_groups.mean", float(off.mean()))
+                report.metric("between_groups.least", float(off.min()))
+        steps, curve = (
+            self._series(subject, seed, neurons)
+            if len(subject.series) > 1
+            else ([], np.zeros((0, len(groups))))
+        )
+        report.table("batches", batches_table(groups, rows, found))
+        report.array("cosines", found.numpy())
+        report.array("groups", matrix.numpy())
+        report.array("examples", coherence.numpy())
+        report.array("steps", np.array(steps))
+        report.array("series", curve)
+        shown = interference_figures(groups, found, matrix, report.nulls, steps, curve)
+        for name, figure in shown.items():
+            report.figure(name, figure)
+        self._say(report, groups)
+        return report.result()
+
+    def _cosines(
+        self, report: Report, found: Tensor, groups: Sequence[str], permuted: np.ndarray
+    ) -> None:
+        for i, name in enumerate(groups):
+            value = float(found[i].nanmean())
+            column = permuted[:, i] if i < permuted.shape[1] else np.zeros(0)
+            column = column[np.isfinite(column)]
+            tested = len(column) and bool(torch.isfinite(found[i]).any())
+            report.metric(
+                f"cosine.{name}",
+                value,
+                null=column if tested else None,
+                how="labels permuted within the groups of every batch",
+            )
+
+    def _null(
+        self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch], seed: int
+    ) -> np.ndarray:
+        """(sample, 1 or 2) mean over the batches of the cosines with labels permuted, those of
+        every batch anew in every sample.
+        """
+        drawn = [
+            self._permuted(
+                gradients,
+                direction,
+                batch,
+                [rng("labels", seed, which, k) for k in range(self.null_samples)],
+            ).numpy()
+            for which, batch in enumerate(batches)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a group that no batch has
+            return np.nanmean(drawn, 0)
+
+    def _say(self, report: Report, groups: Sequence[str]) -> None:
+        metrics, null = report.metrics, report.nulls["cosine.batch"]
+        parts = ", ".join(f"{name} {metrics[f'cosine.{name}']:+.2f}" for name in groups[1:4])
+        parts += " …" if len(groups) > 4 else ""
+        drawn = f", over the {metrics['batches']} drawn"
+        numbers = "the cosine of their gradients with the task's reference direction is "
+        numbers += f"{metrics['cosine.batch']:+.3f} on average, that of their mean gradient "
+        numbers += f"{metrics['cosine.mean_gradient']:+.3f}, labels permuted {null.mean:+.3f}"
+        numbers += f"; by part: {parts}" if parts else ""
+        if "between_groups.mean" in metrics:
+            numbers += f"; between the parts {metrics['between_groups.mean']:+.2f} on average, "
+            numbers += f"{metrics['between_groups.least']:+.2f} at the least"
+        least = min(metrics["cosine.batch"], metrics["cosine.mean_gradient"])
+        more = "teach the task no more than permuted labels do"
+        otherwise = more if least > 0 else "do not teach the task"
+        status = report.finding(
+            f"Batches teach the task{drawn}: {numbers}",
+            question="whether batches teach the task",
+            otherwise=f"Batches {otherwise}{drawn}: {numbers}",
+            null="cosine.batch",
+            effect=least,
+            at_chance=True,
+        )
+        report.metric("found", status == "yes")
+
+    # --- what is measured -------------------------------------------------------------------------
+    def _data(self, subject: Subject, seed: int) -> tuple[Batch, list[Batch]]:
+        """Instances of the reference, and training batches."""
+        assert subject.task is not None
+        if "task" in subject.data.masks:
+            stream = subject.task.stream("train", seed, self.batch_size)
+            batches = [batch.to(subject.device) for batch in itertools.islice(stream, self.batches)]
+            return subject.task.sample(self.examples, seed, "task").to(subject.device), batches
+        order = torch.from_numpy(rng("interference", seed).permutation(len(subject.data))).to(
+            subject.device
+        )
+        size = min(self.batch_size, len(order) // (2 * self.batches))
+        if size < 2:
+            raise ParameterError(
+                f"interference: {len(order)} examples are too few for {self.batches} batches "
+                "beside the reference; set batches lower"
+            )
+        held, used = order[size * self.batches :], order[: size * self.batches]
+        return subject.data[held[: self.examples]], [
+            subject.data[part] for part in used.split(size)
+        ]
+
+    def _neurons(self, subject: Subject, reference: Batch) -> tuple[int, list[int]] | None:
+        if self.neurons is None:
+            return None
+        importance = neuron_importance(subject, reference)
+        layer = int(importance.sum(1).argmax()) if self.layer is None else self.layer
+        if layer >= len(importance):
+            raise ParameterError(
+                f"interference: layer={layer}: the model has blocks 0 to {len(importance) - 1}"
+            )
+        return layer, importance[layer].topk(
+            min(self.neurons, importance.shape[1])
+        ).indices.tolist()
+
+    def _batches(
+        self, gradients: Gradients, direction: Tensor, batches: Sequence[Batch]
+    ) -> tuple[Tensor, float, list[str], list[int]]:
+        """(group, batch) cosines with the reference, that of the batches' mean gradient, the
+        groups' names, and every batch's number of task positions.
+        """
+        columns, names, counts = [], [], []
+        mean = torch.zeros_like(direction)
+        for batch in batches:
+            names, weights = with_whole(gradients.task, batch)
+            rows = gradients.of_groups(batch, weights)
+            columns.append(cosines(rows, direction)[:, 0].cpu())
+            mean += rows[:1] / weights[0].sum().clamp_min(1) / len(batches)
+            counts.append(int(batch.masks["task"].sum()) if "task" in batch.masks else len(batch))
+        return torch.stack(columns, 1), float(cosines(mean, direction)), names, counts
+
+    def _permuted(
+        self,
+        gradients: Gradients,
+        direction: Tensor,
+        batch: Batch,
+        generators: Sequence[np.random.Generator],
+    ) -> Tensor:
+        """(generator, 1 or 2) cosines of the whole batch, and of its task part, when the labels are
+        permuted within every group.
+        """
+        _, weights = with_whole(gradients.task, batch)
+        every = []
+        for generator in generators:
+            targets = batch.targets.clone()
+            for group in weights[1:] if len(weights) > 1 else weights:
+                where = group.nonzero(as_tuple=True)
+                order = torch.from_numpy(generator.permutation(len(where[0]))).to(targets.device)
+                targets[where] = targets[where][order]
+            every.append(targets)
+        # the whole batch, and the task's part where there is a background
+        asked = weights[: 1 + ("task" in batch.masks)]
+        return gradients.cosines_of_targets(
+            batch.tokens, torch.stack(every), asked, direction
+        ).cpu()
+
+    def _series(
+        self, subject: Subject, seed: int, neurons: tuple[int, Sequence[int]] | None
+    ) -> tuple[list[int], np.ndarray]:
+        """Steps, and (step, group) mean cosines at each of them: reference and batches anew from
+        the weights of that step.
+        """
+        every = list(subject.series)
+        steps = [
+            every[i]
+            for i in sorted(
+                {round(i) for i in np.linspace(0, len(every) - 1, min(self.series, len(every)))}
+            )
+        ]
+        reference, batches = self._data(subject, seed)
+        curve = []
+        for step in steps:
+            gradients = Gradients(subject.at_step(step), neurons)
+            direction = gradients.of_groups(reference, mean_weights(reference)[None])
+            curve.append(self._batches(gradients, direction, batches)[0].nanmean(1).numpy())
+        return steps, np.stack(curve)

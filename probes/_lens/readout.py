@@ -1,0 +1,64 @@
+"""The final norm and the unembedding as one linear map and a scale."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.activations import residual_hooks
+from mechint.subject import Subject
+from probes._weights.circuits import fold, norm_of
+
+MOST_SUM_ERROR = 1e-3
+"""Of the sum of what components write directly, as a share of the largest score; above it these are
+not the parts of the score."""
+
+
+class Readout:
+    """The final norm and the unembedding of a subject's model as one linear map and a scale, in
+    float64.
+
+    Of an RMS norm the mean is not taken out.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        model, config = subject.model, subject.model.cfg
+        weight = model.W_U.detach().double()
+        self.bias = torch.zeros(weight.shape[1], dtype=torch.float64, device=weight.device)
+        self.normed, self.eps = config.normalization_type is not None, config.eps
+        scale, self.centered = norm_of(model, "ln_final")
+        final = getattr(model, "ln_final", None)
+        if getattr(final, "b", None) is not None:
+            self.bias = final.b.detach().double() @ weight  # type: ignore[union-attr]
+        if getattr(model.unembed, "b_U", None) is not None:
+            self.bias = self.bias + model.unembed.b_U.detach().double()
+        scale = None if scale is None else scale.to(weight.device)
+        self.matrix = fold(scale, self.centered, weight)  # (d_model, d_vocab_out)
+
+    def scale(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example 1"]:
+        """What the final norm divides x (example, d_model) by: (example, 1)."""
+        if not self.normed:
+            return x.new_ones(len(x), 1)
+        if self.centered:
+            x = x - x.mean(-1, keepdim=True)
+        return (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+
+    @classmethod
+    def error(cls, subject: Subject, examples: int = 8) -> float:
+        """Largest difference of a readout's logits from the model's own, relative to the largest of
+        these; infinite where W_U is not as wide as the stream, which another map then narrows.
+        """
+        few = subject.with_data(subject.data[:examples])
+        last = list(residual_hooks(subject.n_layers, subject.hooks).values())[-1]
+        own, stream = few.logits().double(), few.activation(last, "answer").double()
+        if len(subject.model.W_U) != stream.shape[-1]:
+            return math.inf
+        mine = cls(subject).logits(stream)
+        return float((mine - own).abs().max() / own.abs().max().clamp_min(1e-12))
+
+    def logits(self, x: Float[Tensor, "example d_model"]) -> Float[Tensor, "example d_vocab_out"]:
+        """The logit lens of x (example, d_model)."""
+        return x @ self.matrix / self.scale(x) + self.bias

@@ -1,0 +1,285 @@
+"""Linear probes: which causal variables can be read off an activation by a linear map, and where.
+
+Class probe: least squares onto one-hot values with the thresholds that suit it, that is the linear
+discriminant: the class with the largest μᵀS⁻¹x − ½μᵀS⁻¹μ, S = covariance within classes + λI;
+scored on held-out inputs. Its control task (Hewitt & Liang 2019) gives every input type, what
+stands at the variable's positions, a random value: what is scored there is memorized, not computed.
+Selectivity = score − control (0 where the control is below 0). Number probe: ridge regression w =
+(XᵀX/n + λI)⁻¹Xᵀy/n of n centered inputs onto the value as a number, scored by R² on held-out
+*values*: only a direction along which values are ordered carries over to values never seen. Its
+control task deals every value a random other one. λ is `ridge` times the mean variance of the
+coordinates; where none is named it is chosen on a quarter of the inputs that are fitted, for the
+variable and for its control task apart, and the null has the variable's. All in float64, in closed
+form.
+
+An input that is drawn several times, as from a task of few inputs, is looked at once, so that none
+that is held out was fitted. Examples that differ elsewhere may look the same at `pos`: what is
+decoded from there by memory is what the control task scores.
+
+Cost: one forward on `examples` inputs; one d × d factorization a hook, examples × d × values
+multiplications a sample of the null. Memory: `examples` activations of every hook at one position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from mechint.activations import residual_hooks
+from mechint.config import setting
+from mechint.errors import UnknownNameError
+from mechint.null import Null, groupings, orderings
+from mechint.probe import Need, Probe, Report, unmet_need
+from mechint.results import ProbeResult
+from mechint.subject import Subject
+from mechint.task import Variable, first_of_each, rng
+from probes._linear.estimators import (
+    DEFAULT_RIDGE,
+    Discriminant,
+    Ridge,
+    choose_penalty,
+    each_once,
+)
+from probes._linear.reporting import Scored, say
+from probes._linear.views import score_figures
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Linear(Probe):
+    """Which causal variables can be read off the residual stream linearly, and from which layer on?
+
+    Detection: p ≤ 0.005, against the best of all variables probed in each shuffle, and selectivity
+    at least half of what lies between chance and certainty, or R² at least one half. Variables that
+    take too few values to decide are left to an abstention: along a line, 5 or fewer.
+    """
+
+    name: ClassVar[str] = "linear"
+    source: ClassVar[str] = (
+        "Alain & Bengio 2016, Understanding intermediate layers using linear classifier "
+        "probes; Hewitt & Liang 2019, control tasks"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS)
+
+    variable: str | None = setting(
+        None, "causal variable of the task; the first `variables` of them when none"
+    )
+    variables: int = setting(6, "how many variables are probed where none is named", low=1)
+    hook: str | None = setting(
+        None, "activation to read from; the residual stream at every depth when none"
+    )
+    pos: int | None = setting(None, "position; where the answer is read when none", low=0)
+    kind: str = setting(
+        "class",
+        "class: any value by its own direction; number: all values along one",
+        choices=("class", "number"),
+    )
+    ridge: float | None = setting(
+        None,
+        "penalty, relative to the mean variance of the coordinates; by validation when none",
+        low=0,
+    )
+    examples: int = setting(2048, "different inputs looked at, half of them held out", low=8)
+    permutations: int = setting(199, "samples of the null", low=1)
+
+    def unmet(self, subject: Subject) -> str | None:
+        lacking = unmet_need(Need.RESIDUAL, subject)
+        if self.hook is None and lacking:
+            return f"{lacking}; name a hook"
+        return each_once(subject, self._variables(subject)) if self.kind == "class" else None
+
+    @property
+    def significance(self) -> float:
+        return 0.005
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from mechint.planted import library
+        from mechint.planted.calibration import Calibration, Trial
+
+        doubling = Trial(
+            "composition by doubling",
+            library.pointer_doubling,
+            library.untrained(library.pointer_doubling),
+            library.misses(
+                lambda result: [result.metrics["linear.2-hop of 0.best_at"]],
+                lambda plant: [f"L{plant.truth['heads']['hop 2'][0]} attention"],
+            ),
+            "depths missed or made up",
+            settings={"variable": "2-hop of 0", "pos": 0, "examples": 256},
+        )
+        order = Trial(
+            "order direction",
+            library.fine_order,
+            library.untrained(library.fine_order)
+            | library.lookup("comparison", n=2 * library.ORDERED),
+            # the angle between readouts: 40 values do not determine the weights on coordinates
+            # that hold nothing but noise, by which two directions may differ and read the same
+            lambda result, plant: library.readout_angle(
+                plant,
+                "hook_embed",
+                result.arrays["direction of rank of a"],
+                plant.truth["subspaces"]["hook_embed"][:, 0].numpy(),
+            ),
+            "degrees between the readouts of the direction found and the planted one",
+            tolerance=5.0,
+            settings={"kind": "number", "variable": "rank of a", "hook": "hook_embed", "pos": 0},
+        )
+        return Calibration((doubling, order), {"permutations": 199, "variables": 2})
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        points = (
+            {self.hook: subject.check_hook(self.hook)}
+            if self.hook
+            else residual_hooks(subject.n_layers, subject.hooks)
+        )
+        variables = self._variables(subject)
+        order = rng("linear examples", seed).permutation(len(subject.data))
+        drawn = subject.data[torch.from_numpy(order).to(subject.device)]
+        few = subject.with_data(drawn[first_of_each(drawn.tokens)[: self.examples]])
+        activations = self._activations(few, points)
+        report, rows = Report(self, subject), []
+        found: dict[str, Scored] = {}
+        for variable in variables:
+            found[variable.name] = self._probe(few, variable, activations, seed)
+            rows += self._record(report, few, variable, activations, found[variable.name])
+        names = ("variable", "at", self._score, "control", "selectivity", "ridge")
+        columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        report.table(
+            "scores", columns, "one row per variable and hook, scored on what was held out"
+        )
+        shown = score_figures(self.kind, self._score, columns, list(points))
+        for name, figure in shown.items():
+            report.figure(name, figure)
+        # selectivity is 0 at chance
+        certain = {
+            variable.name: 1 - 1 / variable.n_values if self.kind == "class" else 1.0
+            for variable in variables
+        }
+        assert subject.task is not None
+        known = len(subject.task.variables)
+        say(report, found, certain, score=self._score, control=self._control, known=known)
+        return report.result()
+
+    def _record(
+        self,
+        report: Report,
+        subject: Subject,
+        variable: Variable,
+        activations: dict[str, np.ndarray],
+        scored: Scored,
+    ) -> list[tuple[Any, ...]]:
+        """Records the variable at its best place; returns its rows of the table."""
+        best = max(scored.scores, key=lambda point: scored.scores[point])
+        metric = f"linear.{variable.name}.{self._score}"
+        selectivity = {
+            point: score - max(scored.control[point], 0.0) for point, score in scored.scores.items()
+        }
+        how = f"{self._control}, the best place of each"
+        score = scored.scores[best]
+        null = Null.sampled(metric, score, scored.null, how, scored.arrangements)
+        report.metric(metric, score, null=null)
+        report.metric(f"linear.{variable.name}.best_at", best)
+        report.metric(f"linear.{variable.name}.selectivity", selectivity[best])
+        report.metric(f"linear.{variable.name}.ridge", scored.ridge[best])
+        if self.kind == "number":
+            values = variable.value_of(subject.data.tokens).cpu().numpy()[self._examples(subject)]
+            direction = Ridge(activations[best], scored.ridge[best]).weights(values)
+            length = max(float(np.linalg.norm(direction)), 1e-300)
+            report.array(f"direction of {variable.name}", direction / length)
+        return [
+            (variable.name, p, s, scored.control[p], selectivity[p], scored.ridge[p])
+            for p, s in scored.scores.items()
+        ]
+
+    @property
+    def _score(self) -> str:
+        return "accuracy" if self.kind == "class" else "r2"
+
+    @property
+    def _control(self) -> str:
+        return (
+            "values shuffled among the inputs"
+            if self.kind == "class"
+            else "every value replaced by a random other one"
+        )
+
+    def _variables(self, subject: Subject) -> list[Variable]:
+        assert subject.task is not None
+        known = subject.task.variables
+        if self.variable is None:
+            return list(known.values())[: self.variables]
+        if self.variable not in known:
+            raise UnknownNameError.of("variable", self.variable, known)
+        return [known[self.variable]]
+
+    def _activations(self, subject: Subject, points: dict[str, str]) -> dict[str, np.ndarray]:
+        """Point → (example, features) in float64."""
+        at = "answer" if self.pos is None else self.pos
+        parts: dict[str, list[np.ndarray]] = {point: [] for point in points}
+        for _, found in subject.stream(list(points.values()), at):
+            for point, hook in points.items():
+                parts[point].append(found[hook].flatten(1).double().cpu().numpy())
+        return {point: np.concatenate(part) for point, part in parts.items()}
+
+    def _examples(self, subject: Subject) -> Int[np.ndarray, " row"]:
+        """Which example each row of the activations belongs to."""
+        if self.pos is None:
+            return subject.answer_examples.cpu().numpy()
+        return np.arange(len(subject.data))
+
+    def _probe(
+        self, subject: Subject, variable: Variable, activations: dict[str, np.ndarray], seed: int
+    ) -> Scored:
+        values = variable.value_of(subject.data.tokens).cpu().numpy()
+        draw = rng("linear", variable.name, seed)
+        # control and shuffles before the split of the training part: draws stay as they were
+        if self.kind == "class":
+            types = _input_types(subject, variable)
+            train = draw.permutation(len(values)) < len(values) // 2
+            control = draw.choice(values, types.max() + 1)[types]
+            shuffles = [draw.permutation(values) for _ in range(self.permutations)]
+            fit = draw.random(len(values)) < 0.75
+            arrangements = groupings(np.unique(values, return_counts=True)[1].tolist())
+        else:
+            present, inverse = np.unique(values, return_inverse=True)
+            train = (draw.permutation(len(present)) < max(2, len(present) // 2))[inverse]
+            control = draw.permutation(present)[inverse]
+            shuffles = [draw.permutation(present)[inverse] for _ in range(self.permutations)]
+            fit = (draw.permutation(len(present)) < 0.75 * len(present))[inverse]
+            # a line is as straight backwards
+            arrangements = orderings(len(present), alike=2)
+        rows = self._examples(subject)  # all answers of an example are on one side of the split
+        values, control, train, fit = values[rows], control[rows], train[rows], fit[rows]
+        shuffles = [one[rows] for one in shuffles]
+        scored = Scored({}, {}, {}, np.full(self.permutations, -np.inf), arrangements)
+        kind = Discriminant if self.kind == "class" else Ridge
+        for point, x in activations.items():
+            for labels, into in ((values, scored.scores), (control, scored.control)):
+                ridge = self._penalty(kind, x[train], labels[train], fit[train])
+                fitted = kind(x[train], ridge)
+                into[point] = fitted.score(labels[train], x[~train], labels[~train])
+                if into is scored.scores:
+                    scored.ridge[point], chosen = ridge, fitted
+            null = [chosen.score(one[train], x[~train], one[~train]) for one in shuffles]
+            scored.null[:] = np.maximum(scored.null, null)
+        return scored
+
+    def _penalty(self, kind: Any, x: np.ndarray, labels: np.ndarray, fit: np.ndarray) -> float:
+        if self.ridge is not None:
+            return self.ridge
+        enough = fit.any() and not fit.all() and len(np.unique(labels[fit])) > 1
+        return choose_penalty(kind, x, labels, fit) if enough else DEFAULT_RIDGE
+
+
+def _input_types(subject: Subject, variable: Variable) -> np.ndarray:
+    """(example,) which of the distinct inputs stands at the variable's positions."""
+    tokens = subject.data.tokens.cpu().numpy()
+    tokens = tokens[:, list(variable.positions)] if variable.positions else tokens
+    return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()

@@ -1,0 +1,264 @@
+"""The local learning coefficient: how fast the volume of low loss around a model shrinks.
+
+λ̂ = nβ (E[L_n(w)] − L_n(w*)), the expectation over the posterior ∝ exp(−nβ L_n(w) − γ/2 ‖w − w*‖²)
+around the model's own weights w*, with β = 1 / ln n (Lau et al. 2023, Eq. 9). Regular models have
+λ = d/2, models with degenerate directions less. The smaller it is, the simpler the model is at
+equal loss.
+
+Chains cannot tell a direction without curvature from one whose curvature h is small beside the
+pull, nβh < γ: it adds ½ nβh / (nβh + γ) where it should add ½. So the curvature at w* is asked for
+too: λ is at least half the number of directions along which the loss curves upward.
+
+Cost: one forward and backward on a batch per chain and step, (2 chains + 1) · (burn_in + draws) of
+them, some hundred for the size of a step and a few hundred to a few thousand for the curvature.
+Memory: four copies of the weights per chain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mechint.config import setting
+from mechint.errors import MechintError
+from mechint.models.untouched import untouched
+from mechint.probe import Probe, Report
+from mechint.results import Null, ProbeResult
+from mechint.subject import Subject
+from probes._llc import drawing
+from probes._llc.curvature import FLAT, Curving
+from probes._llc.diagnostics import LOOSE, Chains
+from probes._llc.likelihood import has_targets, training_data, without_gradient
+from probes._llc.sampler import Chain, Sampler
+
+if TYPE_CHECKING:
+    from mechint.planted.calibration import Calibration
+
+LEAST = 0.1
+"""Share of d/2 by which a degenerate model lies below it, at least."""
+WHETHER = "whether the local learning coefficient lies below that of a regular model"
+
+
+@dataclass(frozen=True)
+class LLC(Probe):
+    """What is the model's local learning coefficient, and is it below the d/2 of a regular model?
+
+    The null is Student's t over chains. No number is given where chains disagree, drift, diverge,
+    fall below the model's own loss, or change with the size of the step or the localization, nor
+    where plain descent finds a lower loss: the model is then not at a minimum. Nor where chains
+    stay below d/2 though the loss curves upward along nine tenths of all directions or more, or
+    clearly below half the number of directions along which it does: the pull, or too few steps,
+    hold down what a badly conditioned model would add. Nor where they stay below d/2 and
+    differences of gradients do not tell along how many directions that is, since ReLUs switch. Nor
+    where the largest curvature is so large that 1e-4 of it, up to which a direction counts as flat,
+    could add to the coefficient: weights W_1·f and W_2/f have the coefficient of W_1 and W_2, and
+    curvatures f⁴ times as far apart.
+    """
+
+    name: ClassVar[str] = "llc"
+    source: ClassVar[str] = (
+        "Lau, Furman, Wang, Murfet & Wei 2023, The Local Learning Coefficient (arXiv 2308.12108), "
+        "Eq. 9 and 10; Watanabe 2009"
+    )
+
+    chains: int = setting(
+        6,
+        "chains; half as many run at half the step size, as many of a quarter of the localization",
+        low=2,
+        high=64,
+    )
+    draws: int = setting(1_000, "steps of a chain whose loss is used", low=8, high=1_000_000)
+    burn_in: int = setting(300, "steps of a chain before that", low=0, high=1_000_000)
+    batch_size: int = setting(
+        512, "examples per step; all of them where there are fewer", low=1, high=1_000_000
+    )
+    step_size: float | None = setting(
+        None,
+        "ε; when none, a tenth of what the largest curvature where the chains go allows",
+        low=1e-30,
+        high=1e3,
+    )
+    localization: float = setting(
+        1.0, "γ, the pull of every weight back to the model's own", low=0, high=1e12
+    )
+    temperature: float | None = setting(
+        None, "nβ, by which the mean loss is multiplied; n / ln n when none", low=1e-6, high=1e12
+    )
+    tolerance: float = setting(
+        0.2,
+        "no number where the 95% interval over chains, the drift, the effect of the step size or "
+        "of the localization, or what descent gains is a larger share of it",
+        low=0.001,
+        high=1,
+    )
+    split: str = setting(
+        "train",
+        "examples of a finite task whose loss it is, all where the model's split is not known",
+        choices=("train", "all"),
+    )
+
+    def unmet(self, subject: Subject) -> str | None:
+        if len(subject.data) < 2 or not has_targets(subject.data):
+            return "its data have no targets whose loss could be taken"
+        try:
+            with untouched(subject.model):
+                without_gradient(subject.model, subject.task, subject.data[:1], 1)
+        except MechintError as error:
+            return f"its loss cannot be taken example by example: {error}"
+        return None
+
+    @classmethod
+    def calibration(cls) -> Calibration:
+        from probes._llc.calibration import calibration
+
+        return calibration()
+
+    def measure(self, subject: Subject, seed: int) -> ProbeResult:
+        data = training_data(subject, self.split)
+        n = len(data)
+        temperature = n / math.log(n) if self.temperature is None else self.temperature
+        sampler = Sampler(
+            subject.model,
+            subject.task,
+            data,
+            temperature=temperature,
+            localization=self.localization,
+            batch_size=self.batch_size,
+            chunk=subject.chunk,
+        )
+        step_size = sampler.choose_step(seed) if self.step_size is None else self.step_size
+        chains = self._chains(sampler, step_size, seed)
+        report = Report(self, subject)
+        report.update(
+            {
+                "n_parameters": sampler.n_parameters,
+                "n_examples": n,
+                "temperature": temperature,
+                "step_size": step_size,
+                "loss": float(sampler.baseline.mean()),
+            }
+        )
+        report.units["loss"] = "nats per example"
+        self._judge(report, chains, sampler, seed)
+        report.table("chains", drawing.table(chains, step_size))
+        report.figure("chains", drawing.figure(chains))
+        return report.result()
+
+    def _chains(self, sampler: Sampler, step_size: float, seed: int) -> Chains:
+        """All chains, half as many at half the step size, as many of these held less, and descent
+        alone.
+        """
+        few = max(2, self.chains // 2)
+        kinds = [Chain(step_size)] * self.chains
+        kinds += [Chain(step_size / 2)] * few + [Chain(step_size, LOOSE)] * few
+        kinds += [Chain(step_size, noise=0)]
+        trace = sampler.sample(kinds, self.burn_in + self.draws, seed).numpy()
+        ends = np.cumsum([self.chains, few, few])
+        whole, half, loose, down = np.split(sampler.temperature * trace, ends)
+        return Chains(whole, half, loose, self.burn_in, down[0])
+
+    def _judge(self, report: Report, chains: Chains, sampler: Sampler, seed: int) -> None:
+        """The number where nothing speaks against it, what was looked at either way."""
+        parameters = sampler.n_parameters
+        regular = parameters / 2
+        reason = chains.doubt(self.tolerance)
+        for name, reference, sign, how in (
+            ("t_below_regular", regular, -1, "a regular model, of coefficient d/2: Student's t"),
+            ("t_above_minimum", 0.0, 1, "no rise of the loss: Student's t"),
+        ):
+            t, p_value = chains.t_statistic(reference, sign)
+            how = f"{how} over {len(chains.whole)} chains"
+            report.metric(name, t, null=Null(name, t, 0.0, 1.0, p_value, how))
+        report.update(
+            {
+                "relative_interval": chains.relative_interval,
+                "fall": chains.fall,
+                "drift": chains.drift,
+                "step_change": chains.step_change,
+                "pull_change": chains.pull_change,
+                "r_hat": chains.r_hat,
+            }
+        )
+        if reason is not None:
+            report.abstain(reason, WHETHER)
+            return
+        curved = sampler.curving(seed)
+        report.metric("share_curved", curved.share, unit="share of directions, 0–1")
+        report.metric("curvature_asymmetry", curved.asymmetry, unit="share of the largest")
+        reason = _too_low(chains, curved, regular, self.tolerance)
+        reason = reason or self._too_coarse(sampler, curved)
+        if reason is None:
+            self._conclude(report, chains, curved.share, parameters)
+        else:
+            report.abstain(reason, WHETHER)
+
+    def _too_coarse(self, sampler: Sampler, curved: Curving) -> str | None:
+        """Why a direction that counts as flat may still add to the coefficient, or None: of what it
+        would add without the pull, ½, it adds nβh / (nβh + γ).
+        """
+        unseen = sampler.temperature * FLAT * curved.largest
+        added = unseen / (unseen + self.localization) if unseen else 0.0
+        if added <= self.tolerance:
+            return None
+        return (
+            f"the largest curvature is {curved.largest:.3g}, and up to {FLAT:g} of it counts as "
+            f"flat: such a direction may add {added:.0%} of what it would without localization, "
+            "and chains whose step is right for the steepest hardly move along it; weights in "
+            "which the curvature spans less would tell"
+        )
+
+    def _conclude(self, report: Report, chains: Chains, curved: float, parameters: int) -> None:
+        """The number, and whether it is below d/2."""
+        regular = parameters / 2
+        low, high = chains.interval
+        report.update({"llc": chains.value, "llc_low": low, "llc_high": high})
+        report.metric("llc_without_pull", chains.without_pull)
+        report.metric("share_of_regular", chains.value / regular)
+        measured = (
+            f"The local learning coefficient is {chains.value:.4g} (95% interval {low:.4g} to "
+            f"{high:.4g} over {len(chains.whole)} chains)"
+        )
+        if chains.without_pull > high:
+            measured += f", continued to no localization {chains.without_pull:.4g}"
+        report.finding(
+            f"{measured}, {chains.value / regular:.1%} of the {regular:g} of a regular model with "
+            f"{parameters} parameters: directions are flat; the loss curves upward, by more than "
+            f"{FLAT:g} of its largest curvature, along {curved:.0%} of them",
+            question=WHETHER,
+            otherwise=(
+                f"{measured}, not clearly below the {regular:g} of a regular model with "
+                f"{parameters} parameters"
+            ),
+            null=("t_below_regular", "t_above_minimum"),
+            effect=1 - chains.without_pull / regular,
+            least=LEAST,
+            at_chance=True,  # a statement about weights, true or false whatever the model answers
+        )
+
+
+def _too_low(chains: Chains, found: Curving, regular: float, tolerance: float) -> str | None:
+    """Why an estimate below d/2 is the pull's and not the model's, or may be, or None: half the
+    number of the directions along which the loss curves upward is a bound from below.
+    """
+    curved = found.share
+    if chains.without_pull >= (1 - LEAST) * regular:
+        return None
+    if found.asymmetry > FLAT:
+        return (
+            f"chains rise by {chains.value:.4g}, {chains.without_pull:.4g} continued to no "
+            "localization, and along how many directions the loss curves upward is not known: "
+            "differences of its gradients are of no symmetric matrix, as where ReLUs switch, by "
+            f"{found.asymmetry:.2g} of the largest curvature, of which {FLAT:g} counts as flat"
+        )
+    most = max(chains.interval[1], chains.without_pull)
+    if curved < 1 - LEAST and (1 - tolerance) * curved * regular <= most:
+        return None
+    return (
+        f"the loss curves upward, by more than {FLAT:g} of its largest curvature, along "
+        f"{curved:.0%} of directions, so the coefficient is at least {curved * regular:.4g}; that "
+        f"chains rise by {chains.value:.4g} only, {chains.without_pull:.4g} continued to no "
+        "localization, is the pull's or too few steps'; set a smaller localization and more draws"
+    )

@@ -1,0 +1,297 @@
+"""Chains of stochastic gradient Langevin dynamics around a model's weights.
+
+    w ← w − ε/2 (nβ ∇L_B(w) + γ (w − w*)) + √ε ξ,    ξ ~ N(0, 1)
+
+(Lau et al. 2023, Eq. 10; Welling & Teh 2011). Every step of a chain draws its batch B anew, and its
+loss is held against that of w* on the same B: each chain has a baseline of its own, and the noise
+of the batch falls out of the difference.
+
+All chains move together, vectorized where the model's forward allows it, one after another where it
+does not. The field's library, devinterp, would bring zarr, xarray and three more packages for what
+is here: a baseline per chain, chains at half the step size, and a reason where they disagree.
+Cost: one forward and backward on a batch per chain and step. Memory: four copies of the weights
+per chain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from mechint.interventions import detached_weights, resumes
+from mechint.models.forward import Forward
+from mechint.models.replaced import call_with_weights
+from mechint.models.rows import dense
+from mechint.models.untouched import all_finite
+from mechint.task import Batch, Task, rng
+from probes._llc import curvature
+from probes._llc.curvature import Weights
+from probes._llc.likelihood import example_losses, without_gradient
+
+STIFF = 0.1
+"""Step size ε times the largest curvature of the potential; its bias there is ε·curvature / 4."""
+PILOT, TRIES = 60, 12
+"""Steps of a pilot chain, and pilots at most."""
+
+
+class Chain(NamedTuple):
+    """One chain: its step size, and its shares of the localization and of the noise; without noise
+    it is descent.
+    """
+
+    step_size: float
+    localization: float = 1.0
+    noise: float = 1.0
+
+
+class Sampler:
+    """The tempered posterior around the weights of a model, and chains that sample it.
+
+    Args:
+        model: any model; it stays as it is.
+        data: n examples; all of them enter each step where `batch_size` is not below n.
+        temperature: nβ, by which the mean loss is multiplied.
+        localization: γ, the pull back to the model's own weights.
+        chunk: examples per forward, all chains together.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        task: Task | None,
+        data: Batch,
+        *,
+        temperature: float,
+        localization: float,
+        batch_size: int,
+        chunk: int,
+    ) -> None:
+        self.model, self.task, self.data = model, task, data
+        self.temperature, self.localization = temperature, localization
+        self.batch_size, self.chunk = min(batch_size, len(data)), chunk
+        self.center = self._sampled()
+        self.baseline = without_gradient(model, task, data, chunk)  # (n,) of w* itself
+        self.vectorized = self._vectorizes()
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights that the loss depends on; the others are left where they are."""
+        return sum(weight.numel() for weight in self.center.values())
+
+    def _sampled(self) -> Weights:
+        """The parameters that reach the loss, one copy, detached."""
+        every = {
+            name: weight.detach().clone().requires_grad_(True)
+            for name, weight in self.model.named_parameters()
+        }
+        loss = self._loss(every, self.data[:1], torch.ones(1, device=self.device))
+        found = torch.autograd.grad(loss, list(every.values()), allow_unused=True)
+        return {
+            name: weight.detach()
+            for (name, weight), part in zip(every.items(), found, strict=True)
+            if part is not None
+        }
+
+    @property
+    def device(self) -> torch.device:
+        """Where the chains are."""
+        return self.data.tokens.device
+
+    # --- loss and gradient of all chains ----------------------------------------------------------
+    def _loss(self, weights: Weights, data: Batch, share: Tensor) -> Tensor:
+        """Σ share · loss over examples, of one chain's weights (without a chain axis)."""
+        return (example_losses(_With(self.model, weights), self.task, data) * share).sum()
+
+    def _vectorizes(self) -> bool:
+        """Whether the model's forward can be mapped over chains."""
+        rows = torch.zeros(2, 1, dtype=torch.int64, device=self.device)
+        try:
+            self._mapped(self.copies(2), rows, torch.ones(1, device=self.device))
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):
+            return False
+        return True
+
+    def _mapped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
+        """Gradients (chain, …) and losses (chain,) on the examples rows (chain, example), or
+        (example,) where all chains share them.
+        """
+        data = self.data[rows] if rows.dim() == 1 else None
+
+        def one(own: Weights, chosen: Tensor | None) -> Tensor:
+            return self._loss(own, self.data[chosen] if data is None else data, share)
+
+        shared = rows.dim() == 1
+        mapped = vmap(grad_and_value(one), (0, None if shared else 0), randomness="different")
+        return mapped(weights, None if shared else rows)
+
+    def _looped(self, weights: Weights, rows: Tensor, share: Tensor) -> tuple[Weights, Tensor]:
+        """The same, one chain after another."""
+        gradients: dict[str, list[Tensor]] = {name: [] for name in weights}
+        losses = []
+        chains = len(next(iter(weights.values())))
+        for chain, chosen in enumerate(rows.expand(chains, -1)):
+            own = {name: value[chain].requires_grad_(True) for name, value in weights.items()}
+            loss = self._loss(own, self.data[chosen], share)
+            for name, part in zip(own, torch.autograd.grad(loss, list(own.values())), strict=True):
+                gradients[name].append(part)
+            losses.append(loss.detach())
+        return {name: torch.stack(parts) for name, parts in gradients.items()}, torch.stack(losses)
+
+    def gradient(
+        self, weights: Weights, rows: Tensor | None
+    ) -> tuple[Float[Tensor, " chain"], Weights]:
+        """Excess L_B(w) − L_B(w*) and ∇L_B(w) per chain.
+
+        rows: (chain, example) the batch of every chain; all examples where None.
+        """
+        chains = len(next(iter(weights.values())))
+        if rows is None:
+            rows = torch.arange(len(self.data), device=self.device)
+        call: Callable[..., tuple[Weights, Tensor]]
+        call, width = (self._mapped, chains) if self.vectorized else (self._looped, 1)
+        chunk = max(1, self.chunk // width)
+        excess = -self.baseline[rows].mean(-1)
+        total: Weights = {}
+        for start in range(0, rows.shape[-1], chunk):
+            part = rows[..., start : start + chunk]
+            share = torch.full((part.shape[-1],), 1 / rows.shape[-1], device=self.device)
+            gradients, losses = call(weights, part, share.double())
+            excess = excess + losses
+            total = {n: total[n] + g if total else g for n, g in gradients.items()}
+        return excess, total
+
+    # --- chains -----------------------------------------------------------------------------------
+    def copies(self, chains: int) -> Weights:
+        """The model's own weights, once for every chain."""
+        return {
+            name: value.expand(chains, *value.shape).clone() for name, value in self.center.items()
+        }
+
+    def _rows(self, chains: int, generator: torch.Generator) -> Tensor | None:
+        n = len(self.data)
+        if self.batch_size >= n:
+            return None
+        drawn = torch.stack(
+            [torch.randperm(n, generator=generator)[: self.batch_size] for _ in range(chains)]
+        )
+        return drawn.to(self.device)
+
+    def sample(
+        self, chains: Sequence[Chain], steps: int, *key: int | str
+    ) -> Float[Tensor, "chain step"]:
+        """L_B(w) − L_B(w*) in nats at every step of every chain, drawn by `key`; NaN from where a
+        chain diverges.
+        """
+        return self._run(chains, steps, *key)[0]
+
+    def _run(self, kinds: Sequence[Chain], steps: int, *key: int | str) -> tuple[Tensor, Weights]:
+        generator = _generator("chains", *key)
+        chains = len(kinds)
+        weights = self.copies(chains)
+        size, pull, noise = torch.tensor(kinds, dtype=torch.float64).T
+        trace = torch.full((chains, steps), math.nan, dtype=torch.float64)
+        for index in range(steps):
+            excess, gradient = self.gradient(weights, self._rows(chains, generator))
+            trace[:, index] = excess.detach().cpu()
+            if not bool(torch.isfinite(excess).any()):
+                break
+            drift = self._drift(weights, gradient, self.localization * pull)
+            weights = _moved(weights, drift, size, generator, noise)
+        return trace, weights
+
+    def _drift(self, weights: Weights, gradient: Weights, localization: Tensor) -> Weights:
+        """nβ ∇L(w) + γ (w − w*) of every chain; γ (chain,)."""
+        return {
+            name: self.temperature * gradient[name]
+            + _along(localization, value) * (value - self.center[name])
+            for name, value in weights.items()
+        }
+
+    # --- the size of a step -----------------------------------------------------------------------
+    def choose_step(self, *key: int | str) -> float:
+        """ε so that ε · (nβ h + γ) = STIFF, h the largest curvature of the loss where chains go.
+
+        A pilot chain begins at the step that the model's own curvature allows; where it meets
+        a larger curvature, or diverges, the step shrinks and the pilot starts again.
+        """
+        generator = _generator("curvature", *key)
+        step = self._stable(self.curvature(self.copies(1), generator))
+        for attempt in range(TRIES):
+            trace, weights = self._run([Chain(step)], PILOT, "pilot", attempt, *key)
+            if not all_finite(trace):
+                step /= 8
+                continue
+            allowed = self._stable(self.curvature(weights, generator))
+            if allowed > step / 1.25:
+                break
+            step = allowed
+        return step
+
+    def _stable(self, curvature: float) -> float:
+        return STIFF / (self.temperature * curvature + self.localization)
+
+    def curvature(self, weights: Weights, generator: torch.Generator) -> float:
+        """Largest |eigenvalue| of the loss's Hessian at the weights of one chain, on one batch."""
+        rows = self._rows(1, generator)
+        return curvature.largest(
+            lambda at: self.gradient(at, rows)[1], weights, self._delta(), generator
+        )
+
+    def curving(self, *key: int | str) -> curvature.Curving:
+        """`curvature.curving` of the model's own weights, from directions drawn by `key`.
+
+        On some batches of examples, and more than there are weights: fewer cannot make the loss
+        curve along all directions.
+        """
+        generator = _generator("share curved", *key)
+        n, enough = len(self.data), max(4 * self.batch_size, 2 * self.n_parameters)
+        rows = torch.randperm(n, generator=generator)[:enough].to(self.device)
+        return curvature.curving(
+            lambda at: self.gradient(at, rows)[1], self.center, self._delta(), generator
+        )
+
+    def _delta(self) -> float:
+        """Length of the steps over which gradients are compared."""
+        squares = sum(float(value.double().square().sum()) for value in self.center.values())
+        return 1e-3 * max(math.sqrt(squares), 1e-3)
+
+
+class _With:
+    """A model called with other weights; what is not named stays its own."""
+
+    def __init__(self, model: Any, weights: Weights) -> None:
+        self.model, self.weights = model, weights
+
+    def __call__(self, *arguments: Tensor) -> Tensor:
+        if resumes(self.model):  # mathematics of ours, which can be mapped over chains
+            weights = {**detached_weights(self.model), **self.weights}
+            return Forward(weights, self.model.config).logits(dense(arguments[0]))
+        return call_with_weights(self.model, self.weights, arguments)
+
+
+def _moved(
+    weights: Weights, drift: Weights, size: Tensor, generator: torch.Generator, scale: Tensor
+) -> Weights:
+    """The weights of every chain one step on; sizes (chain,), and how much of ξ it has (chain,)."""
+    moved: Weights = {}
+    for name, value in weights.items():
+        # on the CPU, so that every device draws the same
+        noise = torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value)
+        steps, share = _along(size, value), _along(scale, value)
+        moved[name] = (value - steps / 2 * drift[name] + share * steps.sqrt() * noise).detach()
+    return moved
+
+
+def _along(values: Float[Tensor, " chain"], like: Tensor) -> Tensor:
+    """One value per chain, to be multiplied with weights (chain, …)."""
+    return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
+
+
+def _generator(*key: int | str) -> torch.Generator:
+    return torch.Generator().manual_seed(int(rng("llc", *key).integers(2**62)))

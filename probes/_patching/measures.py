@@ -1,0 +1,274 @@
+"""What every patch does, what it is estimated to do, and what a wrong source does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mechint.counterfactuals import partners
+from mechint.interventions import (
+    RecordedForward,
+    Replace,
+    Site,
+    activation_gradients,
+    select_positions,
+)
+from mechint.pairs import Pairs
+from mechint.task import Task
+from probes._ablation.nulls import no_effect
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+KINDS = ("resid_pre", "attention", "head", "mlp")
+"""What may be patched."""
+
+DIGITS = 6
+"""Of a share; rounding makes the rest, and sums of the same numbers in another order tie."""
+
+
+def patched(
+    recorded: RecordedForward, source: RecordedForward, sites: Sequence[Site]
+) -> Float[Tensor, "site pair d_vocab_out"]:
+    """Logits (site, pair, d_vocab_out) of the recorded base inputs with each site alone taken from
+    the source.
+    """
+    return recorded.under(
+        [
+            Replace(site, site.select(source.activations[site.hook], source.answer_positions))
+            for site in sites
+        ]
+    )
+
+
+def logit_difference(
+    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
+) -> Float[Tensor, "*site pair"]:
+    """(..., pair) logit of the counterfactual label minus logit of the base's answer, mean over the
+    outputs that change.
+    """
+    differences = []
+    for output, columns in enumerate(task.output_slices.values()):
+        part, changed = logits[..., columns], pairs.changed[:, output]
+        index = [
+            classes[:, output].clamp_min(0).expand(part.shape[:-1]).unsqueeze(-1)
+            for classes in (pairs.labels, pairs.answers)
+        ]
+        label, answer = (part.gather(-1, classes).squeeze(-1) for classes in index)
+        differences.append((label - answer) * changed)
+    return sum(differences, torch.zeros_like(differences[0])) / pairs.changed.sum(-1).clamp_min(1)
+
+
+def flipped(
+    task: Task, logits: Float[Tensor, "*site pair d_vocab_out"], pairs: Pairs
+) -> Float[Tensor, "*site pair"]:
+    """(..., pair) share of the changed outputs that are answered with the counterfactual label."""
+    answers = torch.stack(
+        [logits[..., columns].argmax(-1) for columns in task.output_slices.values()], -1
+    )
+    return ((answers == pairs.labels) & pairs.changed).sum(-1) / pairs.changed.sum(-1).clamp_min(1)
+
+
+def attribution(
+    subject: Subject, pairs: Pairs, source: RecordedForward, components: Sequence[Site]
+) -> Float[Tensor, "component pair"]:
+    """(component, pair) first-order estimate of each patch's change of the logit difference.
+
+    (source activation - base activation) · gradient of the base's logit difference with respect to
+    the activation (Nanda 2023, Attribution Patching); one backward for all components.
+    """
+    task = subject.task
+    assert task is not None
+
+    def score(logits: Tensor) -> Tensor:
+        return logit_difference(task, select_positions(logits, pairs.reads), pairs).sum()
+
+    names = {component.hook for component in components}
+    products = {  # (pair, pos) or (pair, pos, head)
+        name: ((source.activations[name] - value) * gradient).sum(-1)
+        for name, (value, gradient) in activation_gradients(
+            subject.model, pairs.base, names, score
+        ).items()
+    }
+    chosen = [
+        one.select(products[one.hook][..., None], pairs.reads).flatten(1).sum(1)
+        for one in components
+    ]
+    return torch.stack(chosen)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """(component, pair) numbers of every patch, `null` those of a wrong source, NaN where a pair
+    does not have the component's position; base and source (pair,) logit differences without a
+    patch.
+    """
+
+    difference: np.ndarray
+    flips: np.ndarray
+    estimate: np.ndarray
+    null: np.ndarray
+    base: np.ndarray
+    source: np.ndarray
+
+    def recovered(
+        self, difference: Float[np.ndarray, "component pair"]
+    ) -> Float[np.ndarray, " component"]:
+        """(component,) 0: as the base; 1: as the source. A ratio of means over pairs."""
+        return self.mean(difference - self.base) / self.span
+
+    @property
+    def there(self) -> Bool[np.ndarray, "component pair"]:
+        """(component, pair) whether the pair has the component's position."""
+        return ~np.isnan(self.difference)
+
+    def mean(self, numbers: Float[np.ndarray, "component pair"]) -> Float[np.ndarray, " component"]:
+        """(component,) over the pairs that have the component's position."""
+        return np.where(self.there, numbers, 0.0).sum(-1) / self.there.sum(-1)
+
+    @property
+    def span(self) -> Float[np.ndarray, " component"]:
+        """(component,) mean difference of the source less that of the base, over the pairs that
+        have the component's position; NaN where they are the same.
+        """
+        shape = self.difference.shape
+        source, base = (self.mean(np.broadcast_to(one, shape)) for one in (self.source, self.base))
+        return np.where(np.abs(source - base) > 1e-12, source - base, np.nan)
+
+    @property
+    def gains(self) -> Float[np.ndarray, "component pair"]:
+        """(component, pair) what the pair's own source recovers beyond a wrong one."""
+        return (self.difference - self.null) / self.span[:, None]
+
+
+def effects_of(
+    subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool = False
+) -> Effects:
+    """What each component alone does when it is taken from the pair's source, pair by pair.
+
+    from_answer: the positions of the components are counted from that of each pair's answer: 0 it
+    itself, -1 the one before it.
+    """
+    wrong, shape = wrong_sources(pairs), (len(components), len(pairs))
+    numbers = [np.full(size, np.nan) for size in [shape] * 4 + [shape[1:]] * 2]
+    for rows, sites in chunks(subject, pairs, components, from_answer=from_answer):
+        part = _effects(subject, pairs[rows], wrong[rows], list(sites.values()))
+        for whole, found in zip(numbers, part, strict=True):
+            at = rows.cpu().numpy()
+            whole[at if whole.ndim == 1 else (np.array(list(sites))[:, None], at)] = found
+    return Effects(*numbers)
+
+
+def chunks(
+    subject: Subject, pairs: Pairs, components: Sequence[Site], *, from_answer: bool
+) -> Iterator[tuple[Int[Tensor, " _row"], dict[int, Site]]]:
+    """The pairs in pieces of the subject's chunk, with the components that they have, by index, at
+    positions of the input.
+    """
+    every = torch.arange(len(pairs), device=subject.device)
+    reads = pairs.reads.unique().tolist() if from_answer else [0]
+    for read in reads:
+        group, sites = every, {index: one for index, one in enumerate(components)}
+        if from_answer:
+            group = (pairs.reads == read).nonzero().flatten()
+            sites = {
+                index: replace(one, pos=one.pos + read)
+                for index, one in sites.items()
+                if isinstance(one.pos, int) and one.pos + read >= 0
+            }
+        for rows in group.split(subject.chunk):
+            yield rows, sites
+
+
+def _effects(
+    subject: Subject, pairs: Pairs, wrong: Int[Tensor, "pair pos"], components: Sequence[Site]
+) -> list[np.ndarray]:
+    """The numbers of `Effects` for some pairs, read at any position, and sites at fixed ones."""
+    assert subject.task is not None
+    names = {component.hook for component in components}
+    base, source, other = (
+        RecordedForward(subject.model, tokens, pairs.reads, names, subject.memory)
+        for tokens in (pairs.base, pairs.source, wrong)
+    )
+    logits = patched(base, source, components)
+    numbers = (
+        logit_difference(subject.task, logits, pairs),
+        flipped(subject.task, logits, pairs),
+        attribution(subject, pairs, source, components),
+        logit_difference(subject.task, patched(base, other, components), pairs),
+        logit_difference(subject.task, base.logits, pairs),
+        logit_difference(subject.task, source.logits, pairs),
+    )
+    return [number.double().cpu().numpy() for number in numbers]
+
+
+def with_wrong_source(pairs: Pairs) -> Pairs:
+    """The pairs that share the position of their answer with another pair: the others have no
+    `wrong_sources`. All where all of them are read at one position.
+    """
+    if len(pairs.reads.unique()) < 2:
+        return pairs
+    return pairs[partners(pairs.reads, None) != torch.arange(len(pairs), device=pairs.reads.device)]
+
+
+def wrong_sources(pairs: Pairs) -> Int[Tensor, "pair pos"]:
+    """For every pair the source of another pair that is read at the same position, the nearest
+    before it that is answered otherwise than its own and is not its base, which would change
+    nothing; where all sources have one answer, as they may of two classes, the base of one.
+    """
+    wrong, left = (
+        pairs.source[partners(pairs.reads, None)],
+        torch.ones_like(pairs.reads, dtype=torch.bool),
+    )
+    for tokens, answers in ((pairs.source, pairs.source_answers), (pairs.base, pairs.answers)):
+        for shift in range(1, len(pairs)):
+            other = (answers.roll(shift, 0) != pairs.labels) & pairs.changed
+            found = left & other.any(-1) & (pairs.reads.roll(shift, 0) == pairs.reads)
+            found &= (tokens.roll(shift, 0) != pairs.base).any(-1)
+            wrong = torch.where(found[:, None], tokens.roll(shift, 0), wrong)
+            left &= ~found
+            if not bool(left.any()):
+                return wrong
+    return wrong
+
+
+def largest_by_chance(
+    effects: Effects, among: Sequence[int], top: int, n: int, seed: int
+) -> Float[np.ndarray, " sample"]:
+    """(sample,) the mean gain of the component `top` that lies as far out as the largest over the
+    components `among`, each on the scale of its own gains (of their mean, where some components
+    stand at positions that fewer pairs have), if the right source did no more than a wrong one:
+    pair by pair the sign of the gain is drawn at random, the same for all components.
+
+    `n` draws; where there are no more patterns of signs than that, each but the observed one once.
+    """
+    counts, pairs = effects.there.sum(-1), effects.there.shape[1]
+    scale = np.sqrt(effects.mean(effects.gains**2))  # the same under all signs
+    varied = [index for index in among if scale[index] > 10**-DIGITS]
+    if not varied:
+        return np.full(n, 0 * effects.span[top])
+    # a sum over all pairs, over which it is divided below, and a mean of few varies more
+    scale, more = scale * np.sqrt(pairs / counts), pairs / counts
+    gains = np.where(effects.there, effects.gains, 0.0)[varied] * more[varied, None]
+    gains /= scale[varied, None]
+    if pairs < 63 and 2**pairs - 1 <= n:
+        turned = np.arange(1, 2**pairs) >> np.arange(pairs)[:, None] & 1  # (pair, sample)
+        largest = (gains @ (1.0 - 2 * turned) / pairs).max(0)
+    else:
+        largest = no_effect(gains, n, seed)
+    return (largest * scale[top]).round(DIGITS)
+
+
+def spearman(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float:
+    """Rank correlation; NaN where either is constant."""
+    from scipy.stats import spearmanr
+
+    if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(np.asarray(spearmanr(a, b))[0])

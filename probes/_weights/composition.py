@@ -1,0 +1,177 @@
+"""Composition scores between heads, beside heads turned within the subspace that all share.
+
+Head b composes with an earlier head a as far as it reads what a writes: ‖A B‖ / (‖A‖ ‖B‖) in
+Frobenius norms, A = W_V W_O of a, and B = W_Q W_Kᵀ of b (Q-composition), its transpose
+(K-composition) or W_V W_O of b (V-composition); Elhage et al. 2021.
+
+Trained weights fill a part of the residual stream, some directions more than others, so that heads
+overlap without having learned to read each other. With C the mean covariance of what all heads
+write and read, each of unit norm, the null reads C^½ R C^-½ B in place of B, R a random rotation of
+the span of C: heads lie where heads of this model lie, in proportion, and nowhere in particular. A
+pair is held against its own null, z = (squared score − mean) / standard deviation over the draws,
+so that pairs of any spectrum are compared; a draw's z is taken over the other draws and what was
+observed, so that all are treated alike. p-values are those of the largest z among all pairs and
+kinds, so they are corrected for their number (Westfall & Young 1993).
+
+Cost: per draw one product of (heads · d_head, d_model) matrices for each kind. Memory: the scores
+of all pairs in every draw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mechint.task import rng
+from probes._fourier.spectra import Array
+from probes._weights.circuits import Heads
+
+if TYPE_CHECKING:
+    from mechint.models.stacks import FactoredMatrix
+
+KINDS = ("Q", "K", "V")
+MEMORY = 1 << 26
+"""Entries of one product; more are made in parts."""
+SPAN = 1e-6
+"""Directions with less of the largest variance are none that heads use."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Scores and z of every pair of heads, with the largest z of each draw of turned heads.
+
+    score, expected, z: kind → (writer, reader), NaN where the writer is not before the reader;
+    expected: root mean square of the score over the draws; null: (draw,) the largest z over all
+    pairs and kinds.
+    """
+
+    score: dict[str, Float[np.ndarray, "writer reader"]]
+    expected: dict[str, Float[np.ndarray, "writer reader"]]
+    z: dict[str, Float[np.ndarray, "writer reader"]]
+    null: Float[np.ndarray, " draw"]
+
+    def best(self, kind: str) -> tuple[int, int]:
+        """The pair with the largest z, of those that turns can tell apart where there are some."""
+        z = np.where(self.z[kind] == 0, np.finfo(np.float64).min, self.z[kind])
+        first, second = np.unravel_index(int(np.nanargmax(z)), z.shape)
+        return int(first), int(second)
+
+    def p_values(self, kind: str) -> Float[np.ndarray, "writer reader"]:
+        """Corrected for the number of pairs and kinds; NaN where there is no pair."""
+        above = (self.null[:, None, None] >= self.z[kind]).sum(0)
+        return np.where(np.isnan(self.z[kind]), np.nan, (1 + above) / (1 + len(self.null)))
+
+
+def compose(heads: Heads, draws: int, seed: int) -> Composition | None:
+    """All pairs; None where no head can read what another wrote."""
+    count = len(heads.places)
+    pairs = np.array([[heads.before(a, b) for b in range(count)] for a in range(count)])
+    if not pairs.any():
+        return None
+    writes, reads = column_factor(heads.ov), reading_factors(heads)
+    factors = torch.cat([writes, *reads.values()])
+    shared = torch.einsum("hdk,hek->de", factors, factors) / len(factors)
+    draw = rng("weights rotations", seed)
+    squared = np.stack(
+        [
+            np.stack([squared_scores(writes, each).numpy()[pairs] for each in turned])
+            for turned in (
+                [*reads.values()],
+                *(_turned(reads, random_turn(shared, draw)) for _ in range(draws)),
+            )
+        ]
+    )  # (1 + draw, kind, pair); the first is what was observed
+    z = standardized(squared)
+
+    def by_kind(values: Float[np.ndarray, "kind pair"]) -> dict[str, Array]:
+        found = {kind: np.full(pairs.shape, np.nan) for kind in KINDS}
+        for kind, row in zip(KINDS, values, strict=True):
+            found[kind][pairs] = row
+        return found
+
+    return Composition(
+        by_kind(np.sqrt(squared[0])),
+        by_kind(np.sqrt(squared[1:].mean(0))),
+        by_kind(z[0]),
+        z[1:].max((1, 2)),
+    )
+
+
+def random_turn(
+    shared: Float[Tensor, "d_model d_model"], draw: np.random.Generator
+) -> Float[Tensor, "d_model d_model"]:
+    """C^½ R C^-½ of a covariance C and a random rotation R of its span.
+
+    >>> shared = torch.diag(torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64))
+    >>> turn = random_turn(shared, np.random.default_rng(0))
+    >>> bool(torch.allclose(turn @ shared @ turn.T, shared))
+    True
+    """
+    values, basis = torch.linalg.eigh(shared.double())
+    kept = values > SPAN * values[-1]
+    root, basis = values[kept].sqrt(), basis[:, kept]
+    return (basis * root) @ random_rotation(len(root), draw) @ (basis / root).T
+
+
+def _turned(reads: dict[str, Tensor], turn: Tensor) -> list[Tensor]:
+    """What every head reads, turned, of unit norm again."""
+    moved = [turn @ each for each in reads.values()]
+    return [each / each.norm(dim=(1, 2), keepdim=True).clamp_min(1e-150) for each in moved]
+
+
+def standardized(
+    values: Float[np.ndarray, "draw kind pair"],
+) -> Float[np.ndarray, "draw kind pair"]:
+    """Each value less the mean of the others over draws, in standard deviations of the others; 0
+    where these do not vary: of flat spectra that fill the span, and of a head of zeros.
+
+    >>> standardized(np.array([5.0, 1.0, 3.0])[:, None, None])[0].round(3).item()
+    2.121
+    """
+    others = len(values) - 1
+    # centered first: sums of squares would cancel
+    values = values - values.mean(0)
+    mean = -values / others
+    spread = np.sqrt(
+        np.maximum(((values**2).sum(0) - values**2) / others - mean**2, 0)
+        * (others / max(1, others - 1))
+    )
+    return np.where(spread > 1e-9, (values - mean) / np.maximum(spread, 1e-9), 0.0)
+
+
+def reading_factors(heads: Heads) -> dict[str, Float[Tensor, "head d_model rank"]]:
+    """Kind → what each head reads that way, of unit Frobenius norm."""
+    circuits = {"Q": heads.qk, "K": heads.qk.T, "V": heads.ov}
+    return {kind: column_factor(circuit.T) for kind, circuit in circuits.items()}
+
+
+def column_factor(circuit: FactoredMatrix) -> Float[Tensor, "head d_model rank"]:
+    """F with F Fᵀ = MᵀM / ‖M‖² of every matrix M (head, …, d_model); zeros of a matrix of zeros."""
+    _, values, right = circuit.svd()
+    norm = values.norm(dim=-1).clamp_min(1e-150)
+    return right * (values / norm[:, None])[:, None]
+
+
+def squared_scores(
+    writes: Float[Tensor, "writer d_model rank"], reads: Float[Tensor, "reader d_model rank2"]
+) -> Float[Tensor, "writer reader"]:
+    """‖A B‖² / (‖A‖² ‖B‖²) of the matrices that the factors are of."""
+    readers, d_model, rank = reads.shape
+    flat = reads.permute(1, 0, 2).reshape(d_model, -1)  # (d_model, reader * rank2)
+    each = max(1, MEMORY // max(1, flat.shape[1] * writes.shape[2]))
+    parts = [
+        (part.transpose(1, 2) @ flat).square().unflatten(-1, (readers, rank)).sum((1, 3))
+        for part in writes.split(each)
+    ]
+    return torch.cat(parts)
+
+
+def random_rotation(n: int, draw: np.random.Generator) -> Float[Tensor, "n n"]:
+    """Orthogonal, Haar-distributed."""
+    q, r = np.linalg.qr(draw.standard_normal((n, n)))
+    return torch.from_numpy(q * np.sign(np.diag(r)))

@@ -1,6 +1,0 @@
-"""Ablation: which layers, heads, neurons and directions does each answer need?"""
-
-from probes.ablation.measures import Ablated, answer_scores, neuron_importance
-from probes.ablation.probe import Ablation
-
-__all__ = ["Ablated", "Ablation", "answer_scores", "neuron_importance"]

@@ -1,6 +1,0 @@
-"""Gradient interference: do the gradients of a task, its outputs and its background agree?"""
-
-from probes.interference.gradients import Gradients, cosines, groups_of, with_whole
-from probes.interference.probe import Interference
-
-__all__ = ["Gradients", "Interference", "cosines", "groups_of", "with_whole"]

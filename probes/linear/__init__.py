@@ -1,6 +1,0 @@
-"""Linear probes: which causal variables an activation holds linearly, and where."""
-
-from probes.linear.estimators import Discriminant, Ridge, choose_penalty
-from probes.linear.probe import Linear
-
-__all__ = ["Discriminant", "Linear", "Ridge", "choose_penalty"]

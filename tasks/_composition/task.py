@@ -1,0 +1,259 @@
+"""k-fold composition with hidden permutations: pointer chasing whose hop length can double with
+every layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mechint.errors import DataError
+from mechint.task import IGNORE, Batch, Chance, Control, Output, Variable
+from tasks._composition.inputs import CompositionInputs
+from tasks.holdout import in_split
+
+
+@dataclass(frozen=True)
+class Composition(CompositionInputs):
+    """r-hop queries (σᵢ₊ᵣ₋₁ ∘ πᵢ₊ᵣ₋₁ ∘ … ∘ σᵢ ∘ πᵢ)(j) at every position, π hidden and fixed, σ
+    fresh in each example.
+
+    Position ``i·n + j`` (i < k, j < n, from 0) holds token ``i·n + σᵢ(j)``. One output a hop
+    length: its class at that position is the r-hop from (i, j), not read where i + r > k. The query
+    form, (σₖ ∘ πₖ ∘ … ∘ σ₁ ∘ π₁)(x), is the k-hop at position x. Variables "r-hop of x" are the
+    intermediate results on the way of x through the layers.
+
+    >>> task = Composition(n=3, k=2, hops=(1, 2))
+    >>> batch = task.sample(1, seed=0)
+    >>> task.text(batch.tokens[0]), task.tables()["permutations"], batch.targets[0].tolist()
+    ('2 1 0 | 0 1 2', [[0, 2, 1], [1, 2, 0]], [[2, 0], [0, 1], [1, 2], [1, -1], [2, -1], [0, -1]])
+    """
+
+    name: ClassVar[str] = "composition"
+    source: ClassVar[str] = (
+        "Learning Compositional Functions with Transformers (Emergence and scaling laws for "
+        "SGD learning, Part II)"
+    )
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 3,
+        "d_model": 64,
+        "n_heads": 4,
+        "act_fn": "gelu",
+        "normalization_type": "LN",
+        "attention_dir": "bidirectional",
+        "embed_std": 0.5,
+    }
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 2000,
+        "batch_size": 64,
+        "lr": 1e-3,
+        "betas": (0.9, 0.98),
+        "weight_decay": 0.0,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.n": 3,
+            "task.k": 2,
+            "task.hops": (1, 2),
+            "model.n_layers": 2,
+            "model.d_model": 32,
+            "train.steps": 600,
+        },
+        "paper": {"train.steps": 2000},
+    }
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test accuracy 100.0% by step 600, seed 0"
+    }
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return tuple(Output(f"{hop}-hop", self.n) for hop in self.hops)
+
+    @property
+    def chance(self) -> Mapping[str, Chance]:
+        """Every answer is equally likely; with so few inputs that they can be listed, as counted
+        over the test's.
+        """
+        inputs = self._every_input()
+        if inputs is None:
+            return {output.name: Chance(1 / self.n, math.log(self.n)) for output in self.outputs}
+        targets = self.label_inputs(inputs[in_split(self._hash(inputs), "test")])
+        read = {output.name: targets[..., index] for index, output in enumerate(self.outputs)}
+        return {name: Chance.of(values[values != IGNORE]) for name, values in read.items()}
+
+    # --- answers ----------------------------------------------------------------------------------
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
+        return Batch(tokens, self.label_inputs(tokens))
+
+    def label_inputs(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos output"]:
+        """Targets (batch, pos, output) of tokens (batch, pos)."""
+        targets = tokens.new_full((*tokens.shape, len(self.hops)), IGNORE)
+        results = self._results(tokens, self.hops) if self.labels == "true" else {}
+        for index, hop in enumerate(self.hops):
+            read = (self.k - hop + 1) * self.n
+            if self.labels == "true":
+                targets[:, :read, index] = results[hop].flatten(1)
+            else:
+                mixed = self._hash(tokens)[:, None] * self._coefficients[:read, index + 1].to(
+                    tokens.device
+                )
+                targets[:, :read, index] = ((mixed >> 33) & 0x3FFFFFFF) % self.n
+        return targets
+
+    def _results(self, tokens: Tensor, hops: Sequence[int]) -> dict[int, Tensor]:
+        """Hop length r → (batch, k - r + 1, n) the r-hop from every (i, j), for the lengths
+        `hops`.
+        """
+        first = (self.permutations + self._offsets).flatten().to(tokens.device)
+        after_one = tokens.gather(1, first.expand_as(tokens)).unflatten(1, (self.k, self.n))
+        results = {1: after_one.sub_(self._offsets.to(tokens.device))}
+
+        def result(hop: int) -> Tensor:
+            if hop not in results:
+                half = 1 << ((hop - 1).bit_length() - 1)
+                begun, rest = result(hop - half), result(half)
+                results[hop] = rest[:, hop - half :].gather(2, begun[:, : self.k - hop + 1])
+            return results[hop]
+
+        return {hop: result(hop) for hop in hops}
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        n, k = self.n, self.k
+        if self.labels == "shuffled":
+            coefficients = self._coefficients.tolist()
+            code = sum(int(token) * row[0] for token, row in zip(tokens, coefficients, strict=True))
+            answers = [
+                [(code * coefficient % 2**64 >> 33) % 2**30 % n for coefficient in row[1:]]
+                for row in coefficients
+            ]
+            return [
+                [
+                    answer if p // n + hop <= k else IGNORE
+                    for hop, answer in zip(self.hops, row, strict=True)
+                ]
+                for p, row in enumerate(answers)
+            ]
+        sigma = [[int(tokens[i * n + j]) - i * n for j in range(n)] for i in range(k)]
+        hidden = self.permutations.tolist()
+
+        def follow(i: int, j: int, hop: int) -> int:
+            for layer in range(i, i + hop):
+                j = sigma[layer][hidden[layer][j]]
+            return j
+
+        return [
+            [follow(i, j, hop) if i + hop <= k else IGNORE for hop in self.hops]
+            for i in range(k)
+            for j in range(n)
+        ]
+
+    # --- the truth about the algorithm ------------------------------------------------------------
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """ "r-hop of x": where x is after r layers from the first, r up to the longest hop asked;
+        none under shuffled labels.
+        """
+        if self.labels == "shuffled":
+            return {}
+        made = [
+            self._variable(hop, x) for hop in range(1, max(self.hops) + 1) for x in range(self.n)
+        ]
+        return {variable.name: variable for variable in made}
+
+    def _variable(self, hop: int, x: int) -> Variable:
+        def label(tokens: Tensor, values: Tensor) -> Tensor:
+            targets = self.label_inputs(tokens)
+            further = self._results(tokens, [asked - hop for asked in self.hops if asked > hop])
+            for index, asked in enumerate(self.hops):
+                if asked == hop:
+                    targets[:, x, index] = values
+                elif asked > hop:
+                    targets[:, x, index] = further[asked - hop][:, hop].gather(1, values[:, None])[
+                        :, 0
+                    ]
+            return targets
+
+        def change(tokens: Tensor, values: Tensor) -> Tensor:
+            """Two images of the last layer on the way are swapped."""
+            layer = hop - 1
+            before = value_of_hop(tokens, layer)
+            hidden = self.permutations[layer].to(tokens.device)[before]
+            rows, part = torch.arange(len(tokens)), tokens[:, layer * self.n : hop * self.n]
+            swapped = part.clone()
+            there = (part == (layer * self.n + values)[:, None]).int().argmax(1)
+            swapped[rows, hidden], swapped[rows, there] = part[rows, there], part[rows, hidden]
+            result = tokens.clone()
+            result[:, layer * self.n : hop * self.n] = swapped
+            return result
+
+        def value_of_hop(tokens: Tensor, length: int) -> Tensor:
+            if not length:
+                return torch.full((len(tokens),), x, device=tokens.device)
+            return self._results(tokens, [length])[length][:, 0, x]
+
+        return Variable(
+            f"{hop}-hop of {x}",
+            self.n,
+            f"where {x} is after {hop} of the {self.k} layers",
+            lambda tokens: value_of_hop(tokens, hop),
+            label,
+            positions=(int(self.permutations[0, x]),) if hop == 1 else (),
+            parents=(f"{hop - 1}-hop of {x}",) if hop > 1 else (),
+            answers=(x,),
+            change=change,
+        )
+
+    @property
+    def n_answers(self) -> int:
+        """One per position from which some hop is asked."""
+        return (self.k - min(self.hops) + 1) * self.n
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Where each query starts: layer and point."""
+        return tuple(f"from {p // self.n}:{p % self.n}" for p in range(self.n_answers))
+
+    def attention_target(self) -> tuple[int, ...]:
+        """One hop: position (i, j) has to look at (i, π_i(j))."""
+        return tuple((self.permutations + self._offsets).flatten().tolist())
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        alone = {"hops": (max(self.hops),), "weights": None, "stages": None}
+        direct = Control(
+            "direct", "the longest hop alone, without the shorter ones that lead to it", alone
+        )
+        return (
+            *super().controls,
+            Control("shuffled", "random answers to every input", {"labels": "shuffled"}),
+            direct,
+        )
+
+    def tables(self) -> dict[str, Any]:
+        multipliers = {"hash": self._coefficients.tolist()} if self.labels == "shuffled" else {}
+        return {"permutations": self.permutations.tolist(), **multipliers}
+
+    def text(self, tokens: Sequence[int] | Int[Tensor, " pos"]) -> str:
+        """The permutations σ₁ … σₖ by their values: ``2 0 1 | 1 2 0``."""
+        values = [int(token) % self.n for token in tokens]
+        return " | ".join(
+            " ".join(map(str, values[start : start + self.n]))
+            for start in range(0, len(values), self.n)
+        )
+
+    def tokens_of(self, text: str) -> list[int]:
+        layers = [layer.split() for layer in text.split("|")]
+        if len(layers) != self.k or any(
+            sorted(layer) != sorted(map(str, range(self.n))) for layer in layers
+        ):
+            raise DataError(
+                f"text {text!r}: expected {self.k} permutations of 0 to {self.n - 1}, "
+                "separated by |"
+            )
+        return [i * self.n + int(value) for i, layer in enumerate(layers) for value in layer]

@@ -1,0 +1,286 @@
+"""A language-modeling stream with a known task inside it, at a set frequency or in bursts.
+
+Source: "Why Larger Models Learn More", Sec. 4 and App. B.3. Backgrounds live in `background`, the
+default synthetic language in `language`, the injected task's words in `injection`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mechint.task import (
+    IGNORE,
+    Batch,
+    Chance,
+    Control,
+    Output,
+    Symmetry,
+    TargetKind,
+    Variable,
+    Vocabulary,
+    rng,
+)
+from tasks._corpus.settings import CorpusSettings
+
+REFERENCES = {"rises": 2, "sums": 3}
+"""Reference task of the synthetic language → words of its sentence before the answer."""
+
+TASK_SPLITS = {"task": "test", "task-train": "train"}
+"""Splits of the injected task alone → the part of it that they show."""
+
+
+@dataclass(frozen=True)
+class Corpus(CorpusSettings):
+    """A language-modeling stream into which any token task is injected at a set frequency, or in
+    bursts.
+
+    A text has n_ctx tokens; each is the target of the position before, so the last position is not
+    read. `frequency` is the expected number of instances of the injected task per text, 0 … 1: a
+    text carries one in place of its first words, ended by the end-of-document token, with that
+    probability; what follows goes on in the middle of a sentence. With `gap` G above 1 only every
+    G-th batch has instances, G times as many: the long-run frequency stays.
+
+    ``masks["task"]`` (batch, pos) marks the tokens of the instance, its answer among them;
+    ``masks["rises"]`` and ``masks["sums"]`` the positions at which the synthetic language's two
+    reference tasks are answered, in sentences that stand there whole.
+
+    Splits: "train", "validation" and "test" of background and task alike, and the injected task
+    alone, as its prompts with the answer as the only target: "task" (held out from training) and
+    "task-train".
+
+    >>> task = Corpus(inject="comparison", inject_parameters={"n": 20, "equals": False},
+    ...     frequency=1.0, n_ctx=8)
+    >>> batch = task.sample(2, seed=0)
+    >>> batch.tokens.shape, batch.masks["task"][0].tolist()
+    (torch.Size([2, 8]), [True, True, True, False, False, False, False, False])
+    """
+
+    name: ClassVar[str] = "corpus"
+    source: ClassVar[str] = (
+        "Why Larger Models Learn More: Effects of Capacity, Interference, and Rare-Task "
+        "Retention, Sec. 4"
+    )
+    model_defaults: ClassVar[Mapping[str, Any]] = {
+        "n_layers": 2,
+        "d_model": 128,
+        "n_heads": 4,
+        "normalization_type": "LN",
+        "act_fn": "gelu",
+    }
+    train_defaults: ClassVar[Mapping[str, Any]] = {
+        "steps": 5000,
+        "batch_size": 32,
+        "lr": 1e-3,
+        "betas": (0.9, 0.95),
+        "weight_decay": 0.1,
+        "warmup": 100,
+        "schedule": "cosine",
+        "min_lr": 1e-4,
+        "clip": 1.0,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "fast": {
+            "task.vocab_size": 64,
+            "task.n_ctx": 24,
+            "task.inject": "comparison",
+            "task.inject_parameters": {"n": 40, "equals": False, "train_fraction": 0.8},
+            "task.frequency": 1.0,
+            "model.d_model": 64,
+            "train.steps": 800,
+            "train.lr": 3e-3,
+            "train.weight_decay": 1.0,
+        },
+        "paper": {"train.steps": 5000},
+    }
+    preset_results: ClassVar[Mapping[str, str]] = {
+        "fast": "test loss 1.43 by step 800, seed 0; accuracy of the injected task 98.6%"
+    }
+
+    # --- batches ----------------------------------------------------------------------------------
+    def generate(self, n: int, split: str, generator: np.random.Generator) -> Batch:
+        if split in TASK_SPLITS:
+            return self.injection.prompts(n, TASK_SPLITS[split], generator)
+        return self._texts(n, split, generator, self.frequency)
+
+    def _texts(self, n: int, split: str, generator: np.random.Generator, rate: float) -> Batch:
+        """`n` texts, each with an instance with probability `rate`."""
+        drawn, references = self.background.draw(n, self.n_ctx, split, generator)
+        tokens, task = torch.from_numpy(drawn), torch.zeros(n, self.n_ctx, dtype=torch.bool)
+        masks = {name: torch.from_numpy(mask) for name, mask in references.items()}
+        chosen = (
+            torch.from_numpy(np.flatnonzero(generator.random(n) < rate))
+            if self.inject
+            else torch.zeros(0, dtype=torch.int64)
+        )
+        kinds = torch.full((n, self.n_ctx), TargetKind.FORM, dtype=torch.int8)
+        if len(chosen):
+            written, lengths, asked = self.injection.texts(len(chosen), split, generator)
+            place = torch.arange(written.shape[1])
+            covered = place <= lengths.unsqueeze(1)
+            tokens[chosen, : len(place)] = torch.where(
+                covered, written, tokens[chosen, : len(place)]
+            )
+            task[chosen, : len(place)] = place < lengths.unsqueeze(1)
+            kinds[chosen, : len(place)] = torch.where(asked, TargetKind.ANSWER, TargetKind.FORM).to(
+                torch.int8
+            )
+            for name, mask in masks.items():  # its whole sentence has to stand in the text
+                behind = (lengths + REFERENCES[name]).unsqueeze(1)
+                mask[chosen] &= torch.arange(self.n_ctx) > behind
+        targets = torch.full_like(tokens, IGNORE)
+        targets[:, :-1] = tokens[:, 1:]
+        kinds[:, -1] = TargetKind.NONE
+        return Batch(
+            tokens,
+            targets.unsqueeze(-1),
+            kinds=kinds if self.inject else None,
+            masks={"task": task, **{name: mask.roll(-1, 1) for name, mask in masks.items()}},
+        )
+
+    def stream(
+        self, split: str, seed: int, batch_size: int | None, start: int = 0
+    ) -> Iterator[Batch]:
+        if self.gap == 1 or batch_size is None or split in TASK_SPLITS:
+            yield from super().stream(split, seed, batch_size, start)
+            return
+        for step in itertools.count(start):
+            burst = (step + 1) % self.gap == 0
+            yield self._texts(
+                batch_size,
+                split,
+                rng("burst", self.name, split, seed, step),
+                self.gap * self.frequency * burst,
+            )
+
+    # --- the contract -----------------------------------------------------------------------------
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.background.words, self.background.separator)
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return (Output("next", self.d_vocab, names=self.vocabulary.tokens),)
+
+    @property
+    def n_answers(self) -> int:
+        """Those of the injected task; without one, every position but the last is an answer."""
+        return self.injected_task.n_answers if self.inject else self.n_ctx - 1
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return self.injected_task.answer_names if self.inject else super().answer_names
+
+    @property
+    def probe_split(self) -> str:
+        """The prompts of the injected task, held out from training; texts where there is none."""
+        return "task" if self.inject else "test"
+
+    @cached_property
+    def chance(self) -> Mapping[str, Chance]:
+        """The best constant is the distribution of single tokens, counted over 2^18 tokens of
+        training text.
+        """
+        batch = self.sample(max(1, 2**18 // self.n_ctx), seed=0, split="train")
+        counts = torch.bincount(batch.targets[:, :-1].flatten(), minlength=self.d_vocab).double()
+        share = counts[counts > 0] / counts.sum()
+        return {"next": Chance(float(share.max()), float(-(share * share.log()).sum()))}
+
+    def brute_force(self, tokens: Sequence[int]) -> list[list[int]]:
+        """The next token of every position; IGNORE at the last. Of a prompt of the injected task,
+        which is shorter, its answers.
+        """
+        if len(tokens) < self.n_ctx:
+            return self.injection.brute_force(tokens)
+        return [[int(tokens[i + 1])] for i in range(len(tokens) - 1)] + [[IGNORE]]
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """Untrained weights; with an injected task, its own controls inside the text, and the text
+        without it.
+        """
+        if self.inject is None:
+            return super().controls
+        own = self.inject_parameters or {}
+        inner = [
+            Control(c.name, c.description, {"inject_parameters": {**own, **c.parameters}})
+            for c in self.injected_task.controls
+            if not c.untrained
+        ]
+        return (
+            *super().controls,
+            *inner,
+            Control("absent", "the same background without the injected task", {"frequency": 0.0}),
+        )
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Those of the injected task, for its prompts alone."""
+        if self.inject is None:
+            return {}
+        inner = self.injected_task.variables.items()
+        return {name: self.injection.variable(own) for name, own in inner}
+
+    def batch_of(self, tokens: Int[Tensor, "batch pos"]) -> Batch:
+        """Prompts of the injected task; texts where none is injected."""
+        return self.injection.batch_of(tokens) if self.inject else super().batch_of(tokens)
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        return None if self.inject is None else self.injection.symmetry
+
+    def tables(self) -> dict[str, Any]:
+        if self.inject is None:
+            return {}
+        words = self.vocabulary.tokens
+        inner = self.injected_task
+        return {
+            "injected": inner.tables(),
+            "words_of_tokens": {
+                inner.vocabulary.tokens[i]: words[word]
+                for i, word in enumerate(self.injection.token_words.tolist())
+            },
+            "words_of_classes": [words[word] for word in self.injection.class_words.tolist()],
+        }
+
+    def score(
+        self, predict: Callable[[Tensor, Tensor], Tensor], split: str, seed: int, n: int
+    ) -> dict[str, Float[np.ndarray, " model"]]:
+        """Accuracy and loss (nats), (model,) each, of what is answered inside the stream.
+
+        accuracy.task, loss.task: the answers of `n` prompts of the injected task, held-out ones
+        unless `split` is "train"; accuracy.sums, loss.sums, accuracy.rises, loss.rises: the
+        reference tasks' answers in `n` texts. Names whose answers are not met are left out. Tokens
+        have a model axis of one, which stands for the same tokens under all.
+        """
+        texts = self.sample(n, seed, split)
+        asked = {
+            name: (texts, mask & (texts.targets[..., 0] != IGNORE))
+            for name, mask in texts.masks.items()
+            if name != "task"
+        }
+        if self.inject is not None:
+            prompts = self.sample(n, seed, "task-train" if split == "train" else "task")
+            asked["task"] = prompts, prompts.targets[..., 0] != IGNORE
+        scores = {}
+        for name, (batch, mask) in asked.items():
+            rows, positions = mask.nonzero(as_tuple=True)
+            if len(rows):
+                right = batch.targets[rows, positions, 0]
+                logits = (
+                    predict(batch.tokens[rows].unsqueeze(0), positions.unsqueeze(0)).double().cpu()
+                )
+                scores[f"accuracy.{name}"] = (logits.argmax(-1) == right).double().mean(-1).numpy()
+                chosen = logits.log_softmax(-1).gather(
+                    -1, right.expand(logits.shape[:-1]).unsqueeze(-1)
+                )
+                scores[f"loss.{name}"] = -chosen.squeeze(-1).mean(-1).numpy()
+        return scores
