@@ -22,13 +22,15 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A function that offers entry points (name, value) in the group ``mechint.tests``, where
-    mechint itself has "ours".
+    mechint itself has "ours"; ``mechint.theirs`` has them alone.
     """
 
     def offer(*points: tuple[str, str]) -> None:
         made = [EntryPoint(name, value, "mechint.tests") for name, value in points]
         monkeypatch.setattr(
-            module, "entry_points", lambda group: made if group == "mechint.tests" else []
+            module,
+            "entry_points",
+            lambda group: made if group in ("mechint.tests", "mechint.theirs") else [],
         )
         own = {"mechint.tests": {"ours": "json:JSONDecoder"}}
         monkeypatch.setattr(module, "_own_entry_points", lambda: own)
@@ -84,9 +86,11 @@ def test_listing_imports_nothing(offered: Callable[..., None]) -> None:
     offered(("theirs", "no_such_package.module:Thing"))
     registry = Registry("task", "mechint.tests")
     assert registry.names() == ["ours", "theirs"]
-    with pytest.raises(MechintError, match="task 'theirs' of .* cannot be loaded: No module named"):
+    with pytest.raises(
+        MechintError, match=r"task 'theirs' of .* cannot be loaded: No module named"
+    ):
         registry["theirs"]
-    with pytest.warns(UserWarning, match="task 'theirs' of .* cannot be read"):
+    with pytest.warns(UserWarning, match=r"task 'theirs' of .* cannot be read"):
         assert registry.describe("theirs") == ""
     assert registry["ours"].__name__ == "JSONDecoder"
 
@@ -151,7 +155,7 @@ def test_a_broken_plug_in_stops_nobody(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_module", raising=False)
     offered(("their", "their_module:Their"))
-    registry = Registry("probe", "mechint.tests", "mechint.probe:Probe")
+    registry = Registry("probe", "mechint.theirs", "mechint.probe:Probe")
     monkeypatch.setattr(probe, "PROBES", registry)
     with pytest.warns(UserWarning, match=said):
         assert probe.quick_probes() == []
@@ -166,7 +170,7 @@ def test_a_whole_plug_in_is_taken(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "their_module", raising=False)
     offered(("their", "their_module:Their"))
-    registry = Registry("probe", "mechint.tests", "mechint.probe:Probe")
+    registry = Registry("probe", "mechint.theirs", "mechint.probe:Probe")
     monkeypatch.setattr(probe, "PROBES", registry)
     assert probe.quick_probes() == ["their"]
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from mechint import planted
 from mechint.registry import PROBES
-from mechint.results import SCHEMA, Finding, Null
+from mechint.results import SCHEMA, VERDICTS, Effect, Finding, Null
 from tests.test_results import example
 
 PUBLISHED: dict[str, Any] = json.loads(
@@ -26,7 +26,7 @@ def errors(data: Any) -> list[str]:
 def test_results_fit_and_other_values_do_not() -> None:
     data = json.loads(example().to_json())
     assert errors(data) == []
-    assert errors(data | {"finding": 1}) and errors(data | {"schema": SCHEMA + 1})
+    assert errors(data | {"verdict": "maybe"}) and errors(data | {"schema": SCHEMA + 1})
 
 
 @pytest.mark.parametrize("name", ["subspace", "fourier"])
@@ -48,4 +48,6 @@ def test_the_schema_names_every_field() -> None:
     assert set(PUBLISHED["properties"]) == set(example().to_dict())
     assert set(PUBLISHED["$defs"]["finding"]["properties"]) == set(Finding.__dataclass_fields__)
     assert set(PUBLISHED["$defs"]["null"]["properties"]) == {*Null.__dataclass_fields__, "z"}
+    assert set(PUBLISHED["$defs"]["effect"]["properties"]) == set(Effect.__dataclass_fields__)
     assert PUBLISHED["properties"]["schema"]["enum"] == [SCHEMA]
+    assert PUBLISHED["properties"]["verdict"]["enum"] == [*VERDICTS]

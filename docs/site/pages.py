@@ -55,7 +55,7 @@ def on_site(text: str) -> str:
     """
 
     def page(link: re.Match[str]) -> str:
-        return f"](probes/{link[1].replace('_', '-')}.md)"
+        return f"](probes/{link[1].strip('_').replace('_', '-')}.md)"
 
     return re.sub(r"\]\(\.\./probes/(\w+)(?:\.py)?\)", page, text)
 

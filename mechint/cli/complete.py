@@ -1,4 +1,4 @@
-"""Completion of half-typed words: names of the registries, read without importing what they name."""
+"""Completion of half-typed names of tasks, probes and studies; imports none of them."""
 
 from __future__ import annotations
 
