@@ -41,8 +41,8 @@ def probes() -> dict[str, Any]:
     """Measurement → metrics and nulls."""
     found = {}
     for name in cases.MEASUREMENTS:
-        metrics, nulls = cases.measure(name)
-        found[name] = {"metrics": as_json(metrics), "nulls": as_json(nulls)}
+        metrics, nulls, verdict = cases.measure(name)
+        found[name] = {"verdict": verdict, "metrics": as_json(metrics), "nulls": as_json(nulls)}
     return found
 
 
