@@ -61,6 +61,8 @@ if TYPE_CHECKING:  # for editors; the names load by `__getattr__`
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "analyze": "mechint.account",
+    "Account": "mechint.account",
     "load": "mechint.checkpoints",
     "load_checkpoint": "mechint.checkpoints",
     "Checkpoint": "mechint.checkpoints",
@@ -92,6 +94,7 @@ _PUBLIC = {
     "TrainConfig": "mechint.config",
     "ProbeResult": "mechint.results",
     "Finding": "mechint.results",
+    "Effect": "mechint.results",
     "Null": "mechint.results",
     "Table": "mechint.results",
     "Figure": "mechint.results",

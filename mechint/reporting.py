@@ -319,6 +319,7 @@ class Report:
             findings=tuple(self.findings),
             not_asked=tuple(self.skipped),
             lead=self.words if found else "",
+            lead_rank=self.probe.lead_rank,
             hero=self.shown if self.shown in self.figures else next(iter(self.figures), ""),
             tables=self.tables,
             arrays=self.arrays,

@@ -203,9 +203,9 @@ class ProbeResult:
     metrics: flat, "group.name" → number, text, list or dictionary of numbers; units: metric → unit,
     where it has one. null: metric → Null. findings: the answers, "yes" before "no" before
     "unclear". lead: the words that may become the verdict of an account, "" where the leading
-    finding is not "yes". hero: the name of the one figure to show first. not_asked: (question,
-    reason) of questions that cannot arise for the subject. arrays: large numbers, kept beside the
-    tables. provenance: checkpoint, task, probe settings, seed, versions.
+    finding is not "yes"; lead_rank: how early it does, 0 to 100. hero: the name of the one figure
+    to show first. not_asked: (question, reason) of questions that cannot arise for the subject.
+    arrays: large numbers, with the tables. provenance: checkpoint, task, probe settings, seed, versions.
     """
 
     probe: str
@@ -219,6 +219,7 @@ class ProbeResult:
     provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
     units: Mapping[str, str] = field(default_factory=dict[str, str])
     lead: str = ""
+    lead_rank: int = 0
     hero: str = ""
     not_asked: tuple[tuple[str, str], ...] = ()
 
@@ -251,6 +252,7 @@ class ProbeResult:
             "question": self.question,
             "verdict": self.verdict,
             "lead": self.lead,
+            "lead_rank": self.lead_rank,
             "hero": self.hero,
             "findings": [finding.to_dict() for finding in self.findings],
             "not_asked": [list(pair) for pair in self.not_asked],
@@ -284,6 +286,7 @@ class ProbeResult:
             provenance=data["provenance"],
             units=data.get("units", {}),
             lead=data["lead"],
+            lead_rank=data["lead_rank"],
             hero=data["hero"],
             not_asked=tuple((question, reason) for question, reason in data["not_asked"]),
         )

@@ -68,6 +68,11 @@ class Groups(TwoOperandTask):
     )
     train_fraction: float = setting(0.4, "share of the pairs that is trained on", low=0, high=1)
 
+    @property
+    def title(self) -> str:
+        """Operation and group: "Products in S5"."""
+        return "Products in a table" if self.table is not None else f"Products in {self.group}"
+
     @cached_property
     def finite_group(self) -> FiniteGroup:
         """The group itself; made on construction, where the number of pairs is checked, so that

@@ -24,6 +24,13 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "x^2+y^2": lambda x, y: x * x + y * y,
     "x^2+xy+y^2": lambda x, y: x * x + x * y + y * y,
 }
+TITLES = {
+    "add": "Addition",
+    "subtract": "Subtraction",
+    "multiply": "Multiplication",
+    "x^2+y^2": "x² + y²",
+    "x^2+xy+y^2": "x² + xy + y²",
+}
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
 
 
@@ -83,6 +90,12 @@ class ModularArithmetic(TwoOperandTask):
         None, "p rows of p answers 0 … p-1, in place of the operation", low=0, high=1023
     )
     separate_vocabulary: bool = setting(False, "the second operand has tokens of its own, p … 2p-1")
+
+    @property
+    def title(self) -> str:
+        """Operation and modulus: "Addition mod 113"."""
+        word = "A table" if self.table is not None else TITLES[self.operation]
+        return f"{word} mod {self.p}"
 
     def __post_init__(self) -> None:
         super().__post_init__()

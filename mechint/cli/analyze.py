@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from mechint.cli.common import (
 )
 from mechint.cli.opening import Opening, from_the_hub
 from mechint.cli.plugin import PLUGINS, plugin_option
-from mechint.cli.show import brief, describe, show, title_of
+from mechint.cli.show import warnings_of
 from mechint.cli.sorting import sort_settings
 from mechint.cli.table import TableRequest, refuse_foreign_table, show_table, wants_table
 from mechint.errors import (
@@ -33,10 +34,11 @@ from mechint.errors import (
     RunError,
     UnknownNameError,
 )
-from mechint.progress import counting, spinner
+from mechint.progress import console, counting, spinner
 from mechint.registry import PROBES, TASKS
 
 if TYPE_CHECKING:
+    from mechint.account import Account
     from mechint.checkpoints import Checkpoint
     from mechint.report import Page
     from mechint.results import ProbeResult
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the report to this HTML file.",
 )
+@click.option("--full", is_flag=True, help="Print every finding and every number.")
 @click.option("--over-steps", is_flag=True, help="One row per kept checkpoint of every run.")
 @click.option(
     "--csv",
@@ -120,6 +123,7 @@ def analyze(
     seed: int,
     answer: str | None,
     out: Path | None,
+    full: bool,
     over_steps: bool,
     csv: Path | None,
     workers: int,
@@ -152,16 +156,35 @@ def analyze(
     opening = Opening(
         paths[0], task, settings, device, data, seed, answer=which, plugins=plugins, probes=names
     )
+    if len(paths) == 2 and not (over_steps or csv) and all(map(_is_one_model, paths)):
+        return compare_two(paths, opening, out, as_json)
     if wants_table(paths, over_steps, csv):
         refuse_foreign_table(csv, force=force)
         return show_table(paths, TableRequest(opening, over_steps, workers, csv, out, as_json))
-    return analyze_one(opening, out, as_json)
+    return analyze_one(opening, out, as_json, full)
 
 
-def analyze_one(opening: Opening, out: Path | None, as_json: bool) -> int:
-    """Open one model, run the probes, keep and show what they found; the exit status."""
-    path, named = opening.path, bool(opening.probes)
-    with spinner(f"opening {path}"):
+def _is_one_model(path: Path) -> bool:
+    return path.is_file() or (path / "config.json").is_file()
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """One model with what its probes found, and a line for each probe that could not run."""
+
+    opening: Opening
+    opened: Checkpoint
+    subject: Subject
+    account: Account
+    problems: list[str]
+
+
+def measure(opening: Opening) -> Analysis:
+    """Open one model and run its probes, all quick ones that apply when none is named."""
+    from mechint.account import account_of
+
+    named = bool(opening.probes)
+    with spinner(f"opening {opening.path}"):
         from mechint.probe import quick_probes
 
         chosen = tuple(dict.fromkeys(opening.probes)) or tuple(quick_probes())
@@ -173,33 +196,73 @@ def analyze_one(opening: Opening, out: Path | None, as_json: bool) -> int:
         subject = subject if opening.answer is None else subject.with_answer(opening.answer)
     with counting("probing") as update:
         results, problems = run_probes(subject, chosen, options, opening.seed, update)
-    if not named:
-        problems = [] if results else problems
-        results = found_first(results)
+    problems = problems if named or not results else []
+    account = account_of(
+        subject,
+        results,
+        warnings=warnings_of(opened),
+        next_commands=() if named else next_commands(opening, opened),
+    )
+    return Analysis(opening, opened, subject, account, problems)
+
+
+def next_commands(opening: Opening, opened: Checkpoint) -> list[str]:
+    """Commands that tell more about a model whose quick probes were run."""
+    place = shlex.quote(str(opening.path))
+    commands = [f"mechint analyze {place}{opening.options()} --out report.html"]
+    if (opening.path / "config.json").is_file():
+        commands.append(f"mechint analyze {place} --over-steps")
+    elif opened.task is not None:
+        commands.append(f"mechint analyze {place}{opening.options()} --probe ablation,circuits")
+    return commands
+
+
+def analyze_one(opening: Opening, out: Path | None, as_json: bool, full: bool) -> int:
+    """Open one model, run the probes, keep and show what they found; the exit status."""
+    from mechint.account import accounts_json
+    from mechint.terminal import account_text, full_text
+
+    found = measure(opening)
+    results, problems = found.account.results, found.problems
     # files first: whoever reads our output may close it early
-    if (path / "config.json").is_file() and opened.path != path:
-        keep(opening, opened, subject, results)
+    if (opening.path / "config.json").is_file() and found.opened.path != opening.path:
+        keep(found.opening, found.opened, found.subject, results)
     if out is not None and results:
-        problems += write(out, report_page(opening, opened, subject, results))
+        page = report_page(found.opening, found.opened, found.subject, results)
+        problems = [*problems, *write(out, page)]
     if as_json:
-        print_json(
-            {
-                "checkpoint": describe(opened),
-                "results": {name: brief(result) for name, result in results.items()},
-            }
-        )
+        print_json(accounts_json([found.account]))
     else:
-        show(opened, results)
+        screen = console()
+        screen.print(account_text(found.account, screen.width), soft_wrap=True)
+        if full:
+            screen.print(full_text(results, screen.width), soft_wrap=True)
     for problem in problems:
         print_error(problem)
     return 2 if problems else 0
 
 
-def found_first(results: Mapping[str, ProbeResult]) -> dict[str, ProbeResult]:
-    """`results` of probes that nobody named, in the order of what came out."""
-    from mechint.results import rank
+def compare_two(paths: Sequence[Path], opening: Opening, out: Path | None, as_json: bool) -> int:
+    """Two models side by side: verdicts first, then what differs; the exit status."""
+    from mechint.account import accounts_json
+    from mechint.terminal import comparison_text
 
-    return dict(sorted(results.items(), key=lambda one: rank(one[1].verdict)))
+    found = [measure(dataclasses.replace(opening, path=path)) for path in paths]
+    if out is not None:
+        from mechint.report import write_comparison
+
+        write_comparison([one.account for one in found], out)
+        print_error(f"report written to {out}")
+    if as_json:
+        print_json(accounts_json([one.account for one in found]))
+    else:
+        screen = console()
+        accounts = [one.account for one in found]
+        screen.print(comparison_text(accounts, screen.width), soft_wrap=True)
+    problems = [problem for one in found for problem in one.problems]
+    for problem in problems:
+        print_error(problem)
+    return 2 if problems else 0
 
 
 def report_page(
@@ -212,6 +275,7 @@ def report_page(
     """The page of what was found, which opens with how well the model answers; after `earlier`
     results, whose commands are those of their own settings.
     """
+    from mechint.account import title_of
     from mechint.report import head_of, page_of
 
     shown = {**(earlier or {}), **results}
@@ -219,7 +283,7 @@ def report_page(
     command = opening.command(opened.path, list(dict.fromkeys(probes.values())))
     commands = {name: opening.command(opened.path, [probes[name]]) for name in results}
     head = head_of(opened, subject, shown, f"{command} --out report.html", opening.options())
-    return page_of(shown, title_of(opened), commands=commands, **head)
+    return page_of(shown, title_of(subject), commands=commands, **head)
 
 
 def write(out: Path, page: Page) -> list[str]:

@@ -53,6 +53,11 @@ class Prompts(FiniteTask):
         None, "tokens of the model; what the tokenizer's directory states when none", low=1
     )
 
+    @property
+    def title(self) -> str:
+        """Name of the file: "Prompts of pairs.jsonl"."""
+        return f"Prompts of {Path(self.path).name}"
+
     @classmethod
     def of(cls, path: Path, model: Path, d_vocab: int, n_ctx: int | None) -> Prompts:
         """The prompts in the file `path` for a model of `d_vocab` tokens that reads `n_ctx`

@@ -44,6 +44,18 @@ class Task(Settings, abc.ABC):
     without_variables: ClassVar[str] = "its task names no causal variables"
     when_wrong: ClassVar[str] = "train the model further"
 
+    @property
+    def title(self) -> str:
+        """The task in words, with the sizes and choices that are its own: "Addition mod 113"."""
+        defaults = type(self)().to_dict()
+        changed = ", ".join(
+            f"{name} = {value}"
+            for name, value in self.to_dict().items()
+            if value != defaults[name] and isinstance(value, int | str) and value is not True
+        )
+        words = self.name.replace("-", " ").capitalize()
+        return f"{words}, {changed}" if changed else words
+
     def _repr_html_(self) -> str:
         """What the task is, its parameters, outputs and variables, for a notebook."""
         outputs = ", ".join(f"{out.name} ({out.n_classes} classes)" for out in self.outputs)

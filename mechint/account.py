@@ -1,0 +1,318 @@
+"""Account: what a model computes, how well, how much of it that explains, and what was looked for
+in vain, from the results of probes. Terminal, report, tables and notebooks are views of it.
+
+    account = mechint.analyze(subject)
+    account.verdict                       # 'It adds as a clock, with six frequencies.'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mechint.results import MARKS, SCHEMA, Figure, Finding, ProbeResult, rank
+from mechint.task import FiniteTask
+from mechint.terminal import account_text, quality_text
+
+if TYPE_CHECKING:
+    from mechint.subject import Subject
+
+MAX_EVIDENCE = 6
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+AT_CHANCE = "It answers at chance: there is nothing to explain."
+NOTHING = "No mechanism was found."
+UNDECIDED = "Nothing could be decided."
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a model answers one output.
+
+    accuracy, chance: 0–1 on `n` answers; test: accuracy on held-out examples, None where the split
+    is not known; loss, chance_loss: nats; whole: whether the answers are all of a finite task.
+    """
+
+    output: str
+    accuracy: float
+    chance: float
+    loss: float
+    chance_loss: float
+    n: int
+    test: float | None = None
+    whole: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return dict(vars(self))
+
+
+def quality_of(subject: Subject) -> tuple[Quality, ...]:
+    """Accuracy and loss of every output that is asked, with chance; () where there is none.
+
+    Cost: one forward over the subject's data, which the subject keeps.
+    """
+    from mechint.checkpoints import performance
+
+    measured = performance.measure(subject, subject.split)
+    if measured is None:
+        return ()
+    return tuple(
+        Quality(
+            name,
+            accuracy,
+            measured.chance[name]["accuracy"],
+            measured.loss[name],
+            measured.chance[name]["loss"],
+            measured.n[name],
+            test if math.isfinite(test := measured.held_out.get(name, math.nan)) else None,
+            isinstance(subject.task, FiniteTask) and subject.on_grid,
+        )
+        for name, accuracy in measured.accuracy.items()
+        if math.isfinite(accuracy)
+    )
+
+
+@dataclass(frozen=True)
+class Account:
+    """What probes found about one model, the answer first.
+
+    title: task and model in words; path: of the checkpoint, "" in memory. verdict: at most fifteen
+    words, from the lead of the leading result; `caveat` limits it. quality: one row an output.
+    results: probe → result, in the order in which they were measured. warnings: what must be read
+    before the numbers. next: commands that would tell more.
+    """
+
+    title: str
+    path: str
+    verdict: str
+    quality: tuple[Quality, ...] = ()
+    caveat: str = ""
+    step: int | None = None
+    parameters: int | None = None
+    results: Mapping[str, ProbeResult] = field(default_factory=dict[str, ProbeResult])
+    warnings: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+
+    # --- findings ---------------------------------------------------------------------------------
+    def findings(self, *verdicts: str) -> list[tuple[str, Finding]]:
+        """(probe, finding) of these verdicts, those of leading probes first."""
+        order = sorted(self.results, key=lambda name: -self.results[name].lead_rank)
+        return [
+            (name, finding)
+            for name in order
+            for finding in self.results[name].findings
+            if finding.verdict in verdicts
+        ]
+
+    @property
+    def evidence(self) -> list[tuple[str, Finding]]:
+        """At most six findings that are "yes", the first of every probe before second ones."""
+        seen: dict[str, int] = {}
+        numbered = []
+        for name, finding in self.findings("yes"):
+            seen[name] = seen.get(name, 0) + 1
+            numbered.append((seen[name], name, finding))
+        numbered.sort(key=lambda one: one[0])  # stable: leading probes first
+        return [(name, finding) for _, name, finding in numbered[:MAX_EVIDENCE]]
+
+    @property
+    def looked_for(self) -> list[tuple[str, Finding]]:
+        """Findings that are "no": tested, and not there."""
+        return self.findings("no")
+
+    @property
+    def unclear(self) -> list[tuple[str, Finding]]:
+        """Findings that could not be decided."""
+        return self.findings("unclear")
+
+    @property
+    def not_asked(self) -> dict[str, list[str]]:
+        """Reason → the questions that cannot arise for this subject because of it."""
+        grouped: dict[str, list[str]] = {}
+        for result in self.results.values():
+            for question, reason in result.not_asked:
+                grouped.setdefault(reason, []).append(question)
+        return grouped
+
+    @property
+    def leading(self) -> ProbeResult | None:
+        """The result that the verdict is from; None where nothing was found."""
+        return _leading(self.results)
+
+    @property
+    def hero(self) -> Figure | None:
+        """The one figure to show first: that of the leading result, else the first there is."""
+        shown = [self.leading, *self.results.values()]
+        heroes = [one.figures.get(one.hero) for one in shown if one is not None and one.hero]
+        return next((figure for figure in heroes if figure is not None), None)
+
+    @property
+    def mechanisms(self) -> dict[str, str]:
+        """Text metrics, "probe.metric" → text: what tables and comparisons show."""
+        return {
+            f"{probe}.{name}": value
+            for probe, result in self.results.items()
+            for name, value in result.metrics.items()
+            if isinstance(value, str)
+        }
+
+    # --- views ------------------------------------------------------------------------------------
+    def to_dict(self, figures: bool = False) -> dict[str, Any]:
+        """One entry of "accounts" of JSON schema 3."""
+        return {
+            "path": self.path,
+            "title": self.title,
+            "step": self.step,
+            "parameters": self.parameters,
+            "quality": [one.to_dict() for one in self.quality],
+            "verdict": self.verdict,
+            "caveat": self.caveat,
+            "warnings": list(self.warnings),
+            "results": {
+                name: result.to_dict(arrays=figures, figures=figures)
+                for name, result in self.results.items()
+            },
+            "next": list(self.next),
+        }
+
+    def __str__(self) -> str:
+        """The account as text of 100 columns, without color."""
+        return account_text(self, 100).plain
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Title, quality, verdict, hero and evidence; every result folded below."""
+        import html
+
+        quality = "".join(f"<p>{html.escape(line)}</p>" for line in quality_text(self.quality))
+        hero = self.hero
+        caveat = f" <small>({html.escape(self.caveat)})</small>" if self.caveat else ""
+        found = "".join(
+            f"<li>{MARKS[one.verdict]} <b>{html.escape(name)}</b> {html.escape(str(one))}</li>"
+            for name, one in (*self.evidence, *self.looked_for)
+        )
+        folded = "".join(
+            f"<details><summary>{html.escape(name)}</summary>{result._repr_html_()}</details>"
+            for name, result in self.results.items()
+        )
+        return (
+            f"<h3>{html.escape(self.title)}</h3>{quality}"
+            f"<p><big><b>{html.escape(self.verdict)}</b></big>{caveat}</p>"
+            f"{hero.drawing_html('hero') if hero is not None else ''}<ul>{found}</ul>{folded}"
+        )
+
+
+def accounts_json(accounts: Sequence[Account]) -> dict[str, Any]:
+    """The JSON form of one account or several: {"schema": 3, "accounts": […]}."""
+    return {"schema": SCHEMA, "accounts": [one.to_dict() for one in accounts]}
+
+
+def _leading(results: Mapping[str, ProbeResult]) -> ProbeResult | None:
+    led = [result for result in results.values() if result.lead]
+    return max(led, key=lambda result: result.lead_rank, default=None)
+
+
+def verdict_of(results: Mapping[str, ProbeResult]) -> tuple[str, str]:
+    """Verdict and caveat of an account: the lead of highest rank; where nothing leads, a headline
+    that is "yes"; else what was not found.
+    """
+    leading = _leading(results)
+    if leading is not None:
+        first = min(leading.findings, key=lambda one: rank(one.verdict))
+        return leading.lead, first.caveat
+    found = [f for result in results.values() for f in result.findings if f.verdict == "yes"]
+    if found:
+        return found[0].headline, found[0].caveat
+    tested = any(f.verdict == "no" for result in results.values() for f in result.findings)
+    return (NOTHING if tested or not results else UNDECIDED), ""
+
+
+def account_of(
+    subject: Subject,
+    results: Mapping[str, ProbeResult],
+    *,
+    warnings: Sequence[str] = (),
+    next_commands: Sequence[str] = (),
+) -> Account:
+    """The account of a subject from the results of its probes.
+
+    Args:
+        warnings: what must be read first; next_commands: what would tell more.
+    """
+    quality = quality_of(subject)
+    verdict, caveat = verdict_of(results)
+    known = subject.provenance["checkpoint"]
+    return Account(
+        title=title_of(subject),
+        path=str(known.get("path", "")),
+        verdict=verdict,
+        quality=quality,
+        caveat=caveat,
+        step=known.get("step"),
+        parameters=sum(weight.numel() for weight in subject.model.parameters()),
+        results=dict(results),
+        warnings=tuple(warnings),
+        next=tuple(next_commands),
+    )
+
+
+def title_of(subject: Subject) -> str:
+    """Task and model in words: "Addition mod 113, one layer".
+
+    >>> from mechint import planted
+    >>> title_of(planted.modular_addition(13, (3,)).subject)
+    'Addition mod 13, one layer'
+    """
+    layers = subject.n_layers
+    count = NUMBERS[layers] if layers < len(NUMBERS) else str(layers)
+    size = f", {count} layer{'' if layers == 1 else 's'}" if layers else ""
+    task = subject.task
+    return f"{'Language model' if task is None else task.title}{size}"
+
+
+def analyze(
+    subject: Any, *probes: str, seed: int = 0, settings: Mapping[str, Mapping[str, Any]] = {}
+) -> Account:
+    """Run probes on a subject and give the account of what they found.
+
+    Args:
+        subject: a Subject, or whatever `mechint.load` opens.
+        probes: names; all quick ones that apply when none is given.
+        settings: probe → its settings.
+
+    Raises:
+        NotApplicableError: a probe that was named does not apply.
+
+    >>> from mechint import planted
+    >>> account = analyze(planted.modular_addition(13, (2, 5)).subject, "norms")
+    >>> sorted(account.results)
+    ['norms']
+    """
+    from mechint.errors import NotApplicableError
+    from mechint.probe import quick_probes
+    from mechint.registry import PROBES
+    from mechint.subject import Subject
+
+    if not isinstance(subject, Subject):
+        import mechint
+
+        subject = mechint.load(subject)
+    results: dict[str, ProbeResult] = {}
+    for name in probes or quick_probes():
+        probe = PROBES[name].from_dict(dict(settings.get(name, {})))
+        try:
+            results[name] = probe.run(subject, seed=seed)
+        except NotApplicableError:
+            if probes:
+                raise
+    return account_of(subject, results)
+
+
+def merged(account: Account, results: Mapping[str, ProbeResult]) -> Account:
+    """`account` with more results; the verdict is decided again."""
+    together = {**account.results, **results}
+    verdict, caveat = verdict_of(together)
+    return replace(account, results=together, verdict=verdict, caveat=caveat)

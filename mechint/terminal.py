@@ -1,0 +1,290 @@
+"""Accounts as text: at most thirty lines, wrapped between words at any width from 60 to 160.
+
+account_text(account, 100)        one model: quality, verdict, summary, evidence, what next
+comparison_text([a, b], 100)      models side by side
+full_text(results, 100)           every number of every probe
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from mechint.errors import one_line
+from mechint.results import MARKS, Finding, ProbeResult, Table, short
+
+if TYPE_CHECKING:
+    from mechint.account import Account, Quality
+
+MIN_WIDTH, MAX_WIDTH = 60, 160
+NAME_WIDTH = 13
+"""Columns for the mark and the name of a probe."""
+MAX_LOOKED_FOR, MAX_QUALITY, MAX_SUMMARY = 4, 3, 4
+BLOCKS = "▁▂▃▄▅▆▇█"
+STYLES = {"yes": "green", "no": "dim", "unclear": "dim"}
+
+
+def percent(share: float) -> str:
+    """A share of one in percent, with as many digits as tell it from 0% and 100%.
+
+    >>> percent(0.873), percent(0.9995), percent(1.0), percent(0.99999999)
+    ('87.3%', '99.95%', '100.0%', 'over 99.999%')
+    """
+    for digits in (1, 2, 3):
+        text = f"{share:.{digits}%}"
+        if float(text[:-1]) not in (0.0, 100.0) or share in (0.0, 1.0):
+            return text
+    return "over 99.999%" if share > 0.5 else "under 0.001%"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values from 0 on as one row of blocks, the largest full.
+
+    >>> sparkline([0, 1, 2, 4])
+    '▁▂▄█'
+    """
+    top = max((value for value in values if math.isfinite(value)), default=0.0)
+    if top <= 0:
+        return BLOCKS[0] * len(values)
+    heights = (value / top if math.isfinite(value) else 0.0 for value in values)
+    return "".join(BLOCKS[min(7, max(0, math.ceil(8 * height) - 1))] for height in heights)
+
+
+def quality_text(quality: Sequence[Quality]) -> list[str]:
+    """A line per output: accuracy on the test set and all, chance, loss."""
+    lines = []
+    for one in quality[:MAX_QUALITY]:
+        name = "" if len(quality) == 1 else f"{one.output}: "
+        count = f"all {one.n:,}" if one.whole else f"on {one.n:,} answers"
+        test = "" if one.test is None else f"test {percent(one.test)}   "
+        lines.append(
+            f"{name}{test}{count} {percent(one.accuracy)}   chance {percent(one.chance)}   "
+            f"loss {short(one.loss)} nats (chance {short(one.chance_loss)})"
+        )
+    if (more := len(quality) - MAX_QUALITY) > 0:
+        mean = sum(one.accuracy for one in quality) / len(quality)
+        lines.append(f"and {more} more outputs, mean accuracy {percent(mean)}")
+    return lines
+
+
+def account_text(account: Account, width: int = 100) -> Text:
+    """The account of one model as styled text of at most `width` columns."""
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    out = Text()
+    for line, style in _account_lines(account, width):
+        out.append(line.rstrip(), style or None)
+        out.append("\n")
+    out.rstrip()
+    return out
+
+
+def _account_lines(account: Account, width: int) -> Iterator[tuple[str, str]]:
+    """Lines and their styles."""
+    for warning in account.warnings:
+        yield from _wrapped(f"warning: {warning}", width, "bold yellow")
+    size = "" if account.parameters is None else f"{_count(account.parameters)} weights"
+    step = "" if account.step is None else f"step {account.step:,}"
+    about = " · ".join(filter(None, (one_line(account.path, 200), step, size)))
+    if len(account.title) + 3 + len(about) <= width:
+        yield account.title + about.rjust(width - len(account.title)), "bold"
+    else:
+        yield from _wrapped(account.title, width, "bold")
+        yield from _wrapped(about, width, "dim")
+    for line in quality_text(account.quality):
+        yield from _wrapped(line, width, "")
+    yield "", ""
+    caveat = f"   ({account.caveat})" if account.caveat else ""
+    yield from _wrapped(account.verdict.upper() + caveat, width, "bold")
+    leading = account.leading
+    if leading is not None:
+        summary = list(summary_lines(leading, width))
+        if summary:
+            yield "", ""
+            yield from ((line, "") for line in summary)
+    yield "", ""
+    for name, finding in account.evidence:
+        yield from finding_lines(name, finding, width)
+    looked = account.looked_for
+    for name, finding in looked[:MAX_LOOKED_FOR]:
+        yield from finding_lines(name, finding, width)
+    unclear = account.unclear
+    for name, finding in unclear[: MAX_LOOKED_FOR if not account.evidence else 2]:
+        yield from finding_lines(name, finding, width)
+    hidden = max(len(account.findings("yes")) - len(account.evidence), 0)
+    hidden += max(len(looked) - MAX_LOOKED_FOR, 0)
+    hidden += max(len(unclear) - (MAX_LOOKED_FOR if not account.evidence else 2), 0)
+    asked = "; ".join(f"{', '.join(what)} ({why})" for why, what in account.not_asked.items())
+    if asked:
+        yield from _wrapped(f"  not asked    {asked}", width, "dim", indent=" " * (NAME_WIDTH + 2))
+    legend = "  ✓ yes   ○ looked for, not there   – unclear"
+    yield (legend + (f"   {hidden} more: --full" if hidden else "")), "dim"
+    for line in account.next:
+        yield from _wrapped(f"next: {line}", width, "", indent=" " * 6)
+
+
+def summary_lines(result: ProbeResult, width: int) -> Iterator[str]:
+    """The array "strip" of a result as a row of blocks, and its table "summary", a line a row."""
+    strip = result.arrays.get("strip")
+    if strip is not None and 1 < len(strip) <= width - 4:
+        label = result.units.get("strip", "")
+        line = "  " + sparkline(strip.tolist())
+        if len(line) + 4 + len(label) <= width:
+            yield f"{line}    {label}"
+        else:
+            yield line
+            yield f"  {label}"
+    table = result.tables.get("summary")
+    if table is not None:
+        yield from _table_lines(table, width)
+
+
+def _table_lines(table: Table, width: int) -> Iterator[str]:
+    """A small table, one line a column of it: name, then its cells, as many as fit."""
+    names = list(table.columns)
+    rows = {name: [_cell(value) for value in table.columns[name]] for name in names[:MAX_SUMMARY]}
+    first = max(map(len, rows), default=0)
+    cells = max((len(text) for row in rows.values() for text in row), default=1)
+    fit = max(1, (width - first - 2) // (cells + 2))
+    for name, row in rows.items():
+        shown = [*row[: fit - 1], "…"] if len(row) > fit else row
+        yield f"  {name:<{first}}" + "".join(text.rjust(cells + 2) for text in shown)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else short(value)
+
+
+def finding_lines(name: str, finding: Finding, width: int) -> Iterator[tuple[str, str]]:
+    """A finding: mark, probe, headline, then effect and p-value at the right where they fit."""
+    style = STYLES[finding.verdict]
+    start = f"{MARKS[finding.verdict]} {name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}"
+    body = finding.headline
+    if finding.verdict == "unclear":
+        body = f"{body.rstrip('.?')}: {finding.reason}"
+    effect = finding.effect
+    tail = "" if effect is None or finding.verdict == "unclear" else str(effect)
+    tail = "   ".join(filter(None, (tail, finding.p_text)))
+    indent = " " * len(start)
+    if tail and len(start) + len(body) + 3 + len(tail) <= width:
+        yield start + body + tail.rjust(width - len(start) - len(body)), style
+        return
+    yield from _wrapped(start + body, width, style, indent=indent)
+    if tail:
+        yield from _wrapped(indent + tail, width, "dim", indent=indent)
+
+
+def _wrapped(text: str, width: int, style: str, indent: str = "  ") -> Iterator[tuple[str, str]]:
+    """`text` in lines of at most `width`, broken between words, and inside one that is longer."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=indent,
+        drop_whitespace=True,
+        replace_whitespace=False,
+        break_on_hyphens=False,
+        initial_indent="",
+    )
+    yield from ((line, style) for line in lines or [""])
+
+
+def _count(number: int) -> str:
+    """A count in at most five characters.
+
+    >>> _count(226816), _count(512), _count(1_240_000)
+    ('227k', '512', '1.24M')
+    """
+    if number < 1000:
+        return str(number)
+    return f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.3g}M"
+
+
+def comparison_text(accounts: Sequence[Account], width: int = 100) -> Text:
+    """Several accounts side by side: verdicts first, then what differs."""
+    from pathlib import PurePath
+
+    width = min(max(width, MIN_WIDTH), MAX_WIDTH)
+    labels = [chr(ord("A") + place) for place in range(len(accounts))]
+    out = Text()
+
+    def add(text: str, style: str = "", indent: str = "  ") -> None:
+        for line, look in _wrapped(text, width, style, indent):
+            out.append(line.rstrip() + "\n", look or None)
+
+    names = [PurePath(one.path).stem or one.title for one in accounts]
+    for label, one in zip(labels, accounts, strict=True):
+        add(f"{label}  {one.verdict.upper()}", "bold", "   ")
+    for label, name, one in zip(labels, names, accounts, strict=True):
+        right = ", ".join(percent(row.accuracy) for row in one.quality[:MAX_QUALITY])
+        add(
+            f"{label}  {one_line(name, 80)}   {one.title}   accuracy {right or 'unknown'}",
+            "",
+            "   ",
+        )
+    out.append("\n")
+    rows = compared_rows(accounts)
+    first = min(max((len(name) for name, _ in rows), default=0), 30)
+    cell = max(10, (width - first - 2 * len(accounts) - 2) // len(accounts))
+    add(" " * (first + 2) + "  ".join(label.ljust(cell) for label in labels), "dim")
+    for name, values in rows:
+        columns = [textwrap.wrap(value, cell) or ["–"] for value in values]
+        for depth in range(max(map(len, columns))):
+            head = name if depth == 0 else ""
+            if len(head) > first:
+                out.append(f"  {head}\n")
+                head = ""
+            parts = [column[depth] if depth < len(column) else "" for column in columns]
+            line = f"  {head:<{first}}" + "".join(f"  {part:<{cell}}" for part in parts)
+            out.append(line.rstrip() + "\n")
+    out.rstrip()
+    return out
+
+
+def compared_rows(accounts: Sequence[Account], limit: int = 14) -> list[tuple[str, list[str]]]:
+    """(name, values) of what differs: text metrics, then headlines of leading findings, then the
+    effects of "yes" findings.
+    """
+    rows: list[tuple[str, list[str]]] = []
+    texts = [one.mechanisms for one in accounts]
+    for name in dict.fromkeys(name for text in texts for name in text):
+        values = [text.get(name, "–") for text in texts]
+        if len(set(values)) > 1:
+            rows.append((name, values))
+    probes = dict.fromkeys(name for one in accounts for name in one.results)
+    for probe in probes:
+        held = [one.results.get(probe) for one in accounts]
+        values = [
+            "not run" if result is None else f"{MARKS[result.verdict]} {result.headline}"
+            for result in held
+        ]
+        if len(set(values)) > 1:
+            rows.append((probe, values))
+    return rows[:limit]
+
+
+def full_text(results: Mapping[str, ProbeResult], width: int = 100) -> Text:
+    """Every finding with its details, and every number of every probe with its null."""
+    out = Text()
+    for name, result in results.items():
+        out.append(f"\n{name}", "bold cyan")
+        out.append(f"  {result.question}\n", "dim")
+        for finding in result.findings:
+            for line, style in finding_lines("", finding, width):
+                out.append(line.rstrip() + "\n", style)
+            for label, value in finding.details.items():
+                out.append(f"{'':15}{label}: {_cell(value)}\n", "dim")
+        for metric, value in result.metrics.items():
+            null = result.null.get(metric)
+            unit = f" {result.units[metric]}" if metric in result.units else ""
+            line = f"  {metric}  {short(value)}{unit}"
+            if null is not None:
+                line += (
+                    f"   null {short(null.mean)} ± {short(null.std)} ({null.how})   {null.p_text}"
+                )
+            for part, _ in _wrapped(line, width, "", indent="      "):
+                out.append(part + "\n")
+    out.rstrip()
+    return out
