@@ -214,7 +214,7 @@ MEASUREMENTS = {
 
 
 def measure(name: str) -> tuple[Mapping[str, Any], dict[str, dict[str, Any]], str]:
-    """Metrics of the measurement `name`, metric → its null (mean, p_value, samples), the verdict."""
+    """Metrics of a measurement, metric → its null (mean, p_value, samples), and the verdict."""
     case = MEASUREMENTS[name]
     result = probes.run(case.probe, case.subject(), seed=2, **case.settings)
     kept = ("mean", "p_value", "samples")

@@ -115,7 +115,7 @@ def test_probes_give_the_recorded_metrics(name: str) -> None:
         ({"loss": 1.0}, {}, "run / loss: recorded, but missing now"),
         ({"loss": 1.0}, {"loss": 1.1}, "run / loss: recorded 1.0, got 1.1"),
         ({"heads": ["L0H1"]}, {"heads": ["L0H2"]}, "run / heads[0]: recorded 'L0H1', got 'L0H2'"),
-        ({"yes": True}, {"yes": 1}, "run / found: recorded True, got 1"),
+        ({"found": True}, {"found": 1}, "run / found: recorded True, got 1"),
         ({"count": 3}, {"count": 4}, "run / count: recorded 3, got 4"),
     ],
 )
