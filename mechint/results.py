@@ -205,7 +205,7 @@ class ProbeResult:
     "unclear". lead: the words that may become the verdict of an account, "" where the leading
     finding is not "yes"; lead_rank: how early it does, 0 to 100. hero: the name of the one figure
     to show first. not_asked: (question, reason) of questions that cannot arise for the subject.
-    arrays: large numbers, with the tables. provenance: checkpoint, task, probe settings, seed, versions.
+    arrays: large numbers, with the tables. provenance: checkpoint, task, probe settings, seed.
     """
 
     probe: str
