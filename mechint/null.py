@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from mechint.errors import counted
 from mechint.jsonable import to_jsonable
+
+T = TypeVar("T")
 
 LUCK = 0.05
 """How often a perfect mechanism has to meet as many such samples, for these not to deny it."""
@@ -245,3 +247,139 @@ def samples_needed(alpha: float) -> int:
     (99, 19)
     """
     return math.ceil(1 / alpha - 1e-9) - 1
+
+
+# --- several tests at once ------------------------------------------------------------------------
+@dataclass(frozen=True)
+class MaxNull:
+    """Several statistics at once, each held against the largest of all in every sample of the null:
+    the family-wise permutation test of Westfall & Young (1993).
+
+    observed (test,) and samples (sample, test): larger is more surprising, and all on one scale. A
+    NaN is never surprising, and no rival.
+    """
+
+    observed: Float[np.ndarray, " test"]
+    samples: Float[np.ndarray, "sample test"]
+
+    @property
+    def largest(self) -> Float[np.ndarray, " sample"]:
+        """(sample,) the largest statistic of each sample."""
+        return np.where(np.isnan(self.samples), -np.inf, self.samples).max(1, initial=-np.inf)
+
+    @property
+    def p_values(self) -> Float[np.ndarray, " test"]:
+        """(test,) p-values adjusted for all tests, in one step:
+        (1 + #samples whose largest ≥ observed) / (1 + samples).
+
+        >>> MaxNull(np.array([3.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])).p_values
+        array([0.25, 0.75])
+        """
+        return (1 + (~(self.largest[:, None] < self.observed)).sum(0)) / (1 + len(self.samples))
+
+    @property
+    def step_down(self) -> Float[np.ndarray, " test"]:
+        """(test,) p-values adjusted step by step: a test is held against the largest of those that
+        are no more surprising than it. Never above `p_values`, and the same for the first.
+
+        >>> null = MaxNull(np.array([9.0, 3.0]), np.array([[4.0, 0.0], [5.0, 1.0], [6.0, 2.0]]))
+        >>> null.p_values, null.step_down
+        (array([0.25, 1.  ]), array([0.25, 0.25]))
+        """
+        order = np.argsort(-np.where(np.isnan(self.observed), -np.inf, self.observed))
+        samples = np.where(np.isnan(self.samples), -np.inf, self.samples)[:, order]
+        rivals = np.maximum.accumulate(samples[:, ::-1], 1)[:, ::-1]  # largest from each test on
+        reached = (~(rivals < self.observed[order])).sum(0)
+        p_values = np.empty(len(order))
+        p_values[order] = np.maximum.accumulate((1 + reached) / (1 + len(samples)))
+        return p_values
+
+    def null(self, metric: str, how: str, arrangements: float = math.inf, unit: float = 1) -> Null:
+        """The largest statistic as a Null; both sides times `unit`."""
+        largest = float(np.nanmax(self.observed)) * unit
+        return Null.sampled(metric, largest, self.largest * unit, how, arrangements)
+
+
+def max_null(
+    statistic: Callable[[T], Float[np.ndarray, " test"]], observed: T, draws: Iterable[T]
+) -> MaxNull:
+    """The statistics of `observed`, and of every draw from the null.
+
+    >>> x, orders = np.arange(8.0), permutations(8, samples=99, seed=0)
+    >>> max_null(lambda order: np.array([x @ x[order]]), np.arange(8), orders).p_values
+    array([0.01])
+    """
+    samples = np.stack([np.asarray(statistic(draw), np.float64) for draw in draws])
+    return MaxNull(np.asarray(statistic(observed), np.float64), samples)
+
+
+def permutations(n: int, samples: int, seed: int) -> Iterator[Int[np.ndarray, " n"]]:
+    """`samples` random orders of n things."""
+    generator = np.random.default_rng(seed)
+    return (generator.permutation(n) for _ in range(samples))
+
+
+ROUNDING = 1e-4
+"""As a share of the largest: smaller changes are rounding of float32, and no effect."""
+DIGITS = 9
+"""Digits of a statistic of signs: sums of the same numbers in another order are equal."""
+
+
+@dataclass(frozen=True)
+class SignFlips:
+    """Changes of several components, example by example, against their own signs drawn at random:
+    a paired test of no effect, family-wise over the components.
+
+    The statistic of a component is t = Σ x / √(Σ x²) over the examples that have it; its scale is
+    the same under all signs, so that a small effect without noise is not lost beside large noise.
+    mean (component,) = t · scale, in the unit of the changes.
+    """
+
+    test: MaxNull
+    scale: Float[np.ndarray, " component"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " component"]:
+        """(component,) mean change over the examples that have the component."""
+        return self.test.observed * self.scale
+
+    @property
+    def p_values(self) -> Float[np.ndarray, " component"]:
+        """(component,) family-wise."""
+        return self.test.p_values
+
+    def null(self, metric: str, index: int, how: str = "signs of the changes drawn") -> Null:
+        """The mean change of component `index`, and what the largest of all components reaches by
+        chance, on this one's scale.
+        """
+        scale = self.scale[index]
+        samples = self.test.largest * scale
+        return Null.sampled(metric, float(self.mean[index]), samples, how)
+
+
+def sign_flips(
+    changes: Float[np.ndarray, "component example"], samples: int, seed: int
+) -> SignFlips:
+    """Test whether the mean change of any component is above zero.
+
+    changes: NaN where an example does not have the component. The sign of every example's changes
+    is drawn at random, the same for all components; where the examples have no more than `samples`
+    patterns of signs, each but the observed one is taken once.
+
+    >>> test = sign_flips(np.array([[1.0, 2, 1, 2, 1, 2, 1], [1, -1, 1, -1, 1, -1, 0]]), 999, 0)
+    >>> test.mean.round(3), test.p_values.round(3)
+    (array([1.429, 0.   ]), array([0.008, 0.93 ]))
+    """
+    there = ~np.isnan(changes)
+    values, counts = np.where(there, changes, 0.0), there.sum(1).clip(1)
+    norm = np.sqrt(np.square(values).sum(1))
+    norm = np.maximum(norm, ROUNDING * norm.max(initial=0.0))
+    norm = np.where(norm > 0, norm, 1.0)
+    n = values.shape[1]
+    if n < 63 and 2**n - 1 <= samples:
+        signs = 1.0 - 2 * (np.arange(1, 2**n)[:, None] >> np.arange(n) & 1)
+    else:
+        signs = np.random.default_rng(seed).choice(np.array([-1.0, 1.0]), (samples, n))
+    standard = values / norm[:, None]
+    observed, drawn = standard.sum(1), signs @ standard.T
+    return SignFlips(MaxNull(observed.round(DIGITS), drawn.round(DIGITS)), norm / counts)

@@ -91,7 +91,7 @@ class Site:
         units: heads of an attention hook, entries of the last axis of any other; () for all.
 
     >>> print(Site.head(1, 3), "|", Site.mlp(0, pos=2), "|", Site("hook_embed", "answer"))
-    head 1.3 | mlp 0 @ 2 | hook_embed @ answer
+    L1H3 | L0 MLP @ 2 | embed @ answer
     """
 
     hook: str
@@ -144,9 +144,19 @@ class Site:
         return KINDS.get(name, name)
 
     def __str__(self) -> str:
-        text = self.kind if self.layer is None else f"{self.kind} {self.layer}"
-        text += "".join(f".{unit}" for unit in self.units)
-        return text if self.pos is None else f"{text} @ {self.pos}"
+        """The spelling that ``mechint.components.site_of`` reads."""
+        place = "" if self.pos is None else f" @ {self.pos}"
+        if self.layer is None:
+            return {"hook_embed": "embed", "hook_pos_embed": "pos_embed"}.get(
+                self.hook, self.hook
+            ) + place
+        numbers = ",".join(map(str, self.units))
+        if self.kind == "head" and self.units:
+            return f"L{self.layer}H{numbers}{place}"
+        name = {"head": "heads", "mlp": "MLP", "neuron": "neurons"}.get(self.kind, self.kind)
+        if self.units:
+            name = {"neuron": "MLP", "mlp": "hook_mlp_out"}.get(self.kind, name) + f"[{numbers}]"
+        return f"L{self.layer} {name}{place}"
 
     @property
     def resid(self) -> ResidSite | None:

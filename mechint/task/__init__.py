@@ -20,11 +20,14 @@ from mechint.task.drawing import MAX_SEED, SPLITS, epochs, rng
 from mechint.task.finite import FiniteTask
 from mechint.task.generated import GeneratedTask
 from mechint.task.pairing import Relation, choose_answer, find_variable
+from mechint.task.scores import ACCURACY, LOSS, answer_scores, mean_scores
 from mechint.task.sides import Sides, sides
 from mechint.task.truth import Chance, Control, Counterfactuals, Symmetry, Variable
 
 __all__ = [
+    "ACCURACY",
     "IGNORE",
+    "LOSS",
     "MAX_SEED",
     "SPLITS",
     "Answers",
@@ -42,10 +45,12 @@ __all__ = [
     "Task",
     "Variable",
     "Vocabulary",
+    "answer_scores",
     "choose_answer",
     "epochs",
     "find_variable",
     "first_of_each",
+    "mean_scores",
     "rng",
     "sides",
 ]

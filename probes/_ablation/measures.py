@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -30,7 +28,7 @@ from mechint.interventions import (
     select_positions,
 )
 from mechint.models.untouched import all_finite
-from mechint.task import IGNORE, Batch, Task, rng
+from mechint.task import IGNORE, Batch, answer_scores, rng
 
 if TYPE_CHECKING:
     from mechint.subject import Subject
@@ -78,23 +76,6 @@ class Examples:
         order = np.sort(rng("ablation", seed).permutation(len(self))[:n])
         rows = torch.from_numpy(order).to(self.data.tokens.device)
         return Examples(self.data[rows], None if self.others is None else self.others[rows])
-
-
-def answer_scores(
-    task: Task,
-    logits: Float[Tensor, "*batch example d_vocab_out"],
-    targets: Int[Tensor, "example output"],
-) -> Float[Tensor, "*batch example output 2"]:
-    """Accuracy and loss (nats, float64) of every answer; NaN where there is none."""
-    columns = []
-    for output, part in enumerate(task.output_slices.values()):
-        answers, wanted = logits[..., part], targets[:, output].expand(logits.shape[:-1])
-        loss = F.cross_entropy(
-            answers.double().flatten(0, -2), wanted.flatten(), ignore_index=IGNORE, reduction="none"
-        ).view(wanted.shape)
-        score = torch.stack(((answers.argmax(-1) == wanted).double(), loss), -1)
-        columns.append(score.masked_fill((wanted == IGNORE)[..., None], math.nan))
-    return torch.stack(columns, -2)
 
 
 def neuron_importance(

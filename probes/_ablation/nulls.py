@@ -14,8 +14,8 @@ from torch import Tensor
 from mechint.interventions import Add, Site
 from mechint.null import family_wise, selections
 from mechint.results import Null
-from mechint.task import rng
-from probes._ablation.measures import Ablated, Examples, ablations, answer_scores, scores
+from mechint.task import answer_scores, rng
+from probes._ablation.measures import Ablated, Examples, ablations, scores
 from probes.ties import TIE
 
 if TYPE_CHECKING:

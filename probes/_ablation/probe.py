@@ -258,7 +258,7 @@ def _needed(result: ProbeResult) -> list[str]:
     """Heads without which the loss grows by more than half a nat, for the calibration."""
     columns = result.tables["effects"].columns
     return [
-        "L{}H{}".format(*name.removeprefix("head ").split("."))
+        name
         for name, change in zip(columns["component"], columns["loss_change"], strict=True)
-        if name.startswith("head ") and change > 0.5
+        if "H" in name and change > 0.5
     ]

@@ -115,7 +115,7 @@ def effects_figures(
 ) -> dict[str, Any]:
     """Loss and accuracy by component; a matrix per number where there are several outputs."""
     names = [str(component) for component in ablated]
-    neurons = [i for i, name in enumerate(names) if name.startswith("neuron")]
+    neurons = [i for i, name in enumerate(names) if "MLP[" in name]
     others = [i for i in range(len(names)) if i not in neurons]
     title = f"{mode.capitalize()} ablation"
     shown: dict[str, Any] = {}

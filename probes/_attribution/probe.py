@@ -107,7 +107,7 @@ class Attribution(Probe):
                 library.misses(
                     strong,
                     lambda one: [
-                        *("head {}.{}".format(*place) for place in one.truth["heads"].values()),
+                        *("L{}H{}".format(*place) for place in one.truth["heads"].values()),
                         *mlps,
                     ],
                 ),
@@ -117,7 +117,7 @@ class Attribution(Probe):
             )
 
         trials = (
-            trial("modular addition", library.addition, "mlp 0"),
+            trial("modular addition", library.addition, "L0 MLP"),
             trial("induction head", library.induction),
         )
         settings = {"examples": 32, "null_samples": 199, "only_correct": False}
@@ -283,5 +283,5 @@ def strong(result: ProbeResult) -> list[str]:
     return [
         name
         for name, loss in zip(columns["component"], columns["exact"], strict=True)
-        if loss > 0.5 * whole and name.startswith(("head", "mlp"))
+        if loss > 0.5 * whole and name.startswith("L")
     ]

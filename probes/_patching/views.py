@@ -21,7 +21,7 @@ def named(component: Site, from_answer: bool) -> str:
     """The component as text, where its position may be counted from the answer, 0 itself.
 
     >>> named(Site.mlp(0, 2), False), named(Site.mlp(0, 0), True), named(Site.head(1, 3, -2), True)
-    ('mlp 0 @ 2', 'mlp 0 @ answer', 'head 1.3 @ answer-2')
+    ('L0 MLP @ 2', 'L0 MLP @ answer', 'L1H3 @ answer-2')
     """
     if not from_answer:
         return str(component)

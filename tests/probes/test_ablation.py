@@ -21,8 +21,8 @@ from mechint.models.transformer import HookedTransformer
 from mechint.null import selections
 from mechint.registry import TASKS
 from mechint.subject import Subject
-from mechint.task import IGNORE, Batch, Task
-from probes._ablation import Ablation, answer_scores, neuron_importance
+from mechint.task import IGNORE, Batch, Task, answer_scores
+from probes._ablation import Ablation, neuron_importance
 from probes._ablation.measures import Ablated
 from probes._ablation.nulls import Harm, no_effect
 from probes._ablation.views import say
@@ -247,8 +247,8 @@ def test_of_two_the_one_that_is_told_from_no_effect_is_named() -> None:
     say(report, 0.05)
     (said,) = report.result().findings
     assert said.verdict == "yes" and said.headline.startswith(
-        "Mean ablation of mlp 0 does most harm of those told from no effect (more on average: "
-        "attention 0): loss +0.5 nats"
+        "Mean ablation of L0 MLP does most harm of those told from no effect (more on average: "
+        "L0 attention): loss +0.5 nats"
     )
 
 
@@ -297,7 +297,7 @@ def test_the_table_of_several_outputs_holds_what_hooked_forwards_say() -> None:
         by_example.append((scores - plain)[..., 1].mean(1).numpy())
         total[f"{kind} {layer}"] = by_example[-1].mean()
     top = max(total, key=lambda name: total[name])
-    assert result.metrics["component"] == top and top != "attention 0"
+    assert result.metrics["component"] == top and top != "L0 attention"
     assert result.metrics["loss_change"] == pytest.approx(total[top])
     assert result.metrics["largest_loss_increase"] == pytest.approx(total[top], rel=1e-6)
     assert result.null["rotated_loss_increase"].observed == pytest.approx(total[top])
@@ -361,8 +361,8 @@ def test_components_that_tie_are_not_named_again_as_larger_without_a_p_value() -
     base, effect = torch.zeros(1, 2), torch.zeros(3, 1, 2)
     effect[:, 0, 1] = torch.from_numpy(harm.total)
     metrics = ablation._metrics(subject, ablated, base, effect, harm, first, needed)
-    assert metrics["component"] == "attention 0" and metrics["tied"] == ["mlp 0"]
-    assert metrics["larger_not_told"] == ["head 0.1"]
+    assert metrics["component"] == "L0 attention" and metrics["tied"] == ["L0 MLP"]
+    assert metrics["larger_not_told"] == ["L0H1"]
 
 
 def test_no_more_than_eight_of_the_needed_and_of_the_larger_are_named() -> None:

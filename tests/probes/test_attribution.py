@@ -61,7 +61,7 @@ def test_what_is_written_adds_up_to_the_score(normalization: str | None) -> None
         out = out * model.weights()["ln_final.w"]
     expected = right_above_mean(out @ model.W_U, pairs)
     names = [str(site) for site in components(one)]
-    assert effects.direct[names.index("mlp 1")] == pytest.approx(expected, abs=1e-10)
+    assert effects.direct[names.index("L1 MLP")] == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize("ablation", ["mean", "resample"])
@@ -116,7 +116,7 @@ def test_given_examples_of_a_generated_task_are_those_that_are_measured() -> Non
     exact = dict(zip(columns["component"], columns["exact"], strict=True))
     assert result.metrics["examples"] == 8
     assert result.metrics["score"] == pytest.approx(score([]), rel=1e-5)
-    assert exact["head 1.0"] == pytest.approx(loss, rel=1e-4) and loss > 1
+    assert exact["L1H0"] == pytest.approx(loss, rel=1e-4) and loss > 1
     quick = {"by_position": False, "only_correct": False, "null_samples": 9}
     assert probe.run("circuits", eight, **quick).metrics["pairs_judged"] == 4
 
@@ -205,7 +205,7 @@ def test_planted_components_are_found_and_a_saturated_head_is_missed_by_the_grad
     result = probe.run("attribution", plant.subject, **SMALL)
     metrics, columns = result.metrics, result.tables["components"].columns
     losses = dict(zip(columns["component"], columns["exact"], strict=True))
-    heads = {name for name in losses if name.startswith("head")}
+    heads = {name for name in losses if "H" in name}
     assert {name for name in heads if losses[name] > 0.5 * metrics["score"]} == {
         previous,
         induction,
@@ -223,7 +223,7 @@ def test_a_variable_reaches_one_operand_alone() -> None:
     columns = result.tables["components"].columns
     losses = dict(zip(columns["component"], columns["exact"], strict=True))
     assert losses[a] == pytest.approx(2 * result.metrics["score"], rel=0.2)
-    assert abs(losses[b]) < 1e-3 and result.metrics["writer"] == "mlp 0"
+    assert abs(losses[b]) < 1e-3 and result.metrics["writer"] == "L0 MLP"
 
 
 def test_where_it_is_silent() -> None:
@@ -247,7 +247,7 @@ def test_a_component_that_the_examples_do_not_tell_from_the_largest_is_named_wit
         metrics, columns = run.metrics, run.tables["components"].columns
         loss = dict(zip(columns["component"], columns["exact"], strict=True))
         near = {metrics["component"], *metrics["not_told_apart"]}
-        far = {name for name in loss if name.startswith(("head", "mlp"))} - near
+        far = {name for name in loss if name.startswith("L")} - near
         assert all(loss[name] <= loss[metrics["component"]] for name in near | far)
         named |= {metrics["component"]}
     assert len(named) > 1 and named <= near

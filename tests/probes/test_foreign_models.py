@@ -60,7 +60,7 @@ def test_a_zeroed_head_is_a_zeroed_projection(subject: Subject) -> None:
     table = result.tables["effects"].to_frame().set_index("component")
     (loss,) = subject.loss().values()
     (zero,) = expected.values()
-    assert table.loss_change["head 1.0"] == pytest.approx(zero - loss, abs=1e-5)
+    assert table.loss_change["L1H0"] == pytest.approx(zero - loss, abs=1e-5)
 
 
 def test_an_embedding_that_is_the_unembedding_is_replaced_as_both(subject: Subject) -> None:
@@ -231,7 +231,7 @@ def test_what_does_not_add_up_is_not_called_written_to_the_logits(tmp_path: Path
                 subject.logits(hooks=[("blocks.0.attn.hook_z", without)]).double(),
             )
         )
-        exact = table["exact"][table["component"].index("head 0.1")]
+        exact = table["exact"][table["component"].index("L0H1")]
         assert exact == pytest.approx(float((plain - ablated).mean()), abs=1e-5)
 
 

@@ -83,7 +83,7 @@ def comparing(threshold: float) -> Callable[[Weights], None]:
 
 @pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
 def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float) -> None:
-    """Where a removal makes the neurons fire, head 0.0 adds as much as 0.2, and 0.1 takes it away:
+    """Where a removal makes the neurons fire, L0H0 adds as much as 0.2, and 0.1 takes it away:
     none is said to carry the answer.
     """
     subject = parity(comparing(threshold))
@@ -96,21 +96,21 @@ def test_patching_names_no_head_that_acts_in_patched_runs_alone(threshold: float
     heads = table[(table.kind == "head") & (table.pos == 2)].set_index("head")
     assert heads.recovered[0] == pytest.approx(1.05) and heads.flips[0] == 1.0
     if threshold == 1.0:
-        assert result.verdict == "yes" and result.metrics["component"] == "head 0.2 @ 2"
+        assert result.verdict == "yes" and result.metrics["component"] == "L0H2 @ 2"
         assert result.metrics["left"] == pytest.approx(0.0, abs=1e-5)
-        assert result.metrics["not_needed"] == ["head 0.0 @ 2"]
-        assert "head 0.2 @ 2 carries most of the effect of x" in result.finding
-        assert "(more than half without head 0.0 @ 2, though" in result.finding
+        assert result.metrics["not_needed"] == ["L0H0 @ 2"]
+        assert "L0H2 @ 2 carries most of the effect of x" in result.finding
+        assert "(more than half without L0H0 @ 2, though" in result.finding
     else:
         assert result.verdict == "no"
         assert result.finding.startswith("What carries most of the effect of x is not told: what")
-        assert result.metrics["component"] == "head 0.0 @ 2"
+        assert result.metrics["component"] == "L0H0 @ 2"
         assert result.metrics["left"] == pytest.approx(1.0)
-        assert "it and head 0.1 @ 2, which works against it, at their means 100%" in result.finding
+        assert "it and L0H1 @ 2, which works against it, at their means 100%" in result.finding
 
 
 def test_what_is_left_without_a_component_by_hand() -> None:
-    """Logits are linear in what the heads write: 40 of head 0.2's sign, without it nothing; of two
+    """Logits are linear in what the heads write: 40 of L0H2's sign, without it nothing; of two
     heads that write half each, one leaves half.
     """
     subject = parity(lambda weights: None)
@@ -175,7 +175,7 @@ def test_the_lens_names_both_halves_of_a_head() -> None:
 
 
 def tail(heavy: int, nats: float, p: int = 16, idle: int = 0) -> Subject:
-    """The answer is x: head 0.0 writes `nats` where x < `heavy`, head 0.1 20 nats where not, and
+    """The answer is x: L0H0 writes `nats` where x < `heavy`, L0H1 20 nats where not, and
     `idle` others nothing.
     """
     task = make_task("modular-arithmetic", p=p, table=tuple((x,) * p for x in range(p)))
@@ -262,11 +262,11 @@ def test_attribution_names_ties_and_says_what_it_replaced() -> None:
     subject = planted.modular_addition(11, (2, 3), seed=0).subject
     result = probes.run("attribution", subject, examples=121)
     assert [result.metrics["component"], *result.metrics["tied"]] == [
-        "head 0.0",
-        "head 0.1",
-        "mlp 0",
+        "L0H0",
+        "L0H1",
+        "L0 MLP",
     ]
-    first = "Of heads and MLPs head 0.0 (head 0.1 and mlp 0 as much), replaced by its mean, costs"
+    first = "Of heads and MLPs L0H0 (L0H1 and L0 MLP as much), replaced by its mean, costs"
     assert result.finding.startswith(first)
     cancelling = probes.run("attribution", with_twins(5.0, -5.0))
     assert "Parts written straight to the logits cancel: the largest" in cancelling.finding

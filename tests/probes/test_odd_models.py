@@ -80,7 +80,7 @@ def test_harm_is_counted_in_accuracy_where_the_loss_says_nothing() -> None:
     result = PROBES["ablation"].from_dict({"null_samples": 9}).run(subject, seed=0)
     metrics = result.metrics
     assert metrics["harm_in"] == "0–1" and result.verdict == "yes"
-    assert {"attention 0", "mlp 0"} <= set(metrics["needed"])
+    assert {"L0 attention", "L0 MLP"} <= set(metrics["needed"])
     zero = probes.ablation(subject, mode="zero", neurons=0, components=("mlp",), null_samples=9)
     without = subject.logits(hooks=[("blocks.0.hook_mlp_out", lambda x, hook: 0 * x)])
     lost = float((subject.correct(without).float() - subject.correct().float()).mean())

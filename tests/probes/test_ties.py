@@ -17,7 +17,7 @@ from probes.ties import TIE, tied
 
 @pytest.fixture(scope="module")
 def addition() -> Subject:
-    """Of x, head 0.0 and then the MLP carry all; without either of both heads, nothing is right."""
+    """Of x, L0H0 and then the MLP carry all; without either of both heads, nothing is right."""
     return planted.modular_addition(11, (2, 3)).subject
 
 
@@ -46,17 +46,17 @@ def test_patching_names_the_first_of_those_that_recover_the_same(addition: Subje
     for result in results:
         table = result.tables["components"].columns
         assert sum(share > 1 - 1e-5 for share in table["recovered"]) == 3  # x itself, at position 0
-        assert result.metrics["component"] == "head 0.0 @ 2"
-        assert result.metrics["tied"] == ["mlp 0 @ 2"]
-        assert result.finding.startswith("head 0.0 @ 2 carries most of the effect of x")
-        assert "100% of the logit difference (mlp 0 @ 2 as much) and flips" in result.finding
+        assert result.metrics["component"] == "L0H0 @ 2"
+        assert result.metrics["tied"] == ["L0 MLP @ 2"]
+        assert result.finding.startswith("L0H0 @ 2 carries most of the effect of x")
+        assert "100% of the logit difference (L0 MLP @ 2 as much) and flips" in result.finding
         assert result.metrics["above_wrong_source"] == pytest.approx(
             results[0].metrics["above_wrong_source"], abs=1e-5
         )
 
 
 def test_ablation_orders_what_is_needed_by_place_where_harm_is_the_same(addition: Subject) -> None:
-    together = ["attention 0", "head 0.0", "head 0.1", "mlp 0"]
+    together = ["L0 attention", "L0H0", "L0H1", "L0 MLP"]
     for chunk in (4096, 7, 50):
         one = addition.with_limits(chunk=chunk)
         result = probes.ablation(one, neurons=0, null_samples=5, null_examples=16)
@@ -64,7 +64,7 @@ def test_ablation_orders_what_is_needed_by_place_where_harm_is_the_same(addition
         assert np.ptp(effects[together]) < 1e-5
         assert result.metrics["needed"] == together
         assert [result.metrics["component"], *result.metrics["tied"]] == together
-        assert "attention 0 does most harm (head 0.0, head 0.1 and mlp 0 as much)" in result.finding
+        assert "L0 attention does most harm (L0H0, L0H1 and L0 MLP as much)" in result.finding
 
 
 def test_what_does_more_stands_alone() -> None:

@@ -88,7 +88,7 @@ def test_means_are_those_of_the_prompts_that_have_the_position(subject: Subject)
             shape = (*weights.shape, *[1] * (x.dim() - 2))
             mean = (x * weights.view(shape)).sum(0) / weights.sum(0).view(shape[1:])
             for head in heads:
-                name = f"mlp {layer}" if head is None else f"head {layer}.{head}"
+                name = f"L{layer} MLP" if head is None else f"L{layer}H{head}"
                 expected = loss_with(subject, hook, mean, head) - subject.loss()["next token"]
                 assert rises[name] == pytest.approx(expected, abs=1e-9), name
     assert max(rises.values()) > 0.05
@@ -115,7 +115,7 @@ def test_a_resampled_prompt_is_one_of_its_length(subject: Subject) -> None:
     paired = subject.with_data(data[torch.arange(4)])
     columns = result.tables["effects"].columns
     for name, rise in zip(columns["component"], columns["loss_change"], strict=True):
-        layer, head = map(int, name.removeprefix("head ").split("."))
+        layer, head = map(int, name.removeprefix("L").split("H"))
         hook = Site.head(layer, head).hook
         other = paired.activation(hook)[[1, 0, 3, 2]]
         expected = loss_with(paired, hook, other, head) - paired.loss()["next token"]

@@ -54,7 +54,7 @@ def rasp_program(
 
     >>> plant = rasp_program("histogram")
     >>> plant.truth["variables"]
-    {'hist_selector_width_attn_output': 'attention 0', 'hist': 'mlp 0'}
+    {'hist_selector_width_attn_output': 'L0 attention', 'hist': 'L0 MLP'}
     """
     if program not in PROGRAMS:
         raise UnknownNameError.of("program", program, PROGRAMS)
