@@ -1,40 +1,48 @@
-"""From the answer to the operands: where heads look on a task with an input grid."""
+"""Attention from the answer to the operands of a task with an input grid."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from mechint.subject import Subject
-from mechint.task import FiniteTask
-from probes._attention.patterns import Patterns
+from mechint.task import Batch, FiniteTask
 
 
 def operand_positions(subject: Subject) -> list[int]:
-    """Positions of the operands of a task with an input grid, read at one position; []
-    elsewhere.
+    """The position of each operand, read off the task's own examples: the one position that
+    changes when one axis of the grid does. [] without such positions, or with other layouts.
     """
     task = subject.task
-    if (
-        not isinstance(task, FiniteTask)
-        or not subject.data.reads
-        or len(task.grid) > subject.data.tokens.shape[1]
-    ):
+    if not isinstance(task, FiniteTask) or not subject.data.reads or len(task.grid) < 2:
         return []
-    return list(range(len(task.grid)))
+    if min(task.grid) < 2 or math.prod(task.grid) > 1 << 22:
+        return []
+    tokens, found = task.examples().tokens, []
+    if len(tokens) != math.prod(task.grid) or tokens.shape[1] != subject.data.tokens.shape[1]:
+        return []
+    for axis in range(len(task.grid)):
+        stride = math.prod(task.grid[axis + 1 :])
+        column = tokens[torch.arange(task.grid[axis]) * stride]
+        changed = (column != column[0]).any(0).nonzero().flatten().tolist()
+        if len(changed) != 1:
+            return []
+        found += changed
+    return found if len(set(found)) == len(found) else []
 
 
 def preference(means: Float[np.ndarray, "head operand"]) -> Float[np.ndarray, " head"]:
-    """(heads,) (A_a − A_b)/(A_a + A_b) of mean attention (heads, operand): 1 looks at the first
-    operand alone, −1 at the second.
+    """(head,) (A_a - A_b) / (A_a + A_b) of mean attention to the first two operands: 1 attends to
+    the first alone, -1 to the second.
     """
     return (means[:, 0] - means[:, 1]) / np.maximum(means[:, 0] + means[:, 1], 1e-12)
 
 
 def operand_means(
-    subject: Subject, data: Any, operands: list[int]
+    subject: Subject, data: Batch, operands: list[int]
 ) -> Float[np.ndarray, "head operand"]:
     """Mean attention from the answer's position to each operand, 0–1, all heads by layer."""
     layers = [
@@ -42,10 +50,3 @@ def operand_means(
         for layer in range(subject.n_layers)
     ]
     return np.concatenate([layer.double().mean(0)[:, operands].cpu().numpy() for layer in layers])
-
-
-def swing(patterns: Patterns) -> Float[np.ndarray, " head"]:
-    """(heads,) standard deviation over the inputs of the preference of every input alone."""
-    each = patterns.to_operand.astype(np.float64)
-    total = np.maximum(each[..., 0] + each[..., 1], 1e-12)
-    return ((each[..., 0] - each[..., 1]) / total).std(1)

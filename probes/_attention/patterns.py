@@ -13,7 +13,6 @@ from torch import Tensor
 from mechint.activations import select, slices
 from mechint.subject import Subject
 from mechint.task import FiniteTask, rng
-from probes._fourier.spectra import Array
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Patterns:
     """
 
     names: list[str]
-    mean: Array
-    argmax: Array
+    mean: NDArray[np.float64]
+    argmax: NDArray[np.float64]
     to_operand: NDArray[np.float32]
     sample: NDArray[np.float32]
     tokens: NDArray[np.int64]

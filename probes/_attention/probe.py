@@ -1,4 +1,4 @@
-"""The attention probe: which heads are of which kind, and what it says of them."""
+"""The attention probe: previous-token and induction heads, operands, and a stated target."""
 
 from __future__ import annotations
 
@@ -6,61 +6,48 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from mechint.config import setting
+from mechint.null import Null
 from mechint.probe import Need, Probe, Report, unmet_need
-from mechint.results import ProbeResult
+from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
-from probes._attention.kinds import Rule, add_kind, add_target
-from probes._attention.operands import operand_means, operand_positions, preference, swing
+from probes._attention import scores
+from probes._attention.operands import operand_means, operand_positions, preference
 from probes._attention.patterns import Patterns, collect, kept_rows
-from probes._attention.scores import SCORES
 from probes._attention.views import heads_table, pattern_figures
-from probes._fourier.spectra import Array, upper_quantile
+from probes.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mechint.planted.calibration import Calibration, Planted, Trial
 
+MIN_QUERIES = 16
+"""Queries that must have a key of a kind before heads are scored by it."""
 OPERAND_ALPHA = 0.01
+NAMED = 6
+"""Heads that a headline names."""
+WORDS = {
+    "previous_token": ("previous-token head", "previous token"),
+    "same_token": ("head on earlier equal tokens", "same token"),
+    "induction": ("induction head", "induction"),
+}
 
 
 @dataclass(frozen=True)
 class Attention(Probe):
-    """Where does each head look: from the answer's position to the operands, at the previous or an
-    earlier equal token, at a target?
+    r"""Which heads are previous-token or induction heads, and which operand does each attend to?
 
-    With A[q, k] the attention of a head from query q to key k, averaged over the data:
+    With A[q, k] the attention of a head, a kind's score is the mean over queries q of
+    \sum_{k \in K(q)} A[q, k], where K(q) is q - 1 (previous token), the earlier keys with q's token
+    (same token), or the keys after those (induction). The preference of operands a, b is
+    (A_a - A_b) / (A_a + A_b) at the answer. Nulls: keys in random order, keys of other examples,
+    untrained models. What heads write is not tested; see `weights` and `ablation`.
 
-    - `operand.attention`: A from the read position to every operand, on tasks with an input grid;
-      as images over the grid;
-    - `operand.preference`: (A_a − A_b)/(A_a + A_b) for the first two operands, −1 … 1 (remainders:
-      heads attend to one digit each); null: the largest |preference| of any head in `untrained`
-      models of the same architecture. `operand.swing` is the standard deviation over the inputs of
-      the same, taken of every input alone;
-    - `previous_token`, `same_token`, `induction`: mean attention on the key before the query, on
-      earlier keys with the query's token, on the keys after those (Olsson et al. 2022), over the
-      queries that have such a key and `examples` random examples; null: the largest of any head
-      with every query's keys in random order. Where these keys have fewer orders than 1/`alpha`, or
-      hardly a query has such a key, the probe abstains;
-    - `same_token.by_content`, `induction.by_content`: the same less attention on the keys of an
-      example drawn at random, for a head that always looks at the same places finds such keys
-      wherever they always stand; null: the largest of any head with the keys dealt anew among the
-      examples. Where the keys stand alike in all examples, random tokens are repeated at distances
-      that vary; where none can be made, the probe abstains;
-    - `target.mass`, `target.argmax`: mean attention on a stated key for every query, and the share
-      of queries whose largest weight lies there (composition: (i, j) → (i, π_i(j))); null: the
-      largest mass of any head with the targets dealt anew among queries that may look there. The
-      probe abstains where these are fewer ways than 1/`alpha`.
-
-    A head is of a kind when its scores exceed both nulls at family-wise level `alpha` (over all
-    heads), that of random order by `least` in the mean of its own, too: soft heads as well. Where
-    none does, but one would alone, the others reach as far at random, and the probe abstains. What
-    heads write is not looked at. The preference is decided at 0.01. Cost:
-    one forward over the data (several where one example's patterns do not fit the memory), one over
-    32 examples of repeated tokens where they are made, and `untrained` forwards over 256 examples.
-    Memory: a chunk of patterns, and `examples` examples.
+    Cost: one forward over the data, one over 32 examples of repeated random tokens where the data
+    hold too few, and `untrained` forwards over 256 examples.
     """
 
     name: ClassVar[str] = "attention"
@@ -70,11 +57,12 @@ class Attention(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.ATTENTION,)
     quick: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 35
 
     example: int = setting(0, "example that the attention view shows first", low=0)
     examples: int = setting(32, "examples that are kept whole, for the scores and the view", low=1)
     target: tuple[int, ...] | None = setting(
-        None, "key each query is expected to look at, -1 for none; the task's own when none", low=-1
+        None, "key that each query should attend to, -1 for none; the task's own when none", low=-1
     )
     least: float = setting(
         0.1, "least score above the null's mean by which a head is of a kind", low=0, high=1
@@ -91,19 +79,18 @@ class Attention(Probe):
         if len(subject.data) == 0:
             return (
                 "it has no examples to attend over; name its task with --task and --set, or give "
-                "tokens in Python as Subject(model, None, data=Batch(tokens, targets))"
+                "prompts with --data (in Python, data=[…])"
             )
         ctx = subject.data.tokens.shape[1]
-        if self.target is not None and (len(self.target) != ctx or max(self.target) >= ctx):
+        wanted = self.target
+        if wanted is not None and (len(wanted) != ctx or max(wanted) >= ctx or max(wanted) < 0):
             return (
-                f"attention.target has {len(self.target)} keys up to {max(self.target)}; expected "
-                f"one for each of {ctx} positions"
+                f"attention.target has {len(wanted)} keys up to {max(wanted)}; expected one for "
+                f"each of {ctx} positions, at least one of them not -1"
             )
-        if self.example >= min(len(subject.data), self.examples):
-            return (
-                f"attention.example={self.example}: there are "
-                f"{min(len(subject.data), self.examples)} examples kept"
-            )
+        kept = min(len(subject.data), self.examples)
+        if self.example >= kept:
+            return f"attention.example={self.example}: there are {kept} examples kept"
         return None
 
     @classmethod
@@ -112,15 +99,14 @@ class Attention(Probe):
         from mechint.planted.calibration import Calibration
 
         addition = library.another("modular addition", library.addition)
-        calibrated = (
-            cls._trial(
-                "induction head",
-                library.induction,
-                addition | {"head at a fixed distance": library.fixed_distance},
+        fixed = {"head at a fixed distance": library.fixed_distance}
+        return Calibration(
+            (
+                cls._trial("induction head", library.induction, addition | fixed),
+                cls._trial("soft induction head", library.soft_induction, {}),
             ),
-            cls._trial("soft induction head", library.soft_induction, {}),
+            {"samples": 499},
         )
-        return Calibration(calibrated, {"samples": 499})
 
     @staticmethod
     def _trial(
@@ -131,28 +117,27 @@ class Attention(Probe):
         from mechint.planted import library
         from mechint.planted.calibration import Trial
 
+        def found(result: ProbeResult) -> list[tuple[str, str]]:
+            return [
+                (role, head)
+                for role in ("previous_token", "induction")
+                for head in result.metrics.get(f"{role}.heads", ())
+            ]
+
         return Trial(
             name,
             plant,
             library.untrained(plant) | dict(controls),
             library.misses(
-                lambda result: [
-                    (role, one)
-                    for role in ("previous_token", "induction")
-                    for one in result.metrics[f"{role}.heads"]
-                ],
+                found,
                 lambda plant: [
                     ("previous_token", library.head("previous token")(plant)),
                     ("induction", library.head("induction")(plant)),
                 ],
             ),
             "heads missed or made up",
-            settings={
-                "untrained": 0
-            },  # the null as it is by default: one sample in 499 would decide
-            detects=lambda result: bool(
-                result.metrics["previous_token.heads"] and result.metrics["induction.heads"]
-            ),
+            settings={"untrained": 0},
+            detects=lambda result: len({role for role, _ in found(result)}) == 2,
         )
 
     @property
@@ -164,75 +149,234 @@ class Attention(Probe):
         rows = kept_rows(subject, self.examples, seed)
         patterns = collect(subject, operands, rows)
         report = Report(self, subject)
-        rule = Rule(self.alpha, self.least, self.samples, seed)
         report.metric("heads", patterns.names)
-        for kind in SCORES:
-            add_kind(report, subject, patterns, kind, rule)
-        if operands:
+        for kind in scores.KINDS:
+            self._kind(report, subject, patterns, kind, seed)
+        if len(operands) >= 2:
             self._operands(report, subject, patterns, operands, seed)
         target = self.target
         if target is None and subject.task is not None:
             target = subject.task.attention_target()
-        if target is not None:
-            add_target(report, patterns, list(target), rule)
+        if target is not None and max(target, default=-1) >= 0:
+            self._target(report, patterns, list(target), seed)
+        if not report.findings:
+            report.unclear(
+                "Kinds of heads could not be told.", "the examples hold too few keys of any kind"
+            )
+        self._lead(report)
         report.table("heads", heads_table(patterns, report.metrics))
         report.array("pattern", patterns.mean.astype(np.float32))
         drawn = pattern_figures(subject, patterns, operands, self.example, rows, report.metrics)
         for name, figure in drawn.items():
             report.figure(name, figure)
+        report.hero("patterns")
         return report.result()
 
-    def _operands(
+    # --- kinds ------------------------------------------------------------------------------------
+    def _kind(
+        self, report: Report, subject: Subject, patterns: Patterns, kind: str, seed: int
+    ) -> None:
+        """Score heads by one of the kinds, and say which are of it."""
+        singular, question = WORDS[kind]
+        hit = scores.targets(patterns.tokens, patterns.lengths, kind)
+        made = None
+        if kind in scores.BY_CONTENT:
+            made = scores.content_examples(
+                subject, patterns, kind, seed, alpha=self.alpha, least=self.least
+            )
+            if made is None:
+                report.not_asked(question, _why_not(patterns))
+                return
+        attention, hit = (patterns.sample, hit) if made is None else (made.attention, made.hit)
+        queries, ways = int(hit.any(-1).sum()), scores.arrangements(hit, patterns.causal)
+        if queries < MIN_QUERIES or ways * self.alpha < 1:
+            report.not_asked(question, _why_not(patterns))
+            return
+        values, null = scores.position_null(attention, hit, patterns.causal, seed, self.samples)
+        report.metric(f"{kind}.queries", queries)
+        report.metric(f"{kind}.score", _by_name(patterns, values))
+        found = self._above(values, null)
+        tested = [self._excess(report, kind, values, null, "every query's keys in random order")]
+        if made is not None:
+            gains, other = scores.content_null(made, seed, self.samples)
+            report.metric(f"{kind}.by_content", _by_name(patterns, gains))
+            found &= self._above(gains, other)
+            how = "keys permuted among examples"
+            tested.append(self._excess(report, f"{kind}.by_content", gains, other, how))
+        names = [name for name, one in zip(patterns.names, found, strict=True) if one]
+        best = int(np.where(found, values, -1).argmax() if names else values.argmax())
+        report.metric(f"{kind}.largest", float(values.max()))
+        report.metric(f"{kind}.heads", names)
+        some = _shortened(names, values, patterns)
+        plural = singular if len(names) == 1 else singular.replace("head", "heads", 1)
+        verb = "are" if len(names) != 1 else "is an" if kind == "induction" else "is a"
+        report.finding(
+            f"{some} {verb} {plural}.",
+            no=f"No {singular} was found.",
+            holds=bool(names),
+            null=tested,
+            effect=Effect(
+                float(values[best]),
+                label=f"score of {patterns.names[best]}",
+                baseline=float(null[:, best].mean()),
+                baseline_label="random keys",
+            ),
+            least=float(null[:, best].mean()) + self.least if names else 0.0,
+            details={"queries": queries, "repeated random tokens": bool(made and made.made)},
+            caveat="what it writes is not tested" if kind == "induction" else "",
+            n=queries,
+            at_chance=True,
+        )
+
+    def _above(
+        self, values: Float[np.ndarray, " head"], null: Float[np.ndarray, "sample head"]
+    ) -> np.ndarray:
+        """(head,) whether a head exceeds the null at the family-wise level, each in units of its
+        own null's spread, and the mean of its own null by `least`.
+        """
+        z, largest = _standardized(values, null)
+        allowed = int(self.alpha * (len(null) + 1) + 1e-9)
+        if allowed < 1:
+            return np.zeros(len(values), bool)
+        return (z > np.sort(largest)[-allowed]) & (values - null.mean(0) > self.least)
+
+    def _excess(
         self,
         report: Report,
-        subject: Subject,
-        patterns: Patterns,
-        operands: list[int],
-        seed: int,
+        kind: str,
+        values: Float[np.ndarray, " head"],
+        null: Float[np.ndarray, "sample head"],
+        how: str,
+    ) -> str:
+        """Record the largest excess over the null of any head; the name of the metric."""
+        z, largest = _standardized(values, null)
+        name = f"{kind}.excess"
+        every = Null.sampled(name, float(z.max()), largest, f"{how}, the largest of all heads")
+        report.metric(name, float(z.max()), null=every, unit="standard deviations")
+        return name
+
+    # --- operands ---------------------------------------------------------------------------------
+    def _operands(
+        self, report: Report, subject: Subject, patterns: Patterns, operands: list[int], seed: int
     ) -> None:
-        means = patterns.to_operand.astype(np.float64).mean(1)  # (heads, operand)
-        names = patterns.names
-        report.metric("operand.positions", operands)
-        by_head = dict(zip(names, means.tolist(), strict=True))
-        report.metric("operand.attention", by_head)
-        if len(operands) < 2:
-            return
+        means = patterns.to_operand.astype(np.float64).mean(1)  # (head, operand)
         values = preference(means)
-        report.metric("operand.preference", dict(zip(names, values.tolist(), strict=True)))
-        report.metric("operand.swing", dict(zip(names, swing(patterns).tolist(), strict=True)))
+        report.metric("operand.positions", operands)
+        report.metric("operand.attention", _by_name(patterns, means))
+        report.metric("operand.preference", _by_name(patterns, values))
         largest = float(np.abs(values).max())
         if not self.untrained or unmet_need(Need.REINITIALIZE, subject):
             report.metric("operand.largest_preference", largest)
             return
-        null = self._untrained_preferences(subject, operands, seed)
-        how = f"the largest of any head in {self.untrained} untrained models"
+        part = subject.data[:: max(1, len(subject.data) // 256)]
+        models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
+        null = np.array(
+            [np.abs(preference(operand_means(model, part, operands))).max() for model in models]
+        )
+        how = "the largest of any head in untrained models"
         report.metric("operand.largest_preference", largest, null=null, how=how)
-        threshold = max(upper_quantile(null, OPERAND_ALPHA), null.mean() + self.least)
+        allowed = max(int(OPERAND_ALPHA * (len(null) + 1)), 1)
+        level = max(float(np.sort(null)[-allowed]), float(null.mean()) + self.least)
         called = {
             name: operands[0] if value > 0 else operands[1]
-            for name, value in zip(names, values, strict=True)
-            if abs(value) > threshold
+            for name, value in zip(patterns.names, values, strict=True)
+            if abs(value) > level
         }
         report.metric("operand.heads", called)
-        words = ", ".join(
-            f"{name} looks at position {position} "
-            f"(preference {report.metrics['operand.preference'][name]:+.2f})"
-            for name, position in called.items()
-        )
+        first = [name for name, place in called.items() if place == operands[0]]
+        second = [name for name, place in called.items() if place == operands[1]]
+        parts = [
+            f"{listed(names) if len(names) <= NAMED else f'{len(names)} heads'} to the {which}"
+            for names, which in ((first, "first"), (second, "second"))
+            if names
+        ]
         report.finding(
-            f"From the answer {words}",
-            question="whether a head prefers one operand",
-            otherwise=f"No head prefers one operand on average: at most {largest:.2f}",
+            f"From the answer, {'; '.join(parts)} operand."
+            if parts
+            else "Heads attend to one operand each.",
+            no="No head prefers one operand.",
+            holds=bool(called),
             null="operand.largest_preference",
             alpha=OPERAND_ALPHA,
-            effect=largest - float(null.mean()),
-            least=self.least,
+            effect=Effect(
+                largest,
+                label="largest preference",
+                baseline=float(null.mean()),
+                baseline_label="untrained",
+            ),
+            least=float(null.mean()) + self.least,
             at_chance=True,
         )
 
-    def _untrained_preferences(self, subject: Subject, operands: list[int], seed: int) -> Array:
-        part = subject.data[:: max(1, len(subject.data) // 256)]
-        models = (subject.untrained(seed * self.untrained + i) for i in range(self.untrained))
-        return np.array(
-            [np.abs(preference(operand_means(model, part, operands))).max() for model in models]
+    # --- a stated target --------------------------------------------------------------------------
+    def _target(self, report: Report, patterns: Patterns, target: list[int], seed: int) -> None:
+        ways = scores.target_arrangements(target, patterns.causal)
+        values, best, null = scores.target_null(patterns, target, seed, self.samples)
+        report.metric("target.mass", _by_name(patterns, values))
+        report.metric("target.argmax", _by_name(patterns, best))
+        if ways * self.alpha < 1:
+            report.not_asked("stated target", f"its keys have {ways:g} orders")
+            return
+        found = self._above(values, null)
+        tested = self._excess(report, "target", values, null, "stated keys permuted among queries")
+        names = [name for name, one in zip(patterns.names, found, strict=True) if one]
+        top = int(values.argmax())
+        report.metric("target.largest", float(values.max()))
+        report.metric("target.heads", names)
+        some = _shortened(names, values, patterns)
+        report.finding(
+            f"{some} {'attends' if len(names) == 1 else 'attend'} to the stated target.",
+            no="No head attends to the stated target.",
+            holds=bool(names),
+            null=tested,
+            effect=Effect(
+                float(values[top]),
+                label=f"attention of {patterns.names[top]}",
+                baseline=float(null[:, top].mean()),
+                baseline_label="permuted targets",
+            ),
+            details={"largest weight there": f"{best[top]:.0%} of queries"},
+            at_chance=True,
         )
+
+    @staticmethod
+    def _lead(report: Report) -> None:
+        """Induction heads after previous-token heads are a verdict of their own."""
+        heads = {kind: report.metrics.get(f"{kind}.heads") or [] for kind in scores.KINDS}
+        if heads["induction"]:
+            after = heads["previous_token"]
+            report.metric("mechanism", "induction")
+            some = listed(heads["induction"]) if len(heads["induction"]) <= 3 else "several heads"
+            report.lead(
+                f"It repeats by induction, with {some}"
+                + (f" after {listed(after[:2])}." if after else ".")
+            )
+
+
+def _standardized(
+    values: Float[np.ndarray, " head"], null: Float[np.ndarray, "sample head"]
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " sample"]]:
+    """Values (head,) in standard deviations of each head's own null, and (sample,) the largest of
+    all heads in every sample of it: sharp heads, whose nulls spread widely, do not hide others.
+    """
+    mean, spread = null.mean(0), np.maximum(null.std(0, ddof=1), 1e-6)
+    return (values - mean) / spread, ((null - mean) / spread).max(1)
+
+
+def _why_not(patterns: Patterns) -> str:
+    longest = int(patterns.lengths.max())
+    if longest <= 5:
+        return f"inputs have {longest} tokens"
+    return "too few such keys, or always at the same places"
+
+
+def _by_name(patterns: Patterns, values: np.ndarray) -> dict[str, object]:
+    return dict(zip(patterns.names, values.tolist(), strict=True))
+
+
+def _shortened(names: list[str], values: np.ndarray, patterns: Patterns) -> str:
+    """The names of heads, those of largest value where they are many."""
+    if len(names) <= NAMED:
+        return listed(names) or "A head"
+    order = sorted(names, key=lambda name: -values[patterns.names.index(name)])
+    return f"{len(names)} heads, led by {listed(order[:3])},"

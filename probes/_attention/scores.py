@@ -1,189 +1,253 @@
-"""Kinds of heads: what each looks at, and how much of its attention is there, against keys in
-random order.
-"""
+"""Scores of heads: attention on the keys of a kind, with nulls that move these keys."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 
-from mechint.task import rng
+from mechint.subject import Subject
+from mechint.task import IGNORE, Batch, rng
 from probes._attention.patterns import Patterns
 
-SCORES = ("previous_token", "same_token", "induction")
+KINDS = ("previous_token", "same_token", "induction")
+BY_CONTENT = ("same_token", "induction")
+"""Kinds that are defined by the token at a key, not by its place."""
+MIN_PIECE = 3
+"""Tokens of the shortest piece that is repeated: with two, the key is the token before."""
+MADE_EXAMPLES, MADE_LENGTH = 32, 64
+"""Examples of repeated random tokens, and their positions at most."""
 
 
 def targets(
-    tokens: Int[np.ndarray, "example pos"], lengths: Int[np.ndarray, " example"], score: str
+    tokens: Int[np.ndarray, "example pos"], lengths: Int[np.ndarray, " example"], kind: str
 ) -> Bool[np.ndarray, "example query key"]:
-    """(example, query, key) whether the key is what a head of that kind looks at; no key beyond an
-    example's length.
+    """(example, query, key) whether the key is one that a head of `kind` attends to.
 
     previous_token: key = query - 1; same_token: an earlier key with the query's token; induction:
-    the key after an earlier occurrence of the query's token (Olsson et al. 2022).
+    the key after an earlier occurrence of the query's token (Olsson et al. 2022). No key lies
+    beyond an example's length.
 
     >>> targets(np.array([[5, 7, 5]]), np.array([3]), "induction")[0].astype(int).tolist()
     [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
     """
     n, ctx = tokens.shape
     query, key = np.arange(ctx)[:, None], np.arange(ctx)[None, :]
-    if score == "previous_token":
+    if kind == "previous_token":
         hit = np.broadcast_to(key == query - 1, (n, ctx, ctx))
     else:
-        same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)
-        hit = (
-            same
-            if score == "same_token"
-            else np.concatenate([np.zeros((n, ctx, 1), bool), same[:, :, :-1]], 2)
-        )
+        hit = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)
+        if kind == "induction":
+            hit = np.concatenate([np.zeros((n, ctx, 1), bool), hit[:, :, :-1]], 2)
     inside = np.arange(ctx) < lengths[:, None]
     return hit & inside[:, :, None] & inside[:, None, :]
 
 
-def mass(
-    pattern: Float[np.ndarray, "example head query key"], hit: Bool[np.ndarray, "example query key"]
-) -> Float[np.ndarray, " head"]:
-    """(heads,) mean attention on the keys that are hit, over the queries that have one; zeros where
-    none has.
-    """
-    asked = hit.any(-1).sum()
-    return np.einsum("nhqk,nqk->h", pattern, hit.astype(pattern.dtype)) / max(int(asked), 1)
-
-
-def shuffled_keys(
-    ctx: int, causal: bool, seed: int, samples: int
-) -> Iterator[Int[np.ndarray, "query key"]]:
-    """(query, key) an order of the keys each query may look at, anew for every query and sample."""
-    generator = rng("attention null", seed)
-    for _ in range(samples):
-        noise = generator.random((ctx, ctx))
-        if causal:  # keys ahead sort last, in their own order
-            noise = np.where(
-                np.arange(ctx)[None] > np.arange(ctx)[:, None], 1 + np.arange(ctx)[None], noise
-            )
-        yield noise.argsort(1)
-
-
-def arrangements(
-    hit: Bool[np.ndarray, "example query key"], causal: bool, lengths: Int[np.ndarray, " example"]
-) -> float:
-    """In how many ways the keys of the queries that are asked can stand, as far as it matters: the
-    product over queries of the keys that each may look at (inf beyond a million).
-
-    hit (example, query, key). A null of fewer arrangements than 1/α cannot decide at α.
+def arrangements(hit: Bool[np.ndarray, "example query key"], causal: bool) -> float:
+    """Ways to place the keys of the queries that have one: the product over queries of the keys
+    that each may attend to, inf beyond a million.
     """
     ctx, total = hit.shape[-1], 1.0
-    asked = hit.any((0, 2))
-    for query in np.nonzero(asked)[0]:
-        total *= query + 1 if causal else min(ctx, int(lengths.max()))
+    for query in np.nonzero(hit.any((0, 2)))[0]:
+        total *= query + 1 if causal else ctx
         if total > 1e6:
-            return float("inf")
+            return math.inf
     return total
 
 
-def score(
-    patterns: Patterns, kind: str, seed: int, samples: int
+def position_null(
+    attention: Float[np.ndarray, "example head query key"],
+    hit: Bool[np.ndarray, "example query key"],
+    causal: bool,
+    seed: int,
+    samples: int,
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]]:
-    """(heads,) mass of one of `SCORES`, and (samples, heads) with each query's keys in random
-    order, the same for all heads.
+    """Mean attention (head,) on the keys that are hit over the queries that have one, and the same
+    (sample, head) with each query's keys in random order, the same order for all heads.
 
-    Of every query the products of attention with what is hit are summed over examples once, for all
-    pairs of a key and another key in its place; a sample only looks them up. So does what is
-    observed, the keys as they stand: where few orders are told apart, many a sample equals it to
-    the last bit.
+    The products of attention with what is hit are summed over examples once, for every pair of a
+    key and the key that takes its place, so that a sample only looks them up.
+    """
+    heads, ctx = attention.shape[1], hit.shape[-1]
+    asked = max(int(hit.any(-1).sum()), 1)
+    generator, keys = rng("attention null", seed), np.arange(ctx)
+    null, observed = np.zeros((samples, heads)), np.zeros(heads)
+    for query in np.nonzero(hit.any((0, 2)))[0]:
+        rows = attention[:, :, query].astype(np.float64)  # (example, head, key)
+        product = np.einsum("nhj,nk->hjk", rows, hit[:, query].astype(np.float64))
+        free = query + 1 if causal else ctx
+        order = np.tile(keys, (samples, 1))
+        order[:, :free] = generator.permuted(order[:, :free], axis=1)
+        observed += product[:, keys, keys].sum(-1)
+        null += product[:, keys, order].sum(-1).T
+    return observed / asked, null / asked
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Attention (example, head, query, key) of some examples, and the keys (example, query, key)
+    that count in each; lengths (example,); made: whether the tokens are random ones, repeated.
+    """
+
+    attention: NDArray[np.float32]
+    hit: NDArray[np.bool_]
+    lengths: NDArray[np.int64]
+    made: bool = False
+
+    def on_others(
+        self, attention: Float[np.ndarray, "example query key"]
+    ) -> Float[np.ndarray, "example other"]:
+        """(example, other) summed attention of an example on the keys that count in another."""
+        inside = np.arange(self.hit.shape[1]) < self.lengths[:, None]
+        rows = (attention * inside[:, :, None]).reshape(len(self.hit), -1)
+        return (rows @ self.hit.reshape(len(self.hit), -1).T.astype(rows.dtype)).astype(float)
+
+    def asked(self) -> Float[np.ndarray, "example other"]:
+        """(example, other) queries inside an example that have a key that counts in another."""
+        inside = np.arange(self.hit.shape[1]) < self.lengths[:, None]
+        return inside.astype(np.float64) @ self.hit.any(-1).T.astype(np.float64)
+
+    def separate_content(self, alpha: float, least: float) -> bool:
+        """Whether a head that attends only to the keys that count would lose more than `least` on
+        those of other examples, in enough ways for a null at `alpha`.
+        """
+        perfect = self.hit / np.maximum(self.hit.sum(-1, keepdims=True), 1)
+        kept = self.on_others(perfect).sum() / max(self.asked().sum(), 1)
+        packed = np.packbits(self.hit.reshape(len(self.hit), -1), axis=1)
+        counts = np.unique(packed, axis=0, return_counts=True)[1]
+        ways = math.lgamma(len(self.hit) + 1) - sum(math.lgamma(one + 1) for one in counts)
+        return 1 - kept > least and ways + math.log(alpha) > -1e-9
+
+
+def content_null(
+    examples: Examples, seed: int, samples: int
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]]:
+    """Mean attention (head,) on the keys that count, less that on the keys of a random example,
+    and the same (sample, head) with the keys permuted among the examples.
+
+    What a head does by position it does on the keys of any example.
+    """
+    asked, order = examples.asked(), np.arange(len(examples.hit))
+    on_others = np.stack([examples.on_others(each) for each in examples.attention.swapaxes(0, 1)])
+    generator = rng("attention examples dealt", seed)
+    by_place = on_others.mean((1, 2)) / max(asked.mean(), 1e-12)
+    scores = [
+        on_others[:, order, other].mean(1) / max(asked[order, other].mean(), 1e-12) - by_place
+        for other in (order, *(generator.permutation(order) for _ in range(samples)))
+    ]
+    return scores[0], np.stack(scores[1:])
+
+
+def content_examples(
+    subject: Subject, patterns: Patterns, kind: str, seed: int, *, alpha: float, least: float
+) -> Examples | None:
+    """Examples that separate content from position: the subject's own, else random tokens repeated
+    at varying distances; None where neither does.
     """
     hit = targets(patterns.tokens, patterns.lengths, kind)
-    n_heads, ctx = len(patterns.names), hit.shape[-1]
-    asked = max(int(hit.any(-1).sum()), 1)
-    as_they_stand = np.tile(np.arange(ctx), (ctx, 1))
-    shuffled = shuffled_keys(ctx, patterns.causal, seed, samples)
-    scores, orders = [], itertools.chain([as_they_stand], shuffled)
-    size = max(1, (1 << 25) // (8 * ctx * ctx))
-    while block := list(itertools.islice(orders, size)):
-        order = np.stack(block)  # (sample, query, key)
-        total = np.zeros((len(order), n_heads))
-        for query in np.nonzero(hit.any((0, 2)))[0]:
-            rows = patterns.sample[:, :, query].astype(np.float64)  # (example, head, key)
-            product = np.einsum("nhj,nk->hjk", rows, hit[:, query].astype(np.float64))
-            # the key that stands at place j of the order is taken for the key j
-            total += product[:, np.arange(ctx), order[:, query]].sum(-1).T
-        scores.append(total / asked)
-    every = np.concatenate(scores)  # (sample, head)
-    return every[0], every[1:]
+    own = Examples(patterns.sample, hit, patterns.lengths)
+    if own.separate_content(alpha, least):
+        return own
+    tokens = repeated_tokens(subject, patterns, seed)
+    if tokens is None:
+        return None
+    lengths = np.full(len(tokens), tokens.shape[1])
+    made = Examples(
+        attention_on(subject, tokens), targets(tokens, lengths, kind), lengths, made=True
+    )
+    return made if made.separate_content(alpha, least) else None
 
 
-def dealings(
-    queries: Int[np.ndarray, " query"], keys: Int[np.ndarray, " query"], causal: bool
-) -> float:
-    """In how many ways the keys can be dealt to the queries, none to a query before it (causal);
-    equal keys are one (inf beyond a million).
+def repeated_tokens(
+    subject: Subject, patterns: Patterns, seed: int
+) -> Int[np.ndarray, "made pos"] | None:
+    """(made, pos) random pieces, each repeated; their lengths lie between a quarter and three
+    quarters of the sequence. None where there are too few tokens or positions.
 
-    >>> dealings(np.array([3, 4, 5]), np.array([2, 1, 0]), True)
-    6.0
-    >>> dealings(np.array([1, 2, 3]), np.array([0, 1, 2]), True)
-    4.0
-    >>> dealings(np.array([1, 2, 3]), np.array([0, 0, 0]), True)
-    1.0
+    The tokens are those of the subject's examples; for a language model, which knows no task of
+    ours, all of its vocabulary, on as many positions as it reads, at most 64.
     """
-    log = -sum(math.lgamma(one + 1) for one in np.unique(keys, return_counts=True)[1])
-    for place, query in enumerate(np.sort(queries)):
-        allowed = int((keys <= query).sum()) if causal else len(keys)
-        log += math.log(allowed - place)
-    return float(round(math.exp(log))) if log < math.log(1e6) else float("inf")
+    language = subject.task is None or subject.task.name == "prompts"
+    tokens, lengths = patterns.tokens, patterns.lengths
+    first = int((tokens[:, 0] == tokens[0, 0]).all()) if len(tokens) > 1 else 0
+    inside = np.arange(tokens.shape[1]) < lengths[:, None]
+    pool, n = np.setdiff1d(tokens[inside], tokens[0, :first]), int(lengths.max()) - first
+    if language:
+        shape = subject.model_description
+        pool = np.arange(shape.d_vocab) if shape.d_vocab else pool
+        n = min(MADE_LENGTH, shape.n_ctx or n)
+        first = 0
+    low, high = max(MIN_PIECE, n // 4), min(len(pool), 3 * n // 4)
+    if high <= low:
+        return None
+    draw = rng("attention repeated tokens", seed)
+    rows = [
+        np.resize(draw.permutation(pool)[: draw.integers(low, high + 1)], n)
+        for _ in range(MADE_EXAMPLES)
+    ]
+    return np.concatenate([np.repeat(tokens[:1, :first], MADE_EXAMPLES, 0), np.stack(rows)], 1)
 
 
-def deal(
-    queries: Int[np.ndarray, " query"],
-    keys: Int[np.ndarray, " query"],
-    causal: bool,
-    generator: np.random.Generator,
-) -> Int[np.ndarray, " query"]:
-    """(query,) the keys dealt anew, all of `dealings` alike."""
-    if not causal or keys.max() <= queries.min():
-        return generator.permutation(keys)
-    dealt, left = np.empty_like(keys), np.sort(keys)
-    for place in np.argsort(queries):  # the first queries have the fewest keys to choose from
-        chosen = generator.integers(0, np.searchsorted(left, queries[place], "right"))
-        dealt[place] = left[chosen]
-        left = np.delete(left, chosen)
-    return dealt
+def attention_on(
+    subject: Subject, tokens: Int[np.ndarray, "example pos"]
+) -> Float[np.ndarray, "example head query key"]:
+    """Attention of all layers' heads on `tokens`."""
+    targets = torch.full((*tokens.shape, subject.data.targets.shape[-1]), IGNORE)
+    data = Batch(torch.from_numpy(tokens), targets).to(subject.data.tokens.device)
+    hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in range(subject.n_layers)]
+    layers = [subject.activation(hook, None, data).float().cpu() for hook in hooks]
+    return torch.cat(layers, 1).numpy()
 
 
-def stated(
-    patterns: Patterns, target: list[int]
-) -> tuple[Int[np.ndarray, " query"], Int[np.ndarray, " query"], bool]:
-    """The queries with a target, their keys, and whether keys are dealt to later queries alone; a
-    target of -1 is none.
-    """
-    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
-    keys = np.array([key for key in target if key >= 0], int)
-    # a key that was stated ahead of its query is looked at by no causal head, wherever it is dealt
-    return queries, keys, patterns.causal and bool((keys <= queries).all())
-
-
-def agreement(
+def target_null(
     patterns: Patterns, target: list[int], seed: int, samples: int
 ) -> tuple[
     Float[np.ndarray, " head"], Float[np.ndarray, " head"], Float[np.ndarray, "sample head"]
 ]:
-    """Mean attention (heads,) on key ``target[query]``, share (heads,) of queries whose largest
-    weight is there, and the null.
-
-    Null (samples, heads): the mass with the targets dealt out anew among the queries that may look
-    there, the same for all heads.
+    """Mean attention (head,) on key ``target[query]``, share (head,) of queries whose largest
+    weight is there, and (sample, head) the mean attention with the stated keys permuted among the
+    queries that may attend to them. A target of -1 is none.
     """
-    queries, keys, causal = stated(patterns, target)
+    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
+    keys = np.array([key for key in target if key >= 0], int)
+    ahead = patterns.causal and bool((keys <= queries).all())
     generator = rng("target null", seed)
-    null = [
-        patterns.mean[:, queries, deal(queries, keys, causal, generator)].mean(1)
-        for _ in range(samples)
-    ]
-    return (
-        patterns.mean[:, queries, keys].mean(1),
-        patterns.argmax[:, queries, keys].mean(1),
-        np.array(null),
-    )
+    null = []
+    for _ in range(samples):
+        order = permute_allowed(queries, keys, generator) if ahead else generator.permutation(keys)
+        null.append(patterns.mean[:, queries, order].mean(1))
+    mass = patterns.mean[:, queries, keys].mean(1)
+    return mass, patterns.argmax[:, queries, keys].mean(1), np.array(null)
+
+
+def permute_allowed(
+    queries: Int[np.ndarray, " query"],
+    keys: Int[np.ndarray, " query"],
+    generator: np.random.Generator,
+) -> Int[np.ndarray, " query"]:
+    """(query,) `keys` in random order with none after its query, every such order alike."""
+    placed, left = np.empty_like(keys), np.sort(keys)
+    for place in np.argsort(queries):  # the first queries have the fewest keys to choose from
+        chosen = generator.integers(0, np.searchsorted(left, queries[place], "right"))
+        placed[place] = left[chosen]
+        left = np.delete(left, chosen)
+    return placed
+
+
+def target_arrangements(target: list[int], causal: bool) -> float:
+    """Orders of the stated keys that `target_null` can draw, inf beyond a million.
+
+    >>> target_arrangements([0, 0, 1], True), target_arrangements([-1, 0, 0], True)
+    (2.0, 1.0)
+    """
+    queries = np.array([q for q, key in enumerate(target) if key >= 0], int)
+    keys = np.array([key for key in target if key >= 0], int)
+    causal = causal and bool((keys <= queries).all())
+    log = -sum(math.lgamma(one + 1) for one in np.unique(keys, return_counts=True)[1])
+    for place, query in enumerate(np.sort(queries)):
+        log += math.log((int((keys <= query).sum()) if causal else len(keys)) - place)
+    return float(round(math.exp(log))) if log < math.log(1e6) else math.inf

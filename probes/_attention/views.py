@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int
 from numpy.typing import NDArray
 
 from mechint import figures
 from mechint.results import Figure, Table
 from mechint.subject import Subject
-from probes import answers
 from probes._attention.patterns import Patterns
-from probes._fourier.spectra import Array
 from probes.positions import position_names, token_texts
 
 PANELS, PIXELS = 8, 128
 """At most so many panels in a figure, and so many rows and columns of the input grid in one."""
-EXAMPLES, HEADS, LONGEST, STEPS = 8, 48, 64, 6
-"""Examples, heads, tokens and checkpoints of the attention view, at most."""
+EXAMPLES, HEADS, LONGEST = 8, 48, 64
+"""Examples, heads and tokens of the attention view, at most."""
 PREFERENCE = "operand.preference"
 RANKED = (
     "previous_token.score",
@@ -36,16 +33,7 @@ RANKED = (
 def heads_table(patterns: Patterns, metrics: Mapping[str, Any]) -> Table:
     """A row per head with every score that was measured."""
     columns: dict[str, list[Any]] = {"head": patterns.names}
-    for kind in (
-        "previous_token.score",
-        "same_token.score",
-        "same_token.by_content",
-        "induction.score",
-        "induction.by_content",
-        "operand.preference",
-        "target.mass",
-        "target.argmax",
-    ):
+    for kind in (*RANKED, "same_token.by_content", "induction.by_content", "target.argmax"):
         if kind in metrics:
             columns[kind] = [metrics[kind][name] for name in patterns.names]
     for i, position in enumerate(metrics.get("operand.positions", [])):
@@ -115,7 +103,6 @@ def _view(
         name = " ".join(text[:12]) + (" …" if length > 12 else "")
         name = name if name not in texts else f"{name} (example {rows[place]})"
         texts[name], chosen[name] = text, place
-    moments = _moments(subject, rows, heads)
     all_shown = len(names) == len(patterns.names)
     counted = "every head" if all_shown else f"{len(names)} of {len(patterns.names)} heads"
     return figures.attention(
@@ -125,12 +112,10 @@ def _view(
         title=f"Attention of {counted}",
         caption=(
             "Where each position looks. Hover over a token, or a row, to see its attention; press "
-            "to lock it. “minus” shows the difference from another example"
-            + (", or from an earlier checkpoint." if moments else ".")
+            "to lock it. “minus” shows the difference from another example."
             + ("" if all_shown else " The heads are those that score highest.")
             + _left_out(len(order), len(rows), int(patterns.lengths[order].max()))
         ),
-        steps={step: _patterns(sample, texts, chosen) for step, sample in moments.items()},
     )
 
 
@@ -142,27 +127,11 @@ def _left_out(examples: int, of: int, longest: int) -> str:
 
 
 def _patterns(
-    sample: Array, texts: Mapping[str, list[str]], chosen: Mapping[str, int | None]
-) -> dict[str, Array]:
+    sample: np.ndarray, texts: Mapping[str, list[str]], chosen: Mapping[str, int | None]
+) -> dict[str, np.ndarray]:
     """Attention (head, query, key) by example, cut to its tokens; the mean for None."""
     whole = {name: sample.mean(0) if i is None else sample[i] for name, i in chosen.items()}
     return {name: w[:, : len(texts[name]), : len(texts[name])] for name, w in whole.items()}
-
-
-def _moments(subject: Subject, rows: NDArray[np.int64], heads: Sequence[int]) -> dict[int, Array]:
-    """Step → attention (example, head, query, key) at earlier checkpoints of the run."""
-    data = subject.data[torch.from_numpy(rows).to(subject.data.tokens.device)]
-    last = max(subject.series, default=0)
-    found = {}
-    for step, now in answers.checkpoints(subject, STEPS):
-        if step == last:
-            continue
-        layers = [
-            now.activation(f"blocks.{layer}.attn.hook_pattern", None, data).float()
-            for layer in range(subject.n_layers)
-        ]
-        found[step] = torch.cat(layers, 1)[:, heads].cpu().numpy()
-    return found
 
 
 def _grid(subject: Subject, patterns: Patterns, metrics: Mapping[str, Any]) -> Figure:
