@@ -1,9 +1,9 @@
-"""Reading a checkpoint file without running what is in it or allocating what it merely asks for.
+"""Read a checkpoint file without running what is in it.
 
-``torch.load(weights_only=True)`` alone, or safetensors. Before either, the file is checked for what
-it reveals of itself: a regular file, whole, its own checksums right, no member compressed, every
-storage as large as the pickle says. A file that would need more (pickled classes or functions) is
-refused by name; a missing, empty, truncated or foreign file gets one line that says so.
+Files are read by ``torch.load(weights_only=True)`` or safetensors. Before that a PyTorch archive is
+checked: a regular file, a bounded number of members, none compressed, checksums right. A pickled
+module (TransformerLens's HookedTransformer before version 4) is reduced to its state dict and
+configuration; any other file that needs its classes or functions is refused by name.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from __future__ import annotations
 import io
 import pickle
 import re
-import struct
 import warnings
 import zipfile
-import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.numpy_numbers import stand_ins
-from mechint.checkpoints.pickle_scan import scan_pickle
+from mechint.checkpoints.inert import InertUnpickler, holds_module, numpy_globals, without_inert
 from mechint.checkpoints.reader import SafeTensors
 from mechint.errors import CheckpointError, first_line
 from mechint.files import check_nesting, regular_file
 
 MAX_PICKLE = 64 << 20
-"""Bytes of the pickle in a PyTorch file; tensors stand beside it."""
+"""Bytes of the pickle in a PyTorch file, without its tensors."""
 
 MAX_MEMBERS = 100_000
 """Members of a PyTorch file, one per tensor and a few more."""
@@ -66,30 +64,17 @@ def read_content(path: Path) -> Any:
 
 
 def read_plain(path: Path) -> dict[str, Any]:
-    """Numbers, texts, lists and mappings of what a PyTorch file holds, its tensors left unread:
-    what a checkpoint says of itself in a few milliseconds, whatever its size. Truth values come
-    as None.
+    """Numbers, texts, lists and mappings of a PyTorch file; its tensors are not read from disk.
 
     Raises:
         CheckpointError: the file is missing, damaged, holds no mapping, or would run pickled code.
     """
     regular_file(path, CheckpointError)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            if len(names) != 1 or archive.getinfo(names[0]).file_size > MAX_PICKLE:
-                raise CheckpointError(f"{path}: a zip file, but not PyTorch's")
-            with archive.open(names[0]) as stored:
-                value = scan_pickle(stored, str(path)).value  # type: ignore[arg-type]
-    except CheckpointError:
-        raise
-    # a damaged archive breaks zipfile in many ways
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
-        said = first_line(error, 160)
-        raise CheckpointError(f"{path}: the file is truncated or damaged: {said}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds a {type(value).__name__}, expected a mapping")
-    return value
+    content = _load(path)
+    check_nesting(content, path, CheckpointError)
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(content).__name__}, expected a mapping")
+    return {name: value for name, value in content.items() if not isinstance(value, Tensor)}
 
 
 def check_tensors(path: Path, content: Any) -> None:
@@ -99,11 +84,11 @@ def check_tensors(path: Path, content: Any) -> None:
     pending = [("", content)]
     while pending:
         name, value = pending.pop()
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             pending += [(str(key), part) for key, part in value.items()]
         elif isinstance(value, list | tuple):
-            pending += [(name, part) for part in value if isinstance(part, dict | list | tuple)]
-            pending += [(name, part) for part in value if isinstance(part, Tensor)]
+            inner = (Mapping, list, tuple, Tensor)
+            pending += [(name, part) for part in value if isinstance(part, inner)]
         elif isinstance(value, Tensor):
             _check_tensor(path, name, value)
 
@@ -137,33 +122,25 @@ def _safetensors(path: Path) -> SafeTensors:
 
 
 # --- PyTorch --------------------------------------------------------------------------------------
-def check_file(path: Path) -> None:
-    """CheckpointError where a PyTorch file is damaged, would run code, or asks for more memory than
-    it fills; nothing of it is loaded.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(0)
-            if head.startswith(b"PK\x03\x04"):
-                _check_zip(path)
-            elif head.startswith(b"\x80"):
-                _check_legacy(path, file)
-            else:
-                raise CheckpointError(
-                    f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
-                )
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
-
-
 def _torch(path: Path) -> Any:
     check_file(path)
     try:
-        with warnings.catch_warnings(), torch.serialization.safe_globals(stand_ins()):
-            # torch muses about pickle protocols; what matters comes as an error
-            warnings.simplefilter("ignore")
-            return torch.load(path, weights_only=True, map_location="cpu")
+        content = _load(path)
+    except CheckpointError as refused:
+        rescued = _rescue(path) if isinstance(refused.__cause__, pickle.UnpicklingError) else None
+        if rescued is None:
+            raise
+        return rescued
+    return _copied(content)
+
+
+def _load(path: Path) -> Any:
+    """The object in `path`; tensors of an archive are mapped from the file, not read."""
+    try:
+        with warnings.catch_warnings(), torch.serialization.safe_globals(numpy_globals()):
+            warnings.simplefilter("ignore")  # advice on pickle protocols; errors come as errors
+            mapped = zipfile.is_zipfile(path)
+            content = torch.load(path, weights_only=True, map_location="cpu", mmap=mapped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: {_refusal(str(error))}") from error
     except (MemoryError, KeyboardInterrupt):
@@ -172,18 +149,65 @@ def _torch(path: Path) -> Any:
     except Exception as error:
         said = first_line(error, 160)
         raise CheckpointError(
-            f"{path}: the file is truncated, damaged or not a PyTorch checkpoint: {said}"
+            f"{path}: the file is truncated or damaged, or not a PyTorch checkpoint: {said}"
         ) from error
+    check_nesting(content, path, CheckpointError)
+    return without_inert(content)
 
 
-def _check_zip(path: Path) -> None:
-    """That the archive is whole, stands in one file, is not compressed, agrees with its checksums,
-    and holds as much as its pickle asks for.
+def _copied(value: Any) -> Any:
+    """`value` with its tensors in memory of their own, so that the file may change."""
+    if isinstance(value, Mapping):
+        return {name: _copied(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(part) for part in value)
+    whole = isinstance(value, Tensor) and value.layout is torch.strided and value.is_cpu
+    fits = whole and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    return value.clone() if fits else value
+
+
+def _rescue(path: Path) -> dict[str, Any] | None:
+    """State dict and configuration of a pickled module; None where the file holds none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            value = _inert(archive, read_storages=True).load()
+            return without_inert(value) if holds_module(value) else None
+    # a hostile pickle breaks the unpickler in many ways; the first refusal then stands
+    except Exception:
+        return None
+
+
+def _inert(archive: zipfile.ZipFile, read_storages: bool) -> InertUnpickler:
+    """An unpickler of the archive's data.pkl that runs nothing."""
+    name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+    folder, data = name.removesuffix("data.pkl"), io.BytesIO(archive.read(name))
+    return InertUnpickler(data, archive if read_storages else None, folder)
+
+
+def check_file(path: Path) -> None:
+    """CheckpointError where a PyTorch file is damaged or asks for more memory than it fills;
+    nothing of it is loaded.
     """
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+        if head.startswith(b"PK\x03\x04"):
+            _check_archive(path)
+        elif head.startswith(b"\x80"):
+            _check_legacy(path)
+        else:
+            raise CheckpointError(
+                f"{path}: not a checkpoint: neither a PyTorch nor a safetensors file"
+            )
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _check_archive(path: Path) -> None:
+    """Check that the archive is whole, not compressed, and agrees with its checksums."""
     damaged = f"{path}: the file is truncated or damaged"
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            _check_single_disk(path, file)
+        with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             if len(members) > MAX_MEMBERS:
                 raise CheckpointError(f"{path}: {len(members):,} members, at most {MAX_MEMBERS:,}")
@@ -198,74 +222,57 @@ def _check_zip(path: Path) -> None:
                         f"{path}: member {member.filename} is compressed or encrypted; PyTorch "
                         "writes neither, so save the file again with torch.save"
                     )
-            _check_members(path, archive, members)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, LookupError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+            pickles = [member for member in members if member.filename.endswith("/data.pkl")]
+            if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
+                raise CheckpointError(
+                    f"{path}: a zip file, but not PyTorch's: expected one data.pkl of at most "
+                    f"{MAX_PICKLE:,} bytes"
+                )
+            wrong = archive.testzip()
+            if wrong is not None:
+                raise CheckpointError(f"{damaged}: the checksum of {wrong} is wrong")
+            sizes = {member.filename: member.file_size for member in members}
+            folder = pickles[0].filename.removesuffix("data.pkl")
+            reader = _inert(archive, read_storages=False)
+            reader.load()
+            for key, size in reader.storages.items():
+                there = sizes.get(f"{folder}data/{key}", 0)
+                if there != size:
+                    raise CheckpointError(
+                        f"{damaged}: storage {key} should have {size:,} bytes, has {there:,}"
+                    )
+    except (MemoryError, KeyboardInterrupt, CheckpointError, OSError):
+        raise
+    except Exception as error:  # a damaged archive or pickle breaks its reader in many ways
         raise CheckpointError(f"{damaged}: {first_line(error, 160)}") from error
 
 
-def _check_members(path: Path, archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    pickles = [member for member in members if member.filename.endswith("/data.pkl")]
-    if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
-        raise CheckpointError(
-            f"{path}: a zip file, but not PyTorch's: expected one data.pkl of at most "
-            f"{MAX_PICKLE:,} bytes"
-        )
-    for member in members:  # reading to the end compares the checksum
-        with archive.open(member) as stored:
-            while stored.read(1 << 20):
-                pass
-    sizes = {member.filename: member.file_size for member in members}
-    folder = pickles[0].filename.removesuffix("data.pkl")
-    if sizes.get(f"{folder}byteorder", 6) > 6:
-        raise CheckpointError(
-            f"{path}: the file is truncated or damaged: its byte order is unknown"
-        )
-    with archive.open(pickles[0]) as stored:
-        storages = scan_pickle(stored, str(path)).storages  # type: ignore[arg-type]
-    for key, size in storages.items():
-        there = sizes.get(f"{folder}data/{key}")
-        if there != size:
-            raise CheckpointError(
-                f"{path}: the file is truncated or damaged: storage {key} should have {size:,} "
-                f"bytes, has {'none' if there is None else f'{there:,}'}"
-            )
+def _check_legacy(path: Path) -> None:
+    """Check that a file of the older format holds as much as its pickle asks for.
 
-
-def _check_single_disk(path: Path, file: BinaryIO) -> None:
-    """That the archive's directory does not speak of other disks."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - (1 << 16) - 22))
-    tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    record = tail[at : at + 22]
-    if at < 0 or len(record) < 22:
-        raise CheckpointError(f"{path}: the file is truncated or damaged")
-    disk, first, here, entries = struct.unpack("<4H", record[4:12])
-    if disk not in (0, 0xFFFF) or first not in (0, 0xFFFF) or here != entries:
-        raise CheckpointError(f"{path}: an archive that spans disks; join its parts first")
-
-
-def _check_legacy(path: Path, file: BinaryIO) -> None:
-    """That a file of the older format is one, and holds as much as its pickle asks for.
-
-    It is five pickles one after the other (magic number, version, system, the object, the keys of
-    its storages), then every storage with its number of items before it.
+    It is five pickles (magic number, version, system, the object, the keys of its storages), then
+    every storage with its number of items before it.
     """
-    total = path.stat().st_size
-    # in memory, where a length in the file that is a lie cannot reserve what it asks for
-    start = io.BytesIO(file.read(MAX_PICKLE))
-    if scan_pickle(start, str(path)).value != LEGACY_MAGIC:
+    try:
+        # in memory, where a false length in the file cannot reserve what it asks for
+        with path.open("rb") as file:
+            start = io.BytesIO(file.read(MAX_PICKLE))
+        if InertUnpickler(start).load() != LEGACY_MAGIC:
+            raise CheckpointError(
+                f"{path}: refused: a pickle that PyTorch did not write, or one that would run "
+                "pickled code; save the state_dict with torch.save"
+            )
+        readers = [InertUnpickler(start) for _ in range(4)]
+        for reader in readers:
+            reader.load()
+    except (MemoryError, KeyboardInterrupt, CheckpointError, OSError):
+        raise
+    except Exception as error:
         raise CheckpointError(
-            f"{path}: refused: a pickle that PyTorch did not write, or one that is damaged, or "
-            "would run pickled code"
-        )
-    for _ in range(2):
-        scan_pickle(start, str(path))
-    storages = scan_pickle(start, str(path)).storages
-    scan_pickle(start, str(path))
-    needed, there = sum(size + 8 for size in storages.values()), total - start.tell()
+            f"{path}: the file is truncated or damaged, or not a PyTorch checkpoint"
+        ) from error
+    needed = sum(size + 8 for size in readers[2].storages.values())
+    there = path.stat().st_size - start.tell()
     if needed > there:
         raise CheckpointError(
             f"{path}: the file is truncated or damaged: its tensors need {needed:,} bytes, "
@@ -286,4 +293,5 @@ def _refusal(message: str) -> str:
             "refused: it is damaged, or would run pickled code; mechint reads PyTorch files of "
             "tensors and plain values only"
         )
-    return f"the file is truncated, damaged or not a PyTorch checkpoint: {first_line(message, 160)}"
+    said = first_line(message, 160)
+    return f"the file is truncated or damaged, or not a PyTorch checkpoint: {said}"

@@ -14,10 +14,12 @@ from typing import Any
 from mechint.checkpoints.checkpoint import Checkpoint, with_recognized_split
 from mechint.checkpoints.content import read_content
 from mechint.checkpoints.fitting import choose_task, fit
-from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, read_sibling_json
+from mechint.checkpoints.mapping import Mapped, builtin_mappings, load_mapping, mapping_beside
+from mechint.checkpoints.reader import ParsedCheckpoint, StateDict, common_prefix
 from mechint.checkpoints.splits import known_split
 from mechint.checkpoints.weights import build_model, check_weights, override
 from mechint.errors import CheckpointError, MechintError, counted
+from mechint.files import read_json
 from mechint.models import find_device
 from mechint.prompts import Prompts
 from mechint.registry import CHECKPOINT_FORMATS
@@ -38,6 +40,7 @@ def load_checkpoint(
     device: str = "cpu",
     model: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
+    mapping: str | Path | Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint of any registered format.
 
@@ -50,7 +53,10 @@ def load_checkpoint(
         device: "cpu", "cuda" or "cuda:1".
         model: fields of the model's configuration, in place of what the file states or what was
             assumed: ``{"attention_dir": "bidirectional"}``.
-        data: a file of prompts (`mechint.prompts`) for a language model without a task.
+        data: prompts for a language model without a task: a file, or a list of texts, token ids or
+            mappings (`mechint.prompts`).
+        mapping: a mapping file (`mechint.checkpoints.mapping`), or its content, that says how the
+            file's names become mechint's; a ``mapping.yaml`` beside the file when None.
 
     Raises:
         DataError: prompts that cannot be used.
@@ -62,7 +68,8 @@ def load_checkpoint(
     place = find_device(device)
     path, changes = Path(path), model or {}
     file, series = _locate(path)
-    name, parsed = recognize(file, None if _is_dir(file) else read_content(file))
+    mapped = None if mapping is None else load_mapping(mapping)
+    name, parsed = recognize(file, None if _is_dir(file) else read_content(file), mapped)
     parsed = override(file, parsed, changes)
     chosen = choose_task(file, parsed, task, parameters or {})
     if data is not None:
@@ -79,7 +86,8 @@ def load_checkpoint(
     network.eval()
     recorded = fitted.recorded() | {
         "split": known_split(fitted.split, fitted.task, fitted.parameters, chosen),
-        "series": {step: _weights_at(at, chosen, changes) for step, at in series.items()} or within,
+        "series": {step: _weights_at(at, chosen, changes, mapped) for step, at in series.items()}
+        or within,
     }
     opened = Checkpoint(
         path=file, format=name, model=network, config=fitted.config, task=chosen, **recorded
@@ -173,11 +181,13 @@ def _is_dir(path: Path) -> bool:
         return False
 
 
-def _weights_at(file: Path, task: Task | None, changes: Mapping[str, Any]) -> Weights:
+def _weights_at(
+    file: Path, task: Task | None, changes: Mapping[str, Any], mapping: Mapped | None
+) -> Weights:
     """A function that reads the weights in `file` when they are wanted."""
 
     def weights() -> StateDict:
-        parsed = override(file, recognize(file, read_content(file))[1], changes)
+        parsed = override(file, recognize(file, read_content(file), mapping)[1], changes)
         return _checked(file, fit(file, parsed, task))
 
     return weights
@@ -194,10 +204,19 @@ def _checked(file: Path, parsed: ParsedCheckpoint) -> StateDict:
 
 
 # --- which format ---------------------------------------------------------------------------------
-def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
-    """Name of the format of `content`, and what its reader found; CheckpointError when no reader
-    knows it.
+def recognize(
+    path: Path, content: Any, mapping: Mapped | None = None
+) -> tuple[str, ParsedCheckpoint]:
+    """Name of the format of `content` and the result of its reader.
+
+    mapping: read by it, in place of all formats; else by a mapping.yaml beside the file.
+
+    Raises:
+        CheckpointError: no reader knows the content, or it is damaged.
     """
+    mapping = mapping or (None if content is None else mapping_beside(path))
+    if mapping is not None:
+        return mapping.name, mapping.forced(path, content)
     foreign = [name for name in CHECKPOINT_FORMATS if name not in CHECKPOINT_FORMATS.builtins]
     for name in [*foreign, *CHECKPOINT_FORMATS.builtins]:
         try:
@@ -221,8 +240,8 @@ def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
                 f"{path}: taken for {name}, but damaged: {type(error).__name__}: {error}"
             ) from error
         if found is not None:
-            return name, found
-    known = ", ".join(CHECKPOINT_FORMATS)
+            return found.format or name, found
+    known = ", ".join(format_names())
     if content is None:
         raise CheckpointError(
             f"{path}: a directory without a model: expected {', '.join(NAMES)}, "
@@ -232,13 +251,22 @@ def recognize(path: Path, content: Any) -> tuple[str, ParsedCheckpoint]:
         raise CheckpointError(
             f"{path}: part of a Hugging Face model; give its directory, {path.parent}"
         )
-    raise CheckpointError(f"{path}: {_summary(content)}; no format knows it (formats: {known})")
+    raise CheckpointError(
+        f"{path}: {_summary(content)}; no format knows it (formats: {known}); say how its names "
+        "become mechint's in a mapping file, --mapping FILE"
+    )
+
+
+def format_names() -> list[str]:
+    """Every format that is recognized: those of other packages, the built-in ones, the mappings."""
+    mapped = dict.fromkeys(mapping.name for mapping in builtin_mappings())
+    return [*(name for name in CHECKPOINT_FORMATS if name != "mapping"), *mapped]
 
 
 def _beside_huggingface(path: Path) -> bool:
     """Whether the configuration beside the file is that of a Hugging Face model."""
     try:
-        given = read_sibling_json(path.with_name("config.json"))
+        given = read_json(path.with_name("config.json"), CheckpointError)
     except CheckpointError:  # damaged, so nobody's
         return False
     return isinstance(given, Mapping) and "model_type" in given
@@ -248,6 +276,9 @@ def _summary(content: Any) -> str:
     if not isinstance(content, Mapping):
         return f"holds a {type(content).__name__}, not a state dict"
     names = [str(name) for name in content]
+    prefix = common_prefix(names)
+    if prefix:
+        return f"every name in it begins with {prefix!r}, and none is known without it"
     return (
         f"holds {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
         if names

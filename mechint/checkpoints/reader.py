@@ -1,16 +1,17 @@
-"""What a reader of a checkpoint format hands over, and the small checks that readers share.
+"""The contract of a checkpoint reader, and the checks that readers share.
 
 A format is one function ``read(path, content) -> ParsedCheckpoint | None``, registered by name
-(``mechint.checkpoint_formats``):
+(entry points of the group ``mechint.checkpoint_formats``); most formats need no code but a mapping
+file (`mechint.checkpoints.mapping`).
 
-- `path`: the file, or the directory that was named. A reader may look at plain files beside it (a
+- `path`: the file, or the directory that was named. A reader may read plain files beside it (a
   JSON or YAML configuration); it never unpickles and never evaluates what it finds.
-- `content`: what the file holds, read once and safely: the object of
+- `content`: the content of the file, read once and safely: the object of
   ``torch.load(weights_only=True)``, a `SafeTensors`, or None for a directory.
-- It returns None when the content is not its own, a `ParsedCheckpoint` when it is, and raises
-  CheckpointError when it is its own but damaged or of a kind it does not serve.
+- It returns None when the content is of another format, a `ParsedCheckpoint` when it is its own,
+  and raises CheckpointError when it is its own but damaged or of a kind it does not serve.
 
-Third parties are asked first, then the built-in formats in the order of ``mechint/registry.py``.
+Readers of third parties are called first, then the built-in ones in their order.
 """
 
 from __future__ import annotations
@@ -28,10 +29,21 @@ from torch import Tensor
 from mechint.checkpoints.splits import SplitRule
 from mechint.config import Settings
 from mechint.errors import CheckpointError
-from mechint.files import read_json, read_yaml
 
 StateDict = Mapping[str, Tensor]
 
+STATES = ("model", "state_dict", "model_state_dict", "model_state", "params", "ema", "state")
+"""Names of the state dict in a training file."""
+
+WRAPPERS = (
+    "_orig_mod.",
+    "module.",
+    "_forward_module.",
+    "model.",
+    "net.",
+    "network.",
+    "transformer.",
+)
 MAX_WRAPPERS = 8
 """Prefixes that are taken off a name; a hostile file may repeat one a million times."""
 
@@ -84,14 +96,16 @@ class ParsedCheckpoint(Recorded):
     """The contents of one checkpoint in mechint's terms.
 
     config: of the architecture (ModelConfig or a student's); weights: in the names and shapes of
-    that architecture; task, parameters: name and fields of the task where the file tells them;
-    reshape: the weights under another configuration, for a file whose tensors can be cut in
-    several ways (how many heads); model: a finished module in place of weights, for a model that
-    is not one of mechint's architectures.
+    that architecture; format: name of the mapping, where the reader serves several; task,
+    parameters: name and fields of the task where the file tells them; reshape: the weights under
+    another configuration, for a file whose tensors can be split in several ways (number of heads);
+    model: a finished module in place of weights, for a model that is not one of mechint's
+    architectures; tokenizer: directory of its tokenizer, None where there is none.
     """
 
     config: Any
     weights: StateDict = field(default_factory=dict)
+    format: str | None = None
     task: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     reshape: Callable[[Any], StateDict] | None = None
@@ -109,18 +123,47 @@ def state_dict(content: Any) -> dict[str, Tensor] | None:
     return dict(content)
 
 
-def unwrapped(state: StateDict, prefixes: Sequence[str]) -> dict[str, Tensor]:
-    """`state` without what wrappers put before every name, in whatever order they did."""
+def find_state(content: Any) -> dict[str, Tensor] | None:
+    """The state dict that `content` is or holds under a usual name, without wrappers' prefixes;
+    None where there is none.
+    """
+    state = state_dict(content)
+    if state is None and isinstance(content, Mapping):
+        found = (state_dict(content.get(name)) for name in STATES)
+        several = saved_states(content).values()  # a full run's file may hold nothing else
+        state = next((one for one in (*found, *reversed(several)) if one is not None), None)
+    return None if state is None else unwrapped(state)
+
+
+def unwrapped(state: StateDict) -> dict[str, Tensor]:
+    """`state` without the prefixes that wrappers (compilation, data parallelism, Lightning,
+    DeepSpeed, averaging) put before every name, and without their counter.
+
+    >>> sorted(unwrapped({"n_averaged": 1, "module.net.a": 2, "module.net.b": 3}))
+    ['a', 'b']
+    """
+    if "n_averaged" in state and len(state) > 1:
+        state = {name: value for name, value in state.items() if name != "n_averaged"}
     for _ in range(MAX_WRAPPERS):
-        prefix = next((found for found in prefixes if all(n.startswith(found) for n in state)), "")
+        prefix = next((found for found in WRAPPERS if all(n.startswith(found) for n in state)), "")
         if not prefix:
             break
         state = {name.removeprefix(prefix): value for name, value in state.items()}
     return dict(state)
 
 
-class AskedFor(dict[str, Tensor]):
-    """A state dict that remembers which of its tensors a reader took."""
+def common_prefix(names: Sequence[str]) -> str:
+    """The first component that all dotted `names` share, with its dot; empty where none is.
+
+    >>> common_prefix(["net.a", "net.b.c"]), common_prefix(["net.a", "b"])
+    ('net.', '')
+    """
+    first = {name.partition(".")[0] + "." for name in names if "." in name}
+    return first.pop() if len(first) == 1 and all("." in name for name in names) else ""
+
+
+class TrackedStateDict(dict[str, Tensor]):
+    """A state dict that records which of its tensors a reader took."""
 
     def __init__(self, tensors: StateDict) -> None:
         super().__init__(tensors)
@@ -130,21 +173,20 @@ class AskedFor(dict[str, Tensor]):
         self.asked.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        self.asked.add(name)
-        return super().get(name, default)
-
-    def refuse_the_rest(self, path: Path) -> None:
+    def refuse_the_rest(self, path: Path, reason: str) -> None:
         """CheckpointError where a tensor was left that would change the function: any but biases of
         zero, and the causal mask that a file keeps as ``attn.bias``.
         """
-        for name, value in self.items():
-            zero = name.endswith("bias") and not bool(value.any())
-            if name not in self.asked and not zero and not _causal_mask(name, value):
-                raise CheckpointError(
-                    f"{path}: state dict has {name}, which mechint's HookedTransformer has no "
-                    "place for"
-                )
+        left = [
+            name
+            for name, value in self.items()
+            if name not in self.asked
+            and not (name.endswith("bias") and not bool(value.any()))
+            and not _causal_mask(name, value)
+        ]
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise CheckpointError(f"{path}: has {left[0]}{more}, which {reason}")
 
 
 def _causal_mask(name: str, value: Tensor) -> bool:
@@ -175,24 +217,6 @@ def settings(cls: type[Settings], values: Any, path: Path) -> Any:
         return cls.from_dict(values)
     except (ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: its configuration is not usable: {error}") from error
-
-
-def read_sibling_json(path: Path) -> Any:
-    """The JSON in `path`, or None when there is no such file; CheckpointError when it is
-    damaged.
-    """
-    return read_json(path, error=CheckpointError)
-
-
-def read_sibling_config(path: Path, *names: str) -> Mapping[str, Any] | None:
-    """The first mapping in the JSON or YAML files `names` beside `path`, None where none is."""
-    for name in names:
-        place = path.with_name(name)
-        read = read_json if place.suffix == ".json" else read_yaml
-        given = read(place, error=CheckpointError)
-        if isinstance(given, Mapping):
-            return given
-    return None
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from mechint.checkpoints import load_checkpoint
-from mechint.checkpoints.numpy_numbers import stand_ins
+from mechint.checkpoints.inert import numpy_globals
 from mechint.errors import MechintError
 from tests.checkpoints.bases import BASES
 
@@ -181,7 +181,7 @@ def edit_values(path: Path, chance: random.Random, marker: Path) -> None:
     """Values of the object inside replaced by hostile ones, saved whole."""
     if path.suffix == ".safetensors":
         return edit_safetensors(path, chance, marker)
-    with torch.serialization.safe_globals(stand_ins()):
+    with torch.serialization.safe_globals(numpy_globals()):
         content = torch.load(path, weights_only=True)
     for _ in range(chance.choice((1, 1, 2))):
         target = content

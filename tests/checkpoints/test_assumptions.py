@@ -231,7 +231,7 @@ def test_the_number_of_heads_is_stated_or_assumed(tmp_path):
         ({"blocks.0.attn.k.weight": torch.ones(2, 4)}, "grouped keys and values"),
         ({"blocks.0.ln1.weight": torch.ones(4)}, "normalization_type='RMS'"),
         ({"pos_embed.weight": None}, "rotary positions"),
-        ({"ln_final.weight": torch.ones(4)}, "has ln_final.weight, which .* no place for"),
+        ({"ln_final.weight": torch.ones(4)}, "has ln_final.w, which .* no place for"),
         ({"unembed.extra": torch.ones(4)}, "has unembed.extra, which .* no place for"),
     ],
 )
@@ -283,7 +283,9 @@ def test_models_of_attention_alone(tmp_path):
     torch.save(content | {"data_config": {"subseq_len": 2}}, tmp_path / "induction.pth")
     opened = load_checkpoint(tmp_path / "induction.pth")
     assert opened.config.attn_only and opened.config.n_layers == 2
-    assert opened.metrics == {"train_loss": 1.5} and opened.extra["data"] == {"subseq_len": 2}
+    assert opened.metrics == {"train_loss": 1.5} and opened.extra["data_config"] == {
+        "subseq_len": 2
+    }
     tokens = torch.randint(8, (5, 5), generator=torch.Generator().manual_seed(0))
     x = state["embed.W_E"].T[tokens] + state["pos_embed.W_pos"]
     for layer in range(2):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mechint.checkpoints import load_checkpoint
-from mechint.checkpoints.formats import sibling, transformer_lens
+from mechint.checkpoints import configurations, load_checkpoint
+from mechint.checkpoints.formats import transformer_lens
+from mechint.checkpoints.open import format_names
 from mechint.cli.sorting import sort_settings
 from mechint.files import MAX_DEPTH, MAX_VALUES
-from mechint.registry import CHECKPOINT_FORMATS
 from tests.checkpoints.bases import BASES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "checkpoint-formats.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def test_every_format_has_a_row():
     named = [row[0].strip("`") for row in rows("What is read")]
-    assert sorted(named) == CHECKPOINT_FORMATS.builtins
+    assert sorted(named) == sorted(format_names())
 
 
 @pytest.mark.parametrize("name", list(BASES))
@@ -66,7 +66,7 @@ def test_defaults_are_those_of_the_reader():
 
 
 def test_names_and_limits_are_those_of_the_code():
-    assert all(f"`{name}`" in TEXT for name in sibling.NAMES)
+    assert all(f"`{name}`" in TEXT for name in configurations.NAMES)
     assert f"deeper than {MAX_DEPTH} levels or more than {MAX_VALUES:,}" in TEXT
 
 

@@ -136,27 +136,21 @@ def test_a_changed_byte_of_a_tensor_is_seen(tmp_path):
     name, extra = struct.unpack("<HH", data[start + 26 : start + 30])
     data[start + 30 + name + extra] ^= 1
     path.write_bytes(data)
-    assert "Bad CRC-32" in refused(path)
-
-
-def test_an_archive_that_spans_disks(tmp_path):
-    path = native(tmp_path)
-    data = bytearray(path.read_bytes())
-    at = data.rindex(b"PK\x05\x06")
-    data[at + 4 : at + 6] = b"\x01\x00"
-    path.write_bytes(data)
-    assert "spans disks" in refused(path) or "damaged" in refused(path)
+    assert "the checksum of archive/data/0 is wrong" in refused(path)
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: torch.ones(6, 4, dtype=torch.complex64), "Complex"),
+        (lambda: torch.ones(6, 4, dtype=torch.complex64), "holds complex64 numbers"),
         (lambda: torch.ones(6, 4, dtype=torch.int64), "holds int64 numbers, expected floating"),
         (lambda: torch.ones(6, 4, dtype=torch.bool), "holds bool numbers"),
-        (lambda: torch.eye(6, 4).to_sparse(), "holds a sparse_tensor; expected dense"),
+        (lambda: torch.eye(6, 4).to_sparse(), "is a sparse_coo tensor, expected a dense one"),
         (lambda: torch.empty(6, 4, device="meta"), "meta"),
-        (lambda: torch.quantize_per_tensor(torch.ones(6, 4), 0.1, 0, torch.qint8), "QInt8Storage"),
+        (
+            lambda: torch.quantize_per_tensor(torch.ones(6, 4), 0.1, 0, torch.qint8),
+            "is a quantized tensor",
+        ),
         (lambda: torch.full((6, 4), torch.nan), "holds 24 of 24 values that are not finite"),
         (lambda: torch.ones(6, 4) / 0, "not finite"),
     ],

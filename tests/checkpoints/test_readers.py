@@ -153,10 +153,9 @@ def test_pizza_functions_are_compared_and_never_evaluated(tmp_path, funcs, opera
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"act_fn": "Tanh"}, "activation function 'Tanh': expected relu or gelu"),
-        ({"attn_coeff": None}, "attn_coeff=None, expected 0 to 1"),
+        ({"act_fn": "Tanh"}, "act_fn='Tanh' is not served; expected one of ReLU"),
+        ({"attn_coeff": None}, "nothing states attention_rate"),
         ({"attn_coeff": 1.5}, "expected 0 to 1"),
-        ({"C": 9, "funcs": "lambda x: (x[0]+x[1])%9"}, "d_vocab=7 in the file, 9 in the task"),
     ],
 )
 def test_pizza_models_that_cannot_be_served_say_why(tmp_path, changes, text):
@@ -166,9 +165,7 @@ def test_pizza_models_that_cannot_be_served_say_why(tmp_path, changes, text):
 
 def test_pizza_transformers_need_their_configuration(tmp_path):
     torch.save(transposed(7, 2), tmp_path / "model_y.pt")
-    with pytest.raises(
-        CheckpointError, match=r"expected config_y.json or model_y.json beside the file"
-    ):
+    with pytest.raises(CheckpointError, match=r"in config_y.json or model_y.json"):
         load_checkpoint(tmp_path / "model_y.pt")
 
 
@@ -239,7 +236,7 @@ def test_progress_measures_without_configuration_and_damaged(tmp_path):
         {"model": {name: value for name, value in state.items() if "W_Q" not in name}},
         tmp_path / "bad.pth",
     )
-    with pytest.raises(CheckpointError, match=r"damaged or incomplete: 'blocks.0.attn.W_Q'"):
+    with pytest.raises(CheckpointError, match=r"lacks blocks.{layer}.attn.W_Q"):
         load_checkpoint(tmp_path / "bad.pth")
 
 
@@ -334,11 +331,11 @@ def test_nanogpt_damaged(tmp_path):
     torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
     with pytest.raises(
         CheckpointError,
-        match=r"a nanoGPT checkpoint, but damaged or incomplete: 'transformer.wpe.weight'",
+        match=r"lacks wpe.weight",
     ):
         load_checkpoint(tmp_path / "ckpt.pt")
     torch.save({"model": nanogpt(True), "model_args": {"n_head": 5}}, tmp_path / "ckpt.pt")
-    with pytest.raises(CheckpointError, match="n_head=5 does not divide n_embd=12"):
+    with pytest.raises(CheckpointError, match=r"c_attn\.weight of shape .* cannot become"):
         load_checkpoint(tmp_path / "ckpt.pt")
 
 
@@ -353,21 +350,19 @@ def test_nanogpt_damaged(tmp_path):
 def test_nanogpt_weights_without_a_place_are_refused(tmp_path, name, value):
     content = {"model": nanogpt(True) | {name: value.clone()}, "model_args": {"n_head": 3}}
     torch.save(content, tmp_path / "ckpt.pt")
-    with pytest.raises(CheckpointError, match=f"has {name}, which .* no place for"):
+    with pytest.raises(
+        CheckpointError, match=f"has {name.removeprefix('transformer.')}, which .* no place for"
+    ):
         load_checkpoint(tmp_path / "ckpt.pt")
 
 
-def test_nanogpt_biases_beside_layer_norms_without_are_refused(tmp_path):
+def test_nanogpt_biases_beside_layer_norms_without_are_kept(tmp_path):
     """Read as a model without biases, it was another function."""
     state = {n: v for n, v in nanogpt(True).items() if "ln_" not in n or n.endswith("weight")}
     torch.save({"model": state, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
-    with pytest.raises(CheckpointError, match=r"has transformer.h.0.attn.c_attn.bias, which"):
-        load_checkpoint(tmp_path / "ckpt.pt")
-    zero = {
-        n: v if n.endswith("weight") else v * 0 for n, v in state.items() if "h.0.attn.b" not in n
-    }
-    torch.save({"model": zero, "model_args": {"n_head": 3}}, tmp_path / "ckpt.pt")
-    assert not load_checkpoint(tmp_path / "ckpt.pt").config.use_bias
+    tokens = torch.randint(9, (4, 6), generator=torch.Generator().manual_seed(0))
+    expected = nanogpt_logits(state, tokens, 3)
+    torch.testing.assert_close(load_checkpoint(tmp_path / "ckpt.pt").model(tokens), expected)
 
 
 # --- published files ------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_the_data_configuration_names_the_task(tmp_path):
 )
 def test_sizes_that_the_model_cannot_have_name_no_task(tmp_path, changes):
     opened = load_checkpoint(saved(tmp_path, **changes))
-    assert opened.task is None and "placement" not in opened.assumed
+    assert opened.task is None and opened.assumed["task"].value is None
 
 
 def test_the_published_model_has_its_published_heads(published):

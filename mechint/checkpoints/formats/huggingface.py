@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from mechint.checkpoints.content import check_file
-from mechint.checkpoints.reader import ParsedCheckpoint, read_sibling_json
+from mechint.checkpoints.reader import ParsedCheckpoint
 from mechint.errors import CheckpointError
-from mechint.files import regular_file
+from mechint.files import read_json, regular_file
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 MAX_LAYERS = 1000
@@ -28,7 +28,7 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A local Hugging Face directory, opened through TransformerLens's bridge."""
     if content is not None or not path.is_dir():
         return None
-    given = read_sibling_json(path / "config.json")
+    given = read_json(path / "config.json", CheckpointError)
     if not isinstance(given, Mapping) or "model_type" not in given:
         return None
     files = [file for pattern in WEIGHTS for file in sorted(path.glob(pattern))]

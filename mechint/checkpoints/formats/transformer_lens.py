@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mechint.checkpoints.formats.sibling import model_config, task_of
+from mechint.checkpoints.configurations import model_config, task_of
 from mechint.checkpoints.reader import (
     Assumption,
     ParsedCheckpoint,
     StateDict,
+    find_state,
     layer_count,
     saved_states,
     settings,
-    state_dict,
     training_metadata,
     unwrapped,
 )
@@ -32,8 +32,6 @@ from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 from mechint.models.initial import parameter_shapes
 
-STATES = ("model", "state_dict", "model_state_dict", "model_state", "params")
-PREFIXES = ("_orig_mod.", "module.", "model.", "transformer.")
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -104,7 +102,7 @@ same.
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of TransformerLens's HookedTransformer, with or without its configuration."""
-    state = bare_state(content)
+    state = find_state(content)
     if (
         state is None
         or "embed.W_E" not in state
@@ -115,7 +113,7 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     config, weights, assumed = interpret(path, state, fields)
     step, metrics = training_metadata(content)  # a bare state dict records nothing
     series = {
-        at: lambda then=then: interpret(path, unwrapped(then, PREFIXES), fields)[1]
+        at: lambda then=then: interpret(path, unwrapped(then), fields)[1]
         for at, then in saved_states(content).items()
     }
     return ParsedCheckpoint(
@@ -127,16 +125,6 @@ def read(path: Path, content: Any) -> ParsedCheckpoint | None:
         assumed=assumed,
         **task_of(path, content, config),
     )
-
-
-def bare_state(content: Any) -> dict[str, Tensor] | None:
-    """The state dict in `content`, names without wrappers' prefixes; None where there is none."""
-    state = state_dict(content)
-    if state is None and isinstance(content, Mapping):
-        state = next(
-            (found for name in STATES if (found := state_dict(content.get(name))) is not None), None
-        )
-    return None if state is None else unwrapped(state, PREFIXES)
 
 
 def interpret(

@@ -1,43 +1,31 @@
-"""State dicts of TransformerLens 4's own models, ``TransformerBridge.boot_native(…).state_dict()``:
-``blocks.{l}.attn.q.weight`` and so on, as torch's Linear keeps them.
+"""State dicts of TransformerLens 4's own models, ``TransformerBridge.boot_native(…).state_dict()``.
 
-How many heads the queries are cut into is written nowhere in the tensors; it comes from a
-configuration or is assumed, as are the activation function and the direction of attention.
+The tensors do not show the number of heads, so it comes from a configuration or is assumed, as are
+the activation function and the direction of attention.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from einops import rearrange
 from torch import Tensor
 
-from mechint.checkpoints.formats.sibling import model_config, task_of
-from mechint.checkpoints.formats.transformer_lens import (
-    ASSUMED,
-    PREFIXES,
-    UNSERVED,
-    attn_scale,
-    bare_state,
-    refuse_options,
-    stated_or_assumed,
-)
+from mechint.checkpoints.configurations import model_config, task_of
+from mechint.checkpoints.formats.transformer_lens import UNSERVED, interpret, refuse_options
+from mechint.checkpoints.mapping import Mapped, load_mapping
 from mechint.checkpoints.reader import (
-    AskedFor,
     Assumption,
     ParsedCheckpoint,
     StateDict,
-    layer_count,
-    matrix,
+    find_state,
     saved_states,
-    settings,
     training_metadata,
     unwrapped,
 )
-from mechint.config import ModelConfig
 from mechint.errors import CheckpointError
 
 FOREIGN = (
@@ -53,90 +41,85 @@ NOT_FOLLOWED = (
     "num_experts",
 )
 """Options that a configuration of TransformerLens 4 may state and that its own models (its
-`sources.native.model`) do not look at: they compute the same with and without.
+`sources.native.model`) ignore: they compute the same with and without.
 """
+
+IMPLIED = {"positional_embedding_type": "standard", "parallel_attn_mlp": False}
+"""Options that its tensors decide: it has a position embedding, and its MLPs follow attention."""
+
+
+@cache
+def names() -> Mapped:
+    """The mapping of tensors."""
+    file = Path(__file__).with_name("transformer_lens_native.yaml")
+    return Mapped("transformer-lens-native", load_mapping(file).given)
 
 
 def read(path: Path, content: Any) -> ParsedCheckpoint | None:
     """A state dict of a TransformerLens 4 native model, with or without its configuration."""
-    state = bare_state(content)
+    state = find_state(content)
     if state is None or not {"embed.weight", "blocks.0.attn.q.weight"} <= set(state):
         return None
     state = _without_components(state)
     given = model_config(path, content, state["embed.weight"].shape[-1])
-    config, assumed = _interpret(path, state, given)
+    _refuse(path, state, given)
+    heads, assumed = _heads(given, state["blocks.0.attn.q.weight"].shape[0])
+    # these models divide scores by sqrt(d_head) where use_attn_scale is false
+    scale = ("use_attn_scale", "attn_scale") if given.get("use_attn_scale") is False else ()
+    kept = {n: v for n, v in given.items() if n not in (*NOT_FOLLOWED, *scale)}
+
+    def weights(then: StateDict, n_heads: int) -> StateDict:
+        renamed = names().rename(path, then, {"n_heads": n_heads})
+        return interpret(path, renamed, {**kept, **IMPLIED})[1]
+
+    renamed = names().rename(path, state, {"n_heads": heads})
+    config, own, others = interpret(path, renamed, {**kept, **IMPLIED})
+    if "use_attn_scale" in given:
+        others.pop("attn_scale", None)
     step, metrics = training_metadata(content)
-    series = {
-        at: lambda then=then: _weights(path, _without_components(unwrapped(then, PREFIXES)), config)
-        for at, then in saved_states(content).items()
-    }
     return ParsedCheckpoint(
         config=config,
-        weights=_weights(path, state, config),
-        reshape=lambda other: _weights(path, state, other),
+        weights=own,
+        reshape=lambda other: weights(state, other.n_heads),
         step=step,
         metrics=metrics,
-        series=series,
-        assumed=assumed,
+        series={
+            at: lambda then=then: weights(_without_components(unwrapped(then)), heads)
+            for at, then in saved_states(content).items()
+        },
+        assumed=others | assumed | _not_followed(given),
         **task_of(path, content, config),
     )
 
 
 def _without_components(state: StateDict) -> dict[str, Tensor]:
-    """Names without the part that a bridge puts before what it wraps."""
+    """Names without the part that a bridge puts before the modules it wraps."""
     part = re.compile(r"\._original_component\b|\.original_component\b")
     return {part.sub("", name): value for name, value in state.items()}
 
 
-def _interpret(
-    path: Path, state: StateDict, given: Mapping[str, Any]
-) -> tuple[ModelConfig, dict[str, Assumption]]:
-    """The configuration, and what of it had to be assumed."""
+def _refuse(path: Path, state: StateDict, given: Mapping[str, Any]) -> None:
+    """CheckpointError for models that mechint's HookedTransformer cannot express."""
     refuse_options(path, {name: given[name] for name in given if name not in NOT_FOLLOWED})
+    lacking = "which mechint's HookedTransformer does not have"
     for pattern, what in FOREIGN:
         if any(re.search(pattern, name) for name in state):
-            raise CheckpointError(
-                f"{path}: uses {what}, which mechint's HookedTransformer does not have"
-            )
+            raise CheckpointError(f"{path}: uses {what}, {lacking}")
     if "pos_embed.weight" not in state:
         raise CheckpointError(
-            f"{path}: has no position embedding, so it uses rotary positions, which mechint's "
-            "HookedTransformer does not have"
+            f"{path}: has no position embedding, so it uses rotary positions, {lacking}"
         )
-    (d_vocab, d_model), queries = state["embed.weight"].shape, state["blocks.0.attn.q.weight"]
-    if queries.shape != state["blocks.0.attn.k.weight"].shape:
-        raise CheckpointError(
-            f"{path}: uses grouped keys and values, which mechint's HookedTransformer does not have"
-        )
-    normed = "blocks.0.ln1.weight" in state
-    if normed and "blocks.0.ln1.bias" not in state:
+    queries, keys = (state.get(f"blocks.0.attn.{letter}.weight") for letter in "qk")
+    if queries is None or keys is None or queries.shape != keys.shape:
+        raise CheckpointError(f"{path}: uses grouped keys and values, {lacking}")
+    if "blocks.0.ln1.weight" in state and "blocks.0.ln1.bias" not in state:
         raise CheckpointError(
             f"{path}: normalization_type='RMS' is not served; expected LN or none"
         )
-    attn_only = "blocks.0.mlp.in.weight" not in state
-    norm = "LN" if normed else ASSUMED["normalization_type"]
-    said, assumed = stated_or_assumed(path, given, norm, attn_only)
-    n_heads, assumed_heads = _heads(given, queries.shape[0])
-    shape = {
-        "n_layers": layer_count(state),
-        "d_model": d_model,
-        "n_heads": n_heads,
-        "d_head": queries.shape[0] // n_heads,
-        "d_mlp": None if attn_only else state["blocks.0.mlp.in.weight"].shape[0],
-        "n_ctx": state["pos_embed.weight"].shape[0],
-        "d_vocab": d_vocab,
-        "d_vocab_out": state["unembed.weight"].shape[0],
-        "attn_only": attn_only,
-        "eps": given.get("eps", 1e-5),
-        # without use_attn_scale this model divides by sqrt(d_head); HookedTransformer does not
-        "attn_scale": None if given.get("use_attn_scale") is False else attn_scale(given),
-    }
-    assumed |= assumed_heads | _not_followed(given)
-    return settings(ModelConfig, {**shape, **said}, path), assumed
 
 
 def _not_followed(given: Mapping[str, Any]) -> dict[str, Assumption]:
-    """What is taken in place of the options that are stated and not followed."""
+    """Options that are stated and ignored, with the values that take their place."""
     return {
         name: Assumption(
             UNSERVED[name][0],
@@ -149,68 +132,12 @@ def _not_followed(given: Mapping[str, Any]) -> dict[str, Assumption]:
 
 
 def _heads(given: Mapping[str, Any], width: int) -> tuple[int, dict[str, Assumption]]:
-    """How many heads, as stated or as assumed, where all heads together are `width` wide."""
+    """The number of heads, as stated or as assumed, where all heads together are `width` wide."""
     stated, d_head = given.get("n_heads"), given.get("d_head")
     if isinstance(stated, int) and stated > 0 and width % stated == 0:
         return stated, {}
     if isinstance(d_head, int) and d_head > 0 and width % d_head == 0:
         return width // d_head, {}
     n_heads = next(number for number in (4, 3, 2, 1) if width % number == 0)
-    return n_heads, {
-        "n_heads": Assumption(
-            n_heads,
-            f"the tensors do not say how many heads the {width} query components are cut into",
-        )
-    }
-
-
-def _weights(path: Path, state: StateDict, config: ModelConfig) -> dict[str, Tensor]:
-    """The weights in TransformerLens 2's names and shapes, under `config`'s number of heads."""
-    heads = config.n_heads
-    state = AskedFor(state)
-    zeros = state["embed.weight"].new_zeros
-    weights = {
-        "embed.W_E": state["embed.weight"],
-        "pos_embed.W_pos": state["pos_embed.weight"],
-        "unembed.W_U": matrix(state, "unembed.weight").T,
-        "unembed.b_U": state.get("unembed.bias", zeros(config.d_vocab_out)),
-    }
-    try:
-        for layer in range(config.n_layers):
-            block, to = f"blocks.{layer}.", f"blocks.{layer}."
-            for letter in "qkv":
-                weight = matrix(state, f"{block}attn.{letter}.weight")
-                bias = state[f"{block}attn.{letter}.bias"]
-                name = letter.upper()
-                weights[f"{to}attn.W_{name}"] = rearrange(
-                    weight, "(head d_head) d_model -> head d_model d_head", head=heads
-                )
-                weights[f"{to}attn.b_{name}"] = rearrange(
-                    bias, "(head d_head) -> head d_head", head=heads
-                )
-            weights[f"{to}attn.W_O"] = rearrange(
-                matrix(state, f"{block}attn.o.weight"),
-                "d_model (head d_head) -> head d_head d_model",
-                head=heads,
-            )
-            weights[f"{to}attn.b_O"] = state[f"{block}attn.o.bias"]
-            if not config.attn_only:
-                for part in ("in", "out"):
-                    weights[f"{to}mlp.W_{part}"] = matrix(state, f"{block}mlp.{part}.weight").T
-                    weights[f"{to}mlp.b_{part}"] = state[f"{block}mlp.{part}.bias"]
-        if config.normalization_type == "LN":
-            for norm in _norms(config):
-                weights[f"{norm}.w"] = state[f"{norm}.weight"]
-                weights[f"{norm}.b"] = state[f"{norm}.bias"]
-    except (KeyError, ValueError, RuntimeError, IndexError) as error:
-        raise CheckpointError(
-            f"{path}: a TransformerLens native model, but damaged or incomplete: {error}"
-        ) from error
-    state.refuse_the_rest(path)
-    return weights
-
-
-def _norms(config: ModelConfig) -> list[str]:
-    inner = ("ln1",) if config.attn_only else ("ln1", "ln2")
-    blocks = [f"blocks.{layer}.{name}" for layer in range(config.n_layers) for name in inner]
-    return [*blocks, "ln_final"]
+    why = f"the tensors do not say into how many heads the {width} query components are split"
+    return n_heads, {"n_heads": Assumption(n_heads, why)}

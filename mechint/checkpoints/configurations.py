@@ -1,19 +1,21 @@
-"""Configurations beside a checkpoint, or in it: of the model, and of the task it was trained on.
+"""Configurations beside a checkpoint or in it: of the model and of the task it was trained on.
 
 People keep them as ``cfg.json``, ``config.json`` or ``config.yaml``, the model's fields at the top
 or under "model", the task's under "dataset", "data" or "task", or at the top. Names that several
-projects share are read; whatever else is there is left alone.
+projects share are read; everything else is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mechint.checkpoints.reader import checked_seed, plain_values, read_sibling_config
+from mechint.checkpoints.reader import checked_seed, plain_values
 from mechint.checkpoints.splits import SplitRule
 from mechint.config import ModelConfig
+from mechint.errors import CheckpointError
+from mechint.files import read_json, read_yaml
 
 NAMES = ("cfg.json", "config.json", "config.yaml", "config.yml", "cfg.yaml")
 CONFIGS = ("config", "cfg", "model_config", "model_cfg", "hyper_parameters")
@@ -44,11 +46,31 @@ OPERATIONS = {
 FRACTIONS = ("frac_train", "train_fraction", "train_frac", "fraction")
 
 
-def configurations(path: Path) -> list[Mapping[str, Any]]:
-    """The configurations beside `path`, the one named after it first."""
-    places = (f"{path.stem}.json", f"{path.stem}.yaml", f"{path.stem}.yml", *NAMES)
-    found = [read_sibling_config(path, name) for name in dict.fromkeys(places) if name != path.name]
-    return [given for given in found if given is not None]
+def configurations(path: Path, names: Sequence[str] = ()) -> list[Mapping[str, Any]]:
+    """The configurations beside `path`, the one named after it first.
+
+    names: of files that come before those, with the parts that `place_of` fills in.
+    """
+    folder = path if path.is_dir() else path.parent
+    own = [f"{path.stem}.{ending}" for ending in ("json", "yaml", "yml")]
+    found = []
+    for name in dict.fromkeys((*(place_of(path, name) for name in names), *own, *NAMES)):
+        place = folder / name
+        if place != path:
+            read = read_json if place.suffix == ".json" else read_yaml
+            given = read(place, CheckpointError)
+            found += [given] if isinstance(given, Mapping) else []
+    return found
+
+
+def place_of(path: Path, name: str) -> str:
+    """A file name with ``{stem}``, the checkpoint's own, and ``{id}``, that without "model_".
+
+    >>> place_of(Path("model_x.pt"), "config_{id}.json")
+    'config_x.json'
+    """
+    stem = path.stem
+    return Path(name.replace("{stem}", stem).replace("{id}", stem.removeprefix("model_"))).name
 
 
 def model_config(path: Path, content: Any, d_model: int) -> dict[str, Any]:
