@@ -241,7 +241,7 @@ def _check_archive(path: Path) -> None:
                     raise CheckpointError(
                         f"{damaged}: storage {key} should have {size:,} bytes, has {there:,}"
                     )
-    except (MemoryError, KeyboardInterrupt, CheckpointError, OSError):
+    except (KeyboardInterrupt, CheckpointError, OSError):
         raise
     except Exception as error:  # a damaged archive or pickle breaks its reader in many ways
         raise CheckpointError(f"{damaged}: {first_line(error, 160)}") from error
@@ -265,7 +265,7 @@ def _check_legacy(path: Path) -> None:
         readers = [InertUnpickler(start) for _ in range(4)]
         for reader in readers:
             reader.load()
-    except (MemoryError, KeyboardInterrupt, CheckpointError, OSError):
+    except (KeyboardInterrupt, CheckpointError, OSError):
         raise
     except Exception as error:
         raise CheckpointError(
