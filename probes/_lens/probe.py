@@ -1,13 +1,10 @@
-"""The lens: what the residual stream already answers at every depth, and who wrote it there.
+"""The lens: what the residual stream answers at every depth, and which component wrote it.
 
-Logit lens (nostalgebraist 2020): the residual stream x after any layer goes through the final norm
-and the unembedding, logits(x) = N(x) W_U + b_U, each x with a norm of its own. Direct logit
-attribution (Elhage et al. 2021): the last x is a sum of what the embedding, every head and every
-MLP wrote; with the scale s of the final norm held fixed the logits are the sum of
-component · M / s + bias, M the norm's weights times W_U, centered over d_model where the norm
-centers. Attributions are to the right class, above the mean class of its output. A head's part is
-split over source positions by its pattern; what its value bias adds is the same for every input and
-counts as the attention's bias, with b_O (TransformerLens folds it into b_O).
+Logit lens (nostalgebraist 2020): logits(x) = N(x) W_U + b_U after every layer. Direct logit
+attribution (Elhage et al. 2021): with the scale s of the final norm held fixed, the last stream is
+a sum of components c, and the right logit above the mean class is the sum of c · M / s + bias, M
+the norm's weights times W_U. What b_V adds is the same for every input and counts as the
+attention's bias.
 
 Cost: one forward, components × d_model × d_vocab_out multiplications an example. Memory: one chunk
 of examples.
@@ -15,7 +12,6 @@ of examples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,7 +21,7 @@ import torch
 from mechint.activations import residual_hooks, writer_hooks
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
-from mechint.results import Null, ProbeResult
+from mechint.results import Effect, Null, ProbeResult
 from mechint.subject import At, Subject
 from mechint.task import IGNORE
 from probes._lens.attribution import FINAL_BIASES, Sums
@@ -38,7 +34,8 @@ from probes._lens.views import (
     depth_table,
 )
 from probes.positions import position_names
-from probes.ties import as_much, tied
+from probes.ties import tied
+from probes.words import listed
 
 if TYPE_CHECKING:
     from mechint.planted.calibration import Calibration
@@ -53,25 +50,12 @@ from chance to certainty."""
 
 @dataclass(frozen=True)
 class Lens(Probe):
-    """What does the residual stream already answer after every layer, and which heads and layers
-    wrote the answer?
+    r"""After which layer can the answer be read, and which component writes it?
 
-    The answer counts as ready at the first depth whose accuracy makes up nine tenths of the way
-    from chance to the accuracy at the end, where that makes up a tenth of the way from chance to
-    certainty. Accuracy is the share of all answers asked for that are right; the test against
-    chance counts each distinct example once, by its share of right answers. The largest mean
-    attribution of a component is held, at p ≤ 0.005, against the same maximum with the classes
-    renamed at random; where there are too few of them, with the operands' values renamed, or, where
-    inputs are no grid of equal operands, the answers dealt out anew among the inputs. Its share is
-    of the sizes of all attributions, that of the final biases included, which are the same for
-    every input: it writes "most" where that is more than half, so that taking all from it that is
-    written against the answer leaves it more than half of the whole. Components that write as much,
-    to 1e-4, are named with it; so is the share of answers that it writes the largest part of, where
-    that is no more than half. Where no component writes most and the sizes sum to more than twice
-    the whole, parts cancel, as those of two heads with opposite W_O do, and the probe abstains.
-    Both are said only of a model that answers better than chance. Where attributions do not add up
-    to what they are parts of, by more than a thousandth of the largest score, as where a norm
-    follows attention or MLP (OLMo 2), they are left out with all that is computed from them.
+    The lens at depth l is logits_l = N(x_l) W_U + b_U; the answer is readable from the first depth
+    with nine tenths of the final accuracy above chance. A component c writes
+    c M_y / s - mean_k c M_k / s of the right class y. Null: the same with the classes renamed
+    (permuted inputs where they are few). Not available where a norm follows attention or MLP.
     """
 
     name: ClassVar[str] = "lens"
@@ -81,6 +65,7 @@ class Lens(Probe):
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.TASK, Need.ANSWERS, Need.RESIDUAL, Need.EMBEDDING)
     quick: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 10
 
     permutations: int = setting(
         400, "samples of the null; more where classes are renamed, which costs little", low=1
@@ -143,10 +128,10 @@ class Lens(Probe):
             self._writers(report, subject, sums, others)
         else:
             report.metric("attribution.error", sums.error, unit="nats")
-            report.abstain(
-                "who wrote the answer is not told: what the components write does not add up to "
-                f"its logits (off by up to {sums.error:.2g} nats), as where a norm follows "
-                "attention or MLP"
+            report.unclear(
+                "Who writes the answer cannot be told.",
+                f"components do not add up to the logits (off by {sums.error:.2g} nats), as where "
+                "a norm follows attention or MLP",
             )
         return report.result()
 
@@ -160,17 +145,21 @@ class Lens(Probe):
         report.metric("lens.ready_after", ready)
         report.table("lens", depth_table(sums))
         report.figure("lens", depth_figure(sums))
+        report.hero("lens")
         report.finding(
-            f"The answer can be read after {ready} (accuracy {sums.right[ready]:.2f}, at the end "
-            f"{final:.2f}, chance {chance:.2f})",
-            question="where the answer can be read",
-            otherwise=(
-                f"The answer is not said to be read at any depth: accuracy {final:.2f} at the end, "
-                f"where {chance + LEAST * (1 - chance):.2f} is asked for, chance {chance:.2f}"
-            ),
+            f"The answer can be read after {ready}.",
+            no="The answer cannot be read at any depth.",
             null="lens.final_accuracy",
-            effect=(final - chance) / max(1 - chance, 1e-12),
+            effect=Effect(
+                (final - chance) / max(1 - chance, 1e-12),
+                label="accuracy above chance at the end",
+            ),
             least=LEAST,
+            details={
+                f"accuracy after {ready}": sums.right[ready],
+                "accuracy at the end": final,
+                "chance": chance,
+            },
             n=_examples(subject),
         )
 
@@ -209,28 +198,37 @@ class Lens(Probe):
             report.array("positions", np.stack(list(sums.by_position.values())))
         for name, figure in attribution_figures(sums, top, position_names(subject)).items():
             report.figure(name, figure)
-        question = "which component writes the right answer"
         at_chance = not any(one.beats_chance for one in report.performance)
         if share <= MOST and size > CANCELED * abs(total) and not at_chance:
             least = names[int(values.argmin())]
-            report.abstain(
-                f"what components write cancels: {top} {written[top]:+.2f} nats{as_much(ties)}, "
-                f"{least} {written[least]:+.2f}, of {total:.2f} in all above the mean class",
-                question,
+            report.unclear(
+                "Which component writes the answer cannot be told.",
+                f"components cancel: {top} {written[top]:+.2f}, {least} {written[least]:+.2f}, "
+                f"of {total:.2f} nats in all",
             )
             return
+        often = sums.largest[top]
+        verb = "writes the largest part of the answer"
+        if share > MOST and often > MOST:
+            verb = "writes most of the answer"
+        biases = sums.attribution[FINAL_BIASES]
+        caveats = {
+            f"the largest part in only {often:.0%} of answers": often <= MOST,
+            "the final biases add more, the same for every input": biases > written[top],
+            f"{listed(ties[:2])} write as much": bool(ties),
+        }
+        report.metric("attribution.writer", top)
         report.finding(
-            _who_writes(sums, top, ties, share, total),
-            question=question,
-            otherwise=(
-                f"What the components write of the right answer is not told from what they write "
-                f"of other answers in its place: at most {written[top]:.2f} nats above the mean "
-                f"class ({top})"
-            ),
+            f"{top} {verb}.",
+            no="No component writes more of the answer than of others.",
             null="attribution.top",
-            effect=written[top],
+            effect=Effect(written[top], "nats", "right logit", total, "all components and biases"),
+            details={"share of all sizes": share, "final biases": biases, "largest on": often},
+            caveat=next((words for words, holds in caveats.items() if holds), ""),
             n=_examples(subject),
         )
+        if share > MOST and often > MOST:
+            report.lead(f"{top} writes the answer.")
 
 
 def _final_accuracy(subject: Subject, sums: Sums) -> Null:
@@ -247,23 +245,3 @@ def _final_accuracy(subject: Subject, sums: Sums) -> Null:
 def _examples(subject: Subject) -> int:
     """Distinct examples of which an answer is asked for."""
     return len(subject.distinct_examples[(subject.targets != IGNORE).any(1)].unique())
-
-
-def _who_writes(sums: Sums, top: str, ties: Sequence[str], share: float, total: float) -> str:
-    written, biases = sums.attribution[top], sums.attribution[FINAL_BIASES]
-    nats = f"{written:.2f} nats of logit above the mean class{as_much(ties)}"
-    more = (
-        f"; the final biases, the same for every input, add more, {biases:.2f} nats"
-        if biases > written
-        else f", of {total:.2f} in all"
-    )
-    often, mostly = sums.largest[top], max(sums.largest, key=lambda name: sums.largest[name])
-    if often <= MOST:
-        other = f"; that of {mostly} is in {sums.largest[mostly]:.0%}" * (mostly != top)
-        rarely = f"but the largest in only {often:.0%} of the answers{other}"
-        return f"Of the components {top} writes the largest part on average, {rarely}: {nats}{more}"
-    if biases > written:
-        return f"Of the components {top} writes the largest part, {nats}{more}"
-    return (
-        f"{top} writes {'most of it' if share > MOST else 'the largest part of it'}, {nats}{more}"
-    )
