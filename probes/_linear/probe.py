@@ -1,24 +1,4 @@
-"""Linear probes: which causal variables can be read off an activation by a linear map, and where.
-
-Class probe: least squares onto one-hot values with the thresholds that suit it, that is the linear
-discriminant: the class with the largest μᵀS⁻¹x − ½μᵀS⁻¹μ, S = covariance within classes + λI;
-scored on held-out inputs. Its control task (Hewitt & Liang 2019) gives every input type, what
-stands at the variable's positions, a random value: what is scored there is memorized, not computed.
-Selectivity = score − control (0 where the control is below 0). Number probe: ridge regression w =
-(XᵀX/n + λI)⁻¹Xᵀy/n of n centered inputs onto the value as a number, scored by R² on held-out
-*values*: only a direction along which values are ordered carries over to values never seen. Its
-control task deals every value a random other one. λ is `ridge` times the mean variance of the
-coordinates; where none is named it is chosen on a quarter of the inputs that are fitted, for the
-variable and for its control task apart, and the null has the variable's. All in float64, in closed
-form.
-
-An input that is drawn several times, as from a task of few inputs, is looked at once, so that none
-that is held out was fitted. Examples that differ elsewhere may look the same at `pos`: what is
-decoded from there by memory is what the control task scores.
-
-Cost: one forward on `examples` inputs; one d × d factorization a hook, examples × d × values
-multiplications a sample of the null. Memory: `examples` activations of every hook at one position.
-"""
+"""The linear probe: which causal variables an activation holds linearly, and where."""
 
 from __future__ import annotations
 
@@ -36,7 +16,7 @@ from mechint.null import Null, groupings, orderings
 from mechint.probe import Need, Probe, Report, unmet_need
 from mechint.results import ProbeResult
 from mechint.subject import Subject
-from mechint.task import Variable, first_of_each, rng
+from mechint.task import IGNORE, Variable, first_of_each, rng
 from probes._linear.estimators import (
     DEFAULT_RIDGE,
     Discriminant,
@@ -53,11 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Linear(Probe):
-    """Which causal variables can be read off the residual stream linearly, and from which layer on?
+    r"""Which causal variables can be decoded linearly from the residual stream, and from where on?
 
-    Detection: p ≤ 0.005, against the best of all variables probed in each shuffle, and selectivity
-    at least half of what lies between chance and certainty, or R² at least one half. Variables that
-    take too few values to decide are left to an abstention: along a line, 5 or fewer.
+    Classes by the linear discriminant, argmax_k mu_k' S^-1 x - mu_k' S^-1 mu_k / 2, scored on
+    held-out inputs; numbers by ridge regression, R^2 on held-out values. Selectivity is the score
+    minus that of a control task (a random value per input, Hewitt & Liang 2019). Null: shuffled
+    values, the best place and variable of each shuffle.
+
+    Cost: one forward on `examples` inputs and a d × d factorization a hook.
     """
 
     name: ClassVar[str] = "linear"
@@ -66,9 +49,11 @@ class Linear(Probe):
         "probes; Hewitt & Liang 2019, control tasks"
     )
     needs: ClassVar[tuple[Need, ...]] = (Need.VARIABLES, Need.ANSWERS)
+    lead_rank: ClassVar[int] = 8
 
     variable: str | None = setting(
-        None, "causal variable of the task; the first `variables` of them when none"
+        None,
+        "causal variable of the task; the first `variables`, the answer before others, when none",
     )
     variables: int = setting(6, "how many variables are probed where none is named", low=1)
     hook: str | None = setting(
@@ -164,7 +149,13 @@ class Linear(Probe):
         }
         assert subject.task is not None
         known = len(subject.task.variables)
-        say(report, found, certain, score=self._score, control=self._control, known=known)
+        selective = {
+            one.name: self.kind == "number" or not self._is_copied(few, one) for one in variables
+        }
+        report.hero("scores")
+        say(
+            report, found, certain, selective, score=self._score, control=self._control, known=known
+        )
         return report.result()
 
     def _record(
@@ -198,6 +189,16 @@ class Linear(Probe):
             for p, s in scored.scores.items()
         ]
 
+    def _is_copied(self, subject: Subject, variable: Variable) -> bool:
+        """Whether the variable is one input token and the answer, read elsewhere than where that
+        token stands: no control task separates its value from its token, and the question is
+        whether it was moved.
+        """
+        if len(variable.positions) != 1 or not _is_answer(subject, variable):
+            return False
+        read = subject.answer_positions if self.pos is None else torch.tensor([self.pos])
+        return bool((read != variable.positions[0]).all())
+
     @property
     def _score(self) -> str:
         return "accuracy" if self.kind == "class" else "r2"
@@ -214,7 +215,9 @@ class Linear(Probe):
         assert subject.task is not None
         known = subject.task.variables
         if self.variable is None:
-            return list(known.values())[: self.variables]
+            answers = [one for one in known.values() if _is_answer(subject, one)]
+            others = [one for one in known.values() if one not in answers]
+            return [*answers, *others][: self.variables]
         if self.variable not in known:
             raise UnknownNameError.of("variable", self.variable, known)
         return [known[self.variable]]
@@ -283,3 +286,11 @@ def _input_types(subject: Subject, variable: Variable) -> np.ndarray:
     tokens = subject.data.tokens.cpu().numpy()
     tokens = tokens[:, list(variable.positions)] if variable.positions else tokens
     return np.unique(tokens, axis=0, return_inverse=True)[1].ravel()
+
+
+def _is_answer(subject: Subject, variable: Variable) -> bool:
+    """Whether the variable has the value of an output's target in every example."""
+    values = variable.value_of(subject.data.tokens).to(subject.data.tokens.device)
+    targets = subject.answers.at(subject.answer if subject.answer != "all" else -1)[1]
+    same = (targets == values[:, None].to(targets)) & (targets != IGNORE)
+    return bool(same.all(0).any())

@@ -1,4 +1,4 @@
-"""What the linear probe says of the variables together: which are decodable, of how many."""
+"""Which variables are decodable linearly, tested together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from mechint.errors import counted
 from mechint.null import Null, family_wise, why_undecidable
 from mechint.probe import Report
+from mechint.results import Effect
 
 LEAST = 0.5
 """Least selectivity of what is called decodable, as a share of what certainty has."""
@@ -48,22 +48,29 @@ def say(
     report: Report,
     scored: Mapping[str, Scored],
     certain: Mapping[str, float],
+    selective: Mapping[str, bool],
     *,
     score: str,
     control: str,
     known: int,
 ) -> None:
-    """The sentence on the variable that is decoded best, tested against the best variable of each
-    shuffle; a variable whose null cannot decide is left out of both and named.
+    """Report the variable that is decoded best, tested against the best variable of each shuffle; a
+    variable whose null cannot decide is left out of both and named as not asked.
 
     Args:
-        certain: variable → the selectivity that certainty has.
+        certain: variable → the selectivity that certainty has; selective: variable → whether its
+            control task tells computing from memorizing, as for one input token it does not.
         score: "accuracy" or "r2"; control: what was done to remove the mechanism, in words; known:
             variables of the task, probed or not.
     """
     metrics, level = report.metrics, report.probe.significance
     keys = {name: f"linear.{name}.{score}" for name in scored}
-    skills = {name: metrics[f"linear.{name}.selectivity"] / certain[name] for name in scored}
+    skills = {
+        name: metrics[f"linear.{name}.selectivity"] / certain[name]
+        if selective[name]
+        else above_shuffled(metrics[keys[name]], scored[name].null)[0]
+        for name in scored
+    }
     unsaid = {name: why_undecidable([report.nulls[key]], level) for name, key in keys.items()}
     told = [name for name in scored if unsaid[name] is None]
     pool = told or [max(skills, key=lambda name: np.nan_to_num(skills[name], nan=-np.inf))]
@@ -74,31 +81,38 @@ def say(
     best = max(pool, key=lambda name: (decodable[name], skills[name]))
     report.update({"linear.best_variable": best, "linear.best_skill": skills[best]})
     metric, key, top = "linear.best_above_shuffled", keys[best], float(observed[pool.index(best)])
-    place = "place" if len(pool) == 1 else "place and variable"
+    searched = "place" if len(pool) == 1 else "place and variable"
     # any of the shuffled variables may reach what a perfect one reaches
     reached = sum(1 / scored[name].arrangements for name in pool)
     arrangements = 1 / reached if reached else math.inf
-    how = f"{control}, the best {place} of each"
+    how = f"{control}, the best {searched} of each"
     report.metric(metric, top, null=Null.sampled(metric, top, null.max(0), how, arrangements))
-    numbers = (
-        f"{score} {metrics[key]:.3f} at {metrics[f'linear.{best}.best_at']}, selectivity "
-        f"{metrics[f'linear.{best}.selectivity']:.3f}, shuffled {report.nulls[key].mean:.3f}"
+    accuracy = Effect(
+        skills[best],
+        label="selectivity" if selective[best] else "score above chance",
+        baseline=0.0,
+        baseline_label="control task" if selective[best] else "shuffled",
     )
-    probed = f"{counted(len(pool), 'variable')} probed, {known} in all"
+    place = metrics[f"linear.{best}.best_at"]
+    others = [name for name in pool if decodable[name] and name != best]
+    report.metric("linear.decodable", [name for name in pool if decodable[name]])
     report.finding(
-        f"{best!r} is linearly decodable ({sum(decodable.values())} of {probed}): {numbers}",
-        question=f"whether {best!r} is linearly decodable",
-        otherwise=(
-            f"{best!r} is not told from shuffled values ({probed}): {numbers}"
-            if skills[best] > LEAST
-            else f"No variable is linearly decodable with half the selectivity that certainty has "
-            f"({probed}): {best!r} comes nearest, {numbers}"
-        ),
+        f"{best!r} can be decoded linearly after {place}.",
+        no=f"No variable can be decoded linearly; {best!r} comes nearest.",
+        unclear=f"Whether {best!r} can be decoded linearly is unclear.",
         null=metric if told else key,
-        effect=skills[best],
+        effect=accuracy,
         least=LEAST,
+        details={
+            score: metrics[key],
+            "selectivity": metrics[f"linear.{best}.selectivity"],
+            "shuffled": report.nulls[key].mean,
+            "variables probed": f"{len(pool)} of {known}",
+            "decodable too": ", ".join(others) or "none",
+        },
+        caveat="" if selective[best] else "an input token, moved there: no control task applies",
         at_chance=True,
     )
     for name, reason in unsaid.items():
         if told and reason is not None:
-            report.abstain(reason, f"whether {name!r} is linearly decodable")
+            report.not_asked(repr(name), reason)

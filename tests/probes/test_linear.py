@@ -160,7 +160,8 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
                 report.metric(f"linear.{name}.selectivity", score)
                 scored[name] = one
         certain = dict.fromkeys(scored, 1.0)
-        say(report, scored, certain, score="r2", control="shuffled", known=9)
+        selective = dict.fromkeys(scored, True)
+        say(report, scored, certain, selective, score="r2", control="shuffled", known=9)
         return report
 
     def level(score: float) -> float:
@@ -174,21 +175,22 @@ def test_a_variable_is_held_against_all_that_were_probed() -> None:
     report = said(0.6, 0.1, "ab")
     assert report.nulls["linear.a.r2"].p_value == 0.005
     assert report.nulls["linear.best_above_shuffled"].p_value == level(0.6) > 0.1
-    assert report.findings[0].headline.startswith("'a' is not told from shuffled values (2 varia")
+    assert report.findings[0].verdict == "no"
     report = said(0.6, 0.95, "ab")  # b alone, although a, too, beats its own shuffles
     assert report.findings[0].verdict == "yes"
-    assert "'b' is linearly decodable (1 of 2 variables probed, 9 in all)" in (
-        report.findings[0].headline
-    )
-    assert "2 of 2 variables" in said(0.99, 0.999, "ab").findings[0].headline
+    assert report.metrics["linear.decodable"] == ["b"]
+    assert report.findings[0].details["variables probed"] == "2 of 9"
+    assert said(0.99, 0.999, "ab").metrics["linear.decodable"] == ["a", "b"]
 
 
-def test_one_of_many_variables_is_not_called_the_most_decodable() -> None:
-    result = Linear(variable="2-hop of 0", pos=0, examples=256).run(
-        planted.composition(5, 4).subject
-    )
-    assert "(1 of 1 variable probed, 20 in all)" in result.finding
-    assert "most" not in result.finding
+def test_a_copied_token_is_decodable_where_it_was_moved_to() -> None:
+    """An induction head moves the token after the earlier occurrence to the answer: its value is
+    decoded there, and no control task separates value from token.
+    """
+    result = Linear(examples=512).run(planted.induction_head(12, 6).subject)
+    (finding,) = [one for one in result.findings if one.verdict == "yes"]
+    assert finding.effect is not None and finding.effect.value > 0.9 and finding.caveat
+    assert "L1" in result.metrics[f"linear.{result.metrics['linear.best_variable']}.best_at"]
 
 
 @pytest.mark.parametrize("variable", ["a < b", "rank of a", None])
@@ -198,7 +200,7 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
     subject = planted.comparison(n).subject
     result = Linear(kind="number", hook="hook_embed", pos=0, variable=variable).run(subject)
     assert result.verdict == "unclear", result.finding
-    assert "too few values, which" in result.finding
+    assert all("too few values, which" in one.reason for one in result.findings)
     assert ProbeResult.from_json(result.to_json()).to_json() == result.to_json()
     if variable == "a < b":
         assert math.isnan(result.metrics["linear.a < b.r2"])
@@ -208,9 +210,9 @@ def test_few_values_along_a_line_cannot_be_decided(n: int, variable: str | None)
 def test_a_variable_of_few_values_leaves_the_others_alone() -> None:
     result = Linear(kind="number", hook="hook_embed", pos=0).run(planted.comparison(20).subject)
     assert result.metrics["linear.best_variable"] == "rank of a"
-    assert "(1 of 2 variables probed, 3 in all)" in result.findings[0].headline
-    assert [finding.verdict for finding in result.findings] == ["yes", "unclear"]
-    assert "which can be arranged in only 1 way" in result.findings[1].headline
+    assert result.verdict == "yes" and len(result.findings) == 1
+    ((name, reason),) = result.not_asked
+    assert "a < b" in name and "which can be arranged in only 1 way" in reason
 
 
 def test_nothing_held_out_has_no_score() -> None:
@@ -304,8 +306,8 @@ def test_an_operand_that_stands_there_is_no_finding() -> None:
     assert result.metrics["linear.x.accuracy"] > 0.9
     assert result.null["linear.x.accuracy"].p_value <= 0.005
     assert result.verdict == "no"
-    assert "linearly decodable with half the selectivity" in result.finding
-    assert "selectivity" in result.finding
+    effect = result.findings[0].effect
+    assert effect is not None and effect.value == pytest.approx(0, abs=0.05)
 
 
 def test_an_input_that_is_there_twice_is_not_held_out_of_itself() -> None:
