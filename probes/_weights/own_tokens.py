@@ -1,8 +1,7 @@
-"""Whether circuits pair tokens with themselves: heads that copy, and queries that match.
+"""Heads that copy tokens to their own class, and queries that match their own token.
 
-Neither token embedding nor logits have a zero of their own: what all tokens share may as well stand
-in the position embedding, and what all classes share no softmax sees. So both are centered, and
-what is said of a head is what one token does there that another does not.
+Embeddings are centered over tokens and logits over classes: what all tokens share may as well be
+in the position embedding, and what all classes share cancels in the softmax.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from torch import Tensor
 
 from mechint.null import orderings
 from mechint.probe import Report
-from mechint.results import Null
-from mechint.task import rng
+from mechint.results import Effect, Null
+from mechint.subject import Subject
+from mechint.task import IGNORE, FiniteTask, rng
 from probes._weights import circuits
 from probes._weights.circuits import Heads, eigenvalue_share, own_share
 from probes._weights.composition import Composition
@@ -28,14 +28,15 @@ nothing of entries off the diagonal that are larger (a triangular matrix has it)
 
 
 def centered(rows: Float[Tensor, "token d_model"]) -> Float[Tensor, "token d_model"]:
-    """Without what all rows share."""
+    """Rows minus their mean."""
     return rows - rows.mean(0)
 
 
 def add_copying(
     report: Report, heads: Heads, *, draws: int, tokens: int, seed: int
 ) -> dict[str, list]:
-    """The sentence on the head that copies most, and columns of the table of heads.
+    """Report the head that copies most, among tokens that can be answers; columns of the table of
+    heads.
 
     draws: samples of the null; tokens: at most, whose own class is looked up.
     """
@@ -43,7 +44,9 @@ def add_copying(
     classes, unembed = circuits.same_tokens(subject), circuits.unembedding(subject)
     if classes is None or unembed is None or len(classes[0]) < 2:
         return {}
-    ids, columns = classes
+    ids, columns = _answerable(subject, *classes)
+    if len(ids) < 2:
+        return {}
     left = centered(circuits.embedding(subject)[ids]) @ heads.v  # (head, token, d_head)
     right = heads.o @ centered(unembed[:, columns].T).T  # (head, d_head, class)
     shares, own = eigenvalue_share(left, right), np.array(own_share(left, right, tokens))
@@ -61,28 +64,30 @@ def add_copying(
     report.metric("copying", share, null=one, unit="−1 … 1")
     report.metric("copying.own", float(own[top]), unit="share of tokens, 0–1")
     above = int(((shares.numpy() > max(null)) & (own > MOST)).sum())
-    measured = f"(eigenvalue share {share:.2f}; {own[top]:.0%} of {_looked_up(len(ids), tokens)} "
-    measured += "raise their own class most)"
+    report.metric("copying.heads", above)
+    holds = bool(own[top] > MOST)
     report.finding(
-        f"The OV circuit of {name} copies tokens to their own class {measured}; {above} of "
-        f"{len(shares)} heads do so beyond any renaming.",
-        question="whether a head copies tokens to their own class",
-        otherwise=(
-            "No head is shown to copy most tokens to their own class with a larger eigenvalue "
-            f"share than renamed classes can give; {name} comes closest {measured}."
-        ),
-        holds=bool(own[top] > MOST),
+        f"{heads.names[top]} copies tokens"
+        + (f", one of {above} heads that do." if above > 1 else "."),
+        no="No head copies tokens.",
+        holds=holds,
         null="copying",
-        effect=share,
+        effect=Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed classes"),
+        details={
+            "tokens that raise their own class most": f"{own[top]:.0%} of {min(len(ids), tokens)}",
+            "heads that copy": above,
+        },
         at_chance=True,  # of the weights
     )
+    if holds and float(one.p_value) <= report.probe.significance:
+        report.lead(f"{heads.names[top]} copies tokens to the answer.")
     return {"copying": shares.tolist(), "own class largest": own.tolist()}
 
 
 def add_matching(
     report: Report, heads: Heads, composed: Composition, *, draws: int, tokens: int, seed: int
 ) -> None:
-    """Whether the queries of the pair with the largest K-composition ask for their token.
+    """Report whether the queries of the pair with the largest K-composition match their own token.
 
     draws: samples of the null; tokens: at most, whose own score is looked up.
     """
@@ -100,19 +105,31 @@ def add_matching(
     one = Null.sampled("matching", share, null, QUERIES, orderings(len(left)))
     report.metric("matching", share, null=one, unit="−1 … 1")
     report.metric("matching.own", own, unit="share of tokens, 0–1")
-    through = f"Through {heads.names[a]}, the QK circuit of {heads.names[b]}"
-    measured = f"(eigenvalue share {share:.2f}; {own:.0%} of {_looked_up(len(left), tokens)} "
-    measured += "score their own highest)"
     report.finding(
-        f"{through} matches queries with their own token {measured}.",
-        question=f"whether queries of {heads.names[b]} match their own token",
-        otherwise=f"{through} is not shown to match most queries with their own token {measured}.",
+        f"{heads.names[b]} matches queries with their own token through {heads.names[a]}.",
+        no=f"{heads.names[b]} does not match queries with their own token.",
         holds=own > MOST,
         null="matching",
-        effect=share,
+        effect=Effect(share, "", "eigenvalue share", float(np.mean(null)), "renamed tokens"),
+        details={"tokens that score their own highest": f"{own:.0%} of {min(len(left), tokens)}"},
         at_chance=True,  # of the weights
     )
 
 
-def _looked_up(n: int, most: int) -> str:
-    return f"the first {most} tokens" if n > most else f"{n} tokens"
+def _answerable(
+    subject: Subject, ids: list[int], columns: list[int]
+) -> tuple[list[int], list[int]]:
+    """The tokens, with their classes' columns, that are the answer of some example; all of them
+    for a language model, whose prompts are a sample.
+
+    Tokens that never are an answer, such as brackets and operators, cannot be copied to one.
+    """
+    task = subject.task
+    sampled = task is None or (isinstance(task, FiniteTask) and task.is_sample)
+    if sampled or not len(subject.answers):
+        return ids, columns
+    asked: set[int] = set()
+    for part, targets in zip(task.output_slices.values(), subject.targets.T, strict=True):
+        asked |= {part.start + one for one in targets[targets != IGNORE].unique().tolist()}
+    kept = [pair for pair in zip(ids, columns, strict=True) if pair[1] in asked]
+    return [one for one, _ in kept], [column for _, column in kept]

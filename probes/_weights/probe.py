@@ -1,4 +1,4 @@
-"""The probe of weights: what heads copy, who reads whom, and what singular directions are worth."""
+"""The probe of weights: copying heads, composition of heads, and singular directions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from mechint.config import setting
 from mechint.probe import Need, Probe, Report
 from mechint.reporting import AT_CHANCE, best_output
-from mechint.results import ProbeResult
+from mechint.results import Effect, ProbeResult
 from mechint.subject import Subject
 from probes._weights import circuits, composition, directions, own_tokens, views
 from probes._weights.circuits import Heads
@@ -28,31 +28,13 @@ TURNED = "what is read turned at random within what all heads share; the largest
 
 @dataclass(frozen=True)
 class Weights(Probe):
-    """Which heads copy tokens, which read what another wrote, and which of their singular
-    directions is the loss sensitive to?
+    r"""Which heads copy tokens, read what another head wrote, or hold a direction the loss needs?
 
-    Norms are folded into the weights that read behind them.
-
-    - Circuits: W_E W_V W_O W_U (OV) and W_E W_Q W_Kᵀ W_Eᵀ (QK) of every head, without what all
-      tokens or all classes share. `copying` is the eigenvalue share Σλ / Σ|λ| of the OV circuit,
-      between tokens and the classes of the same name; its null renames the classes. A head copies
-      where, besides, more than half of the tokens raise their own class most (`copying.own`).
-    - Composition: ‖A B‖ / (‖A‖ ‖B‖) of every head's QK (Q-, K-composition) or OV circuit (V) with
-      what every earlier head writes: overlap of two subspaces, no path that was cut; null: heads
-      turned within what all heads read and write, so that a subspace shared by all is no overlap
-      of two. Of the weights as they stand: without norms, another basis of the residual stream
-      leaves the model's answers as they are and makes other scores. `matching` is the eigenvalue
-      share of the QK circuit of the pair with the largest K-composition, its keys read through the
-      earlier head: 1 where queries ask for their own token (an induction head), which more than
-      half of them have to score highest (`matching.own`).
-    - Directions: rise of the loss with each of the `directions` largest singular directions of the
-      OV and QK circuits at its mean, against changes of the same size along random directions of
-      the residual stream. Blocks passed through repeatedly are edited in every pass.
-
-    p-values are corrected for the number of heads, pairs or directions by the largest of each draw.
-    Rotary and relative positions are left out: a QK circuit is that of a query and key at one
-    place. Cost: draws × (one product of all heads' weights + eigenvalues of d_head × d_head per
-    head), and 2 × directions × heads × removals forwards on `examples` examples.
+    OV = W_E W_V W_O W_U and QK = W_E W_Q W_K' W_E', norms folded in. Copying: the eigenvalue share
+    sum(lambda) / sum(|lambda|) of OV between tokens that can be answers and their classes; null:
+    classes renamed. Composition: |A B| / (|A| |B|) of what a head reads with what an earlier head
+    writes; null: heads turned within the subspace all heads share. Directions: rise of the loss
+    with a singular direction at its mean; null: random directions.
     """
 
     name: ClassVar[str] = "weights"
@@ -68,6 +50,7 @@ class Weights(Probe):
         Need.HEAD_WEIGHTS,
     )
     intervenes: ClassVar[bool] = True
+    lead_rank: ClassVar[int] = 15
 
     draws: int = setting(199, "samples of the nulls of copying and composition", low=1)
     directions: int = setting(2, "singular directions of each circuit that are tested", low=0)
@@ -147,12 +130,12 @@ class Weights(Probe):
                     rows[name].append(value)
                 if p_values[a, b] <= self.significance:
                     pairs.append(f"{kind} {names[a]}→{names[b]}")
-            self._sentence(report, kind, heads, composed)
+            self._pair(report, kind, heads, composed)
         report.metric("composition.pairs", pairs)
         report.table("composition", rows, "one row per pair of heads and kind of composition")
         report.array("composition_scores", np.stack([composed.score[kind] for kind in KINDS]))
 
-    def _sentence(self, report: Report, kind: str, heads: Heads, composed: Composition) -> None:
+    def _pair(self, report: Report, kind: str, heads: Heads, composed: Composition) -> None:
         a, b = composed.best(kind)
         score, z = float(composed.score[kind][a, b]), float(composed.z[kind][a, b])
         first, second = heads.names[a], heads.names[b]
@@ -162,27 +145,26 @@ class Weights(Probe):
         report.metric(
             f"composition.{kind}", z, null=composed.null, how=TURNED, unit="standard deviations"
         )
-        question = f"whether the {part} of a head overlap with what another writes"
         if z == 0:
-            report.abstain(
-                "no turn within the subspace that all heads share changes by how much: of heads "
-                "that write or read nothing, or fill it evenly",
-                question,
+            report.unclear(
+                f"Whether there is {kind}-composition is unclear.",
+                "heads that write or read nothing, or fill the shared subspace evenly, score the "
+                "same however they are turned",
             )
             return
-        expected = float(composed.expected[kind][a, b])
         report.finding(
-            f"{kind}-composition, in the weights as they stand: what the {part} of {second} read "
-            f"overlaps with what {first} writes more than within the subspace that all heads "
-            f"share, score {score:.2f} where turned heads have {expected:.2f}.",
-            question=question,
-            otherwise=(
-                f"{kind}-composition is not shown: in the weights as they stand, the score that "
-                f"stands out most, {score:.2f} ({first}→{second}), is within those of heads turned "
-                "in the subspace that all share."
-            ),
+            f"The {part} of {second} read what {first} writes.",
+            no=f"No {kind}-composition was found; {first} to {second} comes nearest.",
             null=f"composition.{kind}",
-            effect=z,
+            effect=Effect(
+                score,
+                "",
+                f"{kind}-composition score",
+                float(composed.expected[kind][a, b]),
+                "turned heads",
+            ),
+            details={"excess over turned heads": f"{z:.3g} standard deviations"},
+            caveat="overlap of weights; no path was cut",
             at_chance=True,  # of the weights
         )
 
@@ -192,7 +174,7 @@ class Weights(Probe):
             return
         skill = best_output(report.performance)
         if report.nulls and (skill is None or not skill.beats_chance):
-            report.abstain(f"no direction was tested: {AT_CHANCE}")
+            report.not_asked("singular directions", AT_CHANCE)
             return
         chosen = directions.leading(heads, self.directions)
         if not chosen:
@@ -209,21 +191,20 @@ class Weights(Probe):
         report.metric("directions.largest", rise, null=found.null, how=how, unit="nats")
         name = f"singular direction {one.index} of the {one.circuit} circuit of "
         name += heads.names[one.head]
-        if ties := directions.as_large(heads, one):
-            name += f" (one choice of basis: its singular value ties with that of {first_of(ties)})"
-        passes = f" in each of its {heads.n_loops} passes" * (heads.n_loops > 1)
-        measured = f"With {name} at its mean{passes} the loss"
+        ties = directions.as_large(heads, one)
         report.finding(
-            f"{measured} rises by {rise:.2g} nats; {sensitive} of {len(chosen)} directions raise "
-            f"it by more than {self.rise:g} nats and more than random ones do.",
-            question="whether the model needs one singular direction",
-            otherwise=(
-                f"{measured} changes by {rise:+.2g} nats, the most of {len(chosen)} directions; "
-                f"none raises it by more than {self.rise:g} nats and more than random ones do."
-            ),
+            f"The loss needs {name}.",
+            no="The loss needs no single singular direction of a head.",
             null="directions.largest",
-            effect=rise,
+            effect=Effect(
+                rise, "nats", "loss with it at its mean", float(found.null.mean()), "random ones"
+            ),
             least=self.rise,
+            details={
+                "sensitive directions": f"{sensitive} of {len(chosen)}",
+                "singular value ties with": first_of(ties) if ties else "none",
+            },
+            caveat="one choice of basis: its singular value ties with others" if ties else "",
             n=found.examples,
             causal=True,
         )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mechint import planted, probe
-from mechint.results import ProbeResult
+from mechint.results import Finding, ProbeResult
 from mechint.subject import Subject
 
 N = 10
@@ -42,9 +42,10 @@ def next_token() -> torch.Tensor:
     return basis @ triangular.double() @ basis.T
 
 
-def about(result: ProbeResult, words: str) -> tuple[str, str]:
-    (one,) = (one for one in result.findings if words in one.headline)
-    return one.verdict, one.headline
+def about(result: ProbeResult, metric: str) -> Finding:
+    """The finding that the null of `metric` decides."""
+    (one,) = (one for one in result.findings if metric in one.tested)
+    return one
 
 
 def log_probabilities(subject: Subject) -> torch.Tensor:
@@ -67,11 +68,10 @@ def test_eigenvalues_alone_neither_copy_nor_match(weight: str) -> None:
     subject, _, head = induction(edit)
     assert subject.accuracy()["next"] < 0.7
     result = probe.run("weights", subject, **SETTINGS)
-    metric, words = {"W_V": ("copying", "copy most"), "W_Q": ("matching", "match most")}[weight]
+    metric = {"W_V": "copying", "W_Q": "matching"}[weight]
     assert result.metrics[metric] > 0.9 and result.null[metric].p_value <= 0.01
     assert result.metrics[f"{metric}.own"] < 0.3
-    status, sentence = about(result, words)
-    assert status == "no" and "is not shown" in sentence.replace("No head is", "is not")
+    assert about(result, metric).verdict == "no"
 
 
 def shifted_logits(weights: Weights) -> None:
@@ -93,11 +93,12 @@ def test_what_no_answer_shows_changes_no_verdict(edit: Callable[[Weights], None]
     after, *_ = induction(edit)
     assert torch.allclose(log_probabilities(before), log_probabilities(after), atol=1e-3)
     one, other = (probe.run("weights", each, **SETTINGS) for each in (before, after))
-    copies = f"The OV circuit of L1H{second} copies tokens to their own class (eigenvalue share 1."
     for result in (one, other):
-        assert about(result, copies)[0] == "yes"
-        status, sentence = about(result, f"Through L0H{first}, the QK circuit of L1H{second}")
-        assert status == "yes" and "100% of 10 tokens score their own highest" in sentence
+        copies, matches = about(result, "copying"), about(result, "matching")
+        assert copies.verdict == matches.verdict == "yes"
+        assert f"L1H{second}" in copies.headline and copies.effect is not None
+        assert copies.effect.value == pytest.approx(1, abs=1e-3)
+        assert f"L0H{first}" in matches.headline and result.metrics["matching.own"] == 1
     for metric in ("copying", "copying.own", "matching", "matching.own"):
         assert other.metrics[metric] == pytest.approx(one.metrics[metric], abs=1e-4)
 
@@ -130,11 +131,9 @@ def test_another_basis_of_the_stream_denies_no_composition(condition: float) -> 
     assert after.accuracy()["next"] == 1 and after.accuracy(without)["next"] < 0.3
     result = probe.run("weights", after, **SETTINGS)
     for kind in "QKV":
-        status, sentence = about(result, f"{kind}-composition")
-        assert "in the weights as they stand" in sentence
-        assert status == "yes" or f"{kind}-composition is not shown" in sentence
-    said = probe.run("weights", before, **SETTINGS)
-    assert about(said, "K-composition")[0] == "yes"
+        said = about(result, f"composition.{kind}")
+        assert said.verdict == "yes" or not said.causal
+    assert about(probe.run("weights", before, **SETTINGS), "composition.K").verdict == "yes"
 
 
 def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
@@ -144,8 +143,16 @@ def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
         assert result.metrics[f"composition.{kind}.pair"].startswith(f"L0H{first}")
     silent, *_ = induction(lambda weights: weights["blocks.0.attn.W_O"].zero_())
     findings = probe.run("weights", silent, **SETTINGS).findings
-    abstained = [one.headline for one in findings if one.verdict == "unclear"]
-    assert len(abstained) == 3
-    for sentence, part in zip(abstained, ("queries", "keys", "values"), strict=True):
-        assert f"whether the {part} of a head overlap" in sentence
-        assert "no turn within the subspace that all heads share" in sentence
+    unclear = [one for one in findings if one.verdict == "unclear"]
+    assert len(unclear) == 3 and all(one.reason for one in unclear)
+
+
+def test_copying_is_asked_of_tokens_that_can_be_answers() -> None:
+    """A head that copies the ten digits and none of the operators copies all that can be copied."""
+    subject, _, second = induction()
+    assert subject.task is not None
+    whole = probe.run("weights", subject, **SETTINGS).metrics["copying.own"]
+    few = subject.with_data(subject.data[subject.targets[:, 0] < 5])
+    some = probe.run("weights", few, **SETTINGS)
+    assert whole == 1.0 and some.metrics["copying.own"] == 1.0
+    assert about(some, "copying").details["tokens that raise their own class most"].endswith("of 5")

@@ -459,15 +459,15 @@ def test_a_direction_of_a_tie_is_said_to_be_one_choice_of_basis(noise: float) ->
             whole = circuit.U[one.head] * s @ circuit.V[one.head].T
             assert torch.allclose(u * s @ v.T, whole, atol=1e-3 * float(s.max()))
     result = probe.run("weights", subject, **QUICK)
-    (said,) = [one.headline for one in result.findings if "singular direction" in one.headline]
-    assert ("one choice of basis: its singular value ties" in said) == (noise == 0)
+    (said,) = [one for one in result.findings if one.tested == ("directions.largest",)]
+    assert (said.details["singular value ties with"] != "none") == (noise == 0)
 
 
 def test_untrained_weights_are_silent() -> None:
     subject = library.induction(0.0, 1).subject.untrained(2)
     result = probe.run("weights", subject, **QUICK)
     assert result.metrics["composition.pairs"] == [] and result.verdict == "no"
-    assert "Abstains: no direction was tested" in result.finding
+    assert [question for question, _ in result.not_asked] == ["singular directions"]
 
 
 def test_what_has_no_heads_by_name_is_refused_in_one_line() -> None:
