@@ -149,8 +149,7 @@ def test_heads_that_write_nothing_are_no_pair_that_stands_out() -> None:
 
 def test_copying_is_asked_of_tokens_that_can_be_answers() -> None:
     """A head that copies the ten digits and none of the operators copies all that can be copied."""
-    subject, _, second = induction()
-    assert subject.task is not None
+    subject, *_ = induction()
     whole = probe.run("weights", subject, **SETTINGS).metrics["copying.own"]
     few = subject.with_data(subject.data[subject.targets[:, 0] < 5])
     some = probe.run("weights", few, **SETTINGS)
