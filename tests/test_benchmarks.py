@@ -24,7 +24,7 @@ from benchmarks.timing import Bench, bounded, missing, paired, shown, timer, ver
 from benchmarks.workloads import STEPS, Workload, listops
 from mechint.models import products
 from mechint.models.forward import Forward
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.training.loss import combined, cross_entropies
 
 SMALL_ADDITION = Workload("addition-59", "modular-arithmetic", 1.0, 1, {"p": 59})
@@ -56,7 +56,7 @@ def test_compact_step_is_no_slower_than_the_plain_one():
         torch.autograd.grad(learner.losses(weights, prepared).sum(), list(weights.values()))
 
     def plain():
-        logits = Forward(weights, config).logits(dense(prepared.tokens))[:, :, -1]
+        logits = Forward(weights, config).logits(RowLayout.dense(prepared.tokens))[:, :, -1]
         torch.autograd.grad(
             combined(
                 cross_entropies(logits, prepared.targets, None, config.output_sizes),

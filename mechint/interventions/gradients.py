@@ -16,7 +16,7 @@ from torch import Tensor
 from mechint.interventions.resume import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 
 
 def activation_gradients(
@@ -44,7 +44,7 @@ def activation_gradients(
 
     with torch.enable_grad():
         if resumes(model):
-            layout = dense(tokens)
+            layout = RowLayout.dense(tokens)
             forward = Forward(detached_weights(model), model.config, keep)
             x = forward.embed(layout)
             x = x if x.requires_grad else x.requires_grad_()

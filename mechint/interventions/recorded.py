@@ -40,7 +40,7 @@ from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
 from mechint.models.forward import Forward
 from mechint.models.protocol import describe
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RecordedForward:
             return tensor
 
         forward = Forward(self.weights, self.config, keep)
-        x = forward.embed(dense(self.tokens))
+        x = forward.embed(RowLayout.dense(self.tokens))
         for block in range(until + 1):
             self._residual[ResidSite.pre(block)] = x
             x = forward.attend(block, x)

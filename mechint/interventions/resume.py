@@ -22,7 +22,7 @@ from mechint.interventions.sites import ResidSite
 from mechint.models.capability import Capability
 from mechint.models.forward import Forward
 from mechint.models.protocol import capabilities, describe, has_hooks_attached
-from mechint.models.rows import BlockRows, dense
+from mechint.models.rows import RowLayout
 from mechint.task import Batch
 
 if TYPE_CHECKING:
@@ -121,53 +121,16 @@ def resume_by_weights(
     answer_positions: Int[Tensor, " example"],
 ) -> Float[Tensor, "example d_vocab_out"]:
     """`resume` by `mechint.models.forward`: p the parameters by name."""
-    last, site = config.depth - 1, site.at_depth(config.depth)
-    forward = Forward(p, config)
-    if config.read_layers is not None:
-        start = site.layer
-        if site.after_attention:
-            x = forward.feed_forward(site.layer, x)
-            start += 1
-        layout = dense(x[..., 0].detach().long())
-        return select_positions(forward.read_out(x, layout, start=start), answer_positions)
-    if site.after_attention and site.layer < last:
-        x = forward.feed_forward(site.layer, x)
-        site = ResidSite.pre(site.layer + 1)
-    if site <= ResidSite.pre(last):
-        layout = dense(x[..., 0].detach().long())
-        x = forward.blocks(x, layout, start=site.layer, stop=last)
-        rows = attend_at(p, config, last, x, answer_positions)
-        site = ResidSite.mid(last)
-    else:
-        rows = select_positions(x, answer_positions)
+    site = site.at_depth(config.depth)
+    if config.read_layers is None and site > ResidSite.pre(config.depth - 1):
+        rows, forward = select_positions(x, answer_positions), Forward(p, config)
+        return forward.unembed(
+            forward.feed_forward(site.layer, rows) if site.after_attention else rows
+        )
+    forward = Forward({name: value[None] for name, value in p.items()}, config)
+    no_tokens = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+    layout = RowLayout.at(config, no_tokens, answer_positions, embedded=True)
+    rows = x.flatten(0, 1)[None]
     if site.after_attention:
-        rows = forward.feed_forward(last, rows)
-    return forward.unembed(rows)
-
-
-def attend_at(
-    p: Parameters,
-    config: ModelConfig,
-    block: int,
-    x: Float[Tensor, "example pos d_model"],
-    positions: Int[Tensor, " example"],
-) -> Float[Tensor, "example d_model"]:
-    """The residual stream after the attention of `block` at one position per example, which alone
-    asks.
-    """
-    n, n_ctx = x.shape[:2]
-    keys = torch.arange(n * n_ctx, device=x.device).view(n, n_ctx)
-    asking = keys[torch.arange(n, device=x.device), positions]  # (example,)
-    mask = None
-    if config.attention_dir == "causal":
-        later = torch.arange(n_ctx, device=x.device) > positions[:, None]
-        mask = x.new_zeros(later.shape).masked_fill(later, -torch.inf)[:, None]
-    rows = BlockRows(
-        keys=keys,
-        queries=torch.arange(n, device=x.device)[:, None],
-        query_rows=asking,
-        residual=asking,
-        mask=mask,
-        in_order=True,
-    )
-    return Forward(p, config).attend(block, x.flatten(0, 1), rows)
+        rows, site = forward.feed_forward(site.layer, rows), ResidSite.pre(site.layer + 1)
+    return forward.read_out(rows, layout, start=site.layer)[0]

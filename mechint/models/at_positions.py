@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,9 +22,8 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.models.forward import Forward
-from mechint.models.pieces import no_hook
 from mechint.models.protocol import has_hooks_attached
-from mechint.models.rows import BlockRows, Layout
+from mechint.models.rows import RowLayout, gather_rows
 from mechint.models.untouched import plain_arithmetic
 
 BEFORE_ATTENTION = "hook_resid_pre"
@@ -102,11 +100,11 @@ class AtPositions:
     ) -> None:
         model._check(tokens)
         self.config: ModelConfig = model.config
-        self.parameters = {name: value.detach() for name, value in model.weights().items()}
+        self.parameters = {name: value.detach()[None] for name, value in model.weights().items()}
         if isinstance(positions, int):
             last = positions % tokens.shape[1]
             positions = torch.full((len(tokens),), last, device=tokens.device)
-        self.device, self.rows = tokens.device, _Rows.of(self.config, tokens, positions)
+        self.device, self.layout = tokens.device, RowLayout.at(self.config, tokens, positions)
 
     def forward(
         self, names: Iterable[str] = (), weights: Mapping[str, Tensor] | None = None
@@ -116,14 +114,23 @@ class AtPositions:
 
         def keep(name: str, tensor: Tensor) -> Tensor:
             if name in wanted:
-                index = self.rows.selected(name)
-                found[name] = tensor if index is None else tensor[index]
+                found[name] = self._at_reads(name, tensor)[0]
             return tensor
 
-        parameters = {**self.parameters, **(weights or {})}
+        own = {name: value[None] for name, value in (weights or {}).items()}
         with plain_arithmetic(self.device), torch.no_grad():
-            forward = Forward(parameters, self.config, keep if wanted else no_hook)
-            return forward.logits(self.rows.layout), found
+            forward = Forward({**self.parameters, **own}, self.config, keep)
+            return forward.logits(self.layout)[0], found
+
+    def _at_reads(self, name: str, tensor: Tensor) -> Tensor:
+        """The rows of activation `name` at the positions."""
+        match = _NAME.fullmatch(name)
+        assert match is not None
+        block, entering = int(match[1]), self.layout.entering
+        if match[2] == BEFORE_ATTENTION:
+            return gather_rows(tensor, entering[block], True)
+        last = block == len(entering) - 1
+        return tensor if last else gather_rows(tensor, entering[block + 1], True)
 
     def logits_each(
         self, weights: Mapping[str, Shaped[Tensor, "model ..."]]
@@ -133,93 +140,8 @@ class AtPositions:
         """
         models = len(next(iter(weights.values())))
         stacked = {
-            name: value.expand(models, *value.shape) for name, value in self.parameters.items()
+            name: value.expand(models, *value.shape[1:]) for name, value in self.parameters.items()
         }
-        layout = replace(self.rows.layout.each_of(models), repeated=True)
         with plain_arithmetic(self.device), torch.no_grad():
-            return Forward({**stacked, **weights}, self.config).logits(layout)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Which rows each block has: `first` (example,) and `later` (example,) are the rows of the
-    positions before the first block and between blocks.
-    """
-
-    layout: Layout
-    first: Tensor
-    later: Tensor
-
-    @classmethod
-    def of(cls, config: ModelConfig, tokens: Tensor, positions: Tensor) -> _Rows:
-        n, n_ctx = tokens.shape
-        device = tokens.device
-        places = torch.arange(n_ctx, device=device)
-        distinct, keys = torch.unique(tokens * n_ctx + places, return_inverse=True)
-        examples = torch.arange(n, device=device)
-        first = keys[examples, positions]  # (example,)
-        later = examples * n_ctx + positions  # (example,)
-        dense = torch.arange(n * n_ctx, device=device).view(n, n_ctx)
-        causal = config.attention_dir == "causal"
-        one = _mask(positions, n_ctx) if causal else None
-        every = _later(places, n_ctx).transpose(0, 1) if causal else None  # (1, query, key)
-        blocks = []
-        for index in range(config.depth):
-            rows = keys if index == 0 else dense
-            if index < config.depth - 1:
-                blocks.append(_all_rows(rows, every))
-            else:
-                asked = _selected_rows(rows, first if index == 0 else later, one)
-                blocks.append(asked.with_bags(len(distinct)) if index == 0 else asked)
-        layout = Layout(distinct // n_ctx, distinct % n_ctx, tuple(blocks))
-        return cls(layout, first, later)
-
-    def selected(self, name: str) -> Tensor | None:
-        """The rows of activation `name` that stand at the positions; None where all do."""
-        match = _NAME.fullmatch(name)
-        assert match is not None and self.layout.blocks is not None
-        block, kind = int(match[1]), match[2]
-        if kind == BEFORE_ATTENTION:
-            return self.first if block == 0 else self.later
-        return None if block == len(self.layout.blocks) - 1 else self.later
-
-
-def _mask(positions: Tensor, n_ctx: int) -> Tensor | None:
-    """`_later` of the examples, (1, 1, key) where all are alike; None where no key comes after."""
-    if len(positions) and bool((positions == positions[0]).all()):
-        positions = positions[:1]
-    return _later(positions, n_ctx) if bool((positions < n_ctx - 1).any()) else None
-
-
-def _later(positions: Tensor, n_ctx: int) -> Tensor:
-    """(position, 1, key) -inf where the key comes after the position, 0 elsewhere."""
-    later = torch.arange(n_ctx, device=positions.device) > positions[:, None]
-    return torch.zeros(later.shape, device=later.device).masked_fill(later, -torch.inf)[:, None]
-
-
-def _all_rows(rows: Tensor, mask: Tensor | None) -> BlockRows:
-    """Every position of every example asks; `rows` (example, key) may be the same for several."""
-    return BlockRows(
-        keys=rows,
-        queries=rows,
-        query_rows=None,
-        out=None,
-        residual=rows.flatten(),
-        mask=mask,
-        table=False,
-    )
-
-
-def _selected_rows(rows: Tensor, selected: Tensor, mask: Tensor | None) -> BlockRows:
-    """The rows `selected` (example,) alone ask."""
-    asking, queries = torch.unique(selected, return_inverse=True)
-    n_rows = int(rows.max()) + 1 if rows.numel() else 0
-    return BlockRows(
-        keys=rows,
-        queries=queries[:, None],
-        query_rows=asking,
-        out=None,
-        residual=selected,
-        mask=mask,
-        table=len(asking) * n_rows <= rows.numel(),
-    )
+            forward = Forward({**stacked, **weights}, self.config)
+            return forward.logits(self.layout.expand(models))

@@ -1,21 +1,23 @@
-"""The transformer's mathematics, once, for cached forwards, fast training and ensembles.
+"""The mathematics of a transformer, for training, evaluation, recording and resumed forwards.
 
-    logits = Forward(parameters, config).logits(dense(tokens))
+    logits = Forward(parameters, config).logits(RowLayout.dense(tokens))
 
-Parameters have TransformerLens's names and one of two shapes: plain, or stacked with a leading
-`model` axis; activations then carry the same leading axis. `...` in shape comments stands for it.
+With x the residual stream, in every block (Elhage et al. 2021)
 
-What is computed is said by a `Layout`: `dense` computes every position of every example in
-TransformerLens's shapes (what hooks need); a compact one computes each distinct (token, position)
-row of the first block once, no padding, and in the last block only what is read. Both walk through
-the same methods; `tests/models/test_forward.py` holds their losses and gradients against each
-other.
+    x ← x + Σ_heads softmax(q kᵀ / scale + mask) v W_O + b_O      q, k, v from LN(x)
+    x ← x + act(LN(x) W_in + b_in) W_out + b_out
 
-Cost: one forward. Memory: the activations autograd keeps.
+and logits = LN(x) W_U + b_U. Parameters have TransformerLens's names and one of two shapes: of one
+model, or stacked along a leading model axis, which activations then have, too; `...` in shape
+comments stands for it. A `RowLayout` says which rows are computed: dense ones have TransformerLens's
+shapes, which hooks of users need.
+
+Cost: one forward. Memory: the activations that autograd keeps.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -23,19 +25,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.activations import activation
-from mechint.models.attention import attend_dense, attend_hooked, attend_rows
-from mechint.models.pieces import Hook, Parameters, linear, no_hook, norm
-from mechint.models.products import StackedMLP, by_onednn, repeated_shapes
-from mechint.models.rows import BlockRows, Layout, rows_of
+from mechint.models.layers import Hook, Parameters, activation, heads, linear, no_hook, norm
+from mechint.models.rows import BlockRows, RowLayout, gather_rows
+
+FEW_PAIRS = 4
+"""Up to so many (query, key) pairs of a head, a sum of products is three times faster on a CPU than
+a batch of tiny matrix products.
+"""
 
 
 @dataclass(frozen=True)
 class Forward:
     """Forwards with one set of parameters.
 
-    p: parameters by name; hook(name, activation) -> activation is called at every hook point;
-    drop(name, activation) at what attention and MLP add, for dropout.
+    p: parameters by name. hook: called as hook(name, activation) at every hook point; what it
+    returns takes the activation's place. drop: likewise for what attention and MLP add, for dropout.
     """
 
     p: Parameters
@@ -48,24 +52,23 @@ class Forward:
         """Whether the parameters have a leading model axis."""
         return self.p["embed.W_E"].dim() == 3
 
-    def logits(self, layout: Layout) -> Float[Tensor, "... d_vocab_out"]:
-        """What the layout reads: dense (..., batch, pos, d_vocab_out), compact (..., reads,
+    def logits(self, layout: RowLayout) -> Float[Tensor, "... d_vocab_out"]:
+        """Logits of what the layout reads: dense (..., batch, pos, d_vocab_out), else (M, N,
         d_vocab_out).
         """
-        with repeated_shapes(layout.repeated):
-            return self.read_out(self.embed(layout), layout)
+        return self.read_out(self.embed(layout), layout)
 
-    def embed(self, layout: Layout) -> Float[Tensor, "... d_model"]:
+    def embed(self, layout: RowLayout) -> Float[Tensor, "... d_model"]:
         """Token plus position embedding of the layout's rows, (..., rows, d_model)."""
-        tokens = rows_of(self.p["embed.W_E"], layout.tokens, self.stacked)
+        tokens = gather_rows(self.p["embed.W_E"], layout.tokens, self.stacked)
         tokens = self.hook("hook_embed", tokens)
-        positions = rows_of(self.p["pos_embed.W_pos"], layout.positions, self.stacked)
+        positions = gather_rows(self.p["pos_embed.W_pos"], layout.positions, self.stacked)
         return tokens + self.hook("hook_pos_embed", positions)
 
     def blocks(
         self,
         x: Float[Tensor, "*rows d_model"],
-        layout: Layout,
+        layout: RowLayout,
         start: int = 0,
         stop: int | None = None,
     ) -> Float[Tensor, "*out d_model"]:
@@ -77,11 +80,10 @@ class Forward:
     def block(
         self, index: int, x: Float[Tensor, "*rows d_model"], rows: BlockRows | None = None
     ) -> Float[Tensor, "*out d_model"]:
-        """Block `index` of `config.depth` on rows x (..., rows, d_model); a repeated pass reuses
-        the weights, not the hooks.
-        """
+        """Block `index` of `config.depth`; a repeated pass reuses the weights, not the hooks."""
         return self.feed_forward(index, self.attend(index, x, rows))
 
+    # --- attention --------------------------------------------------------------------------------
     def attend(
         self, index: int, x: Float[Tensor, "*rows d_model"], rows: BlockRows | None = None
     ) -> Float[Tensor, "*out d_model"]:
@@ -92,19 +94,116 @@ class Forward:
         out = self._attention(f"{name}.attn", f"{weights}.attn", normed, rows)
         out = self.hook(f"{name}.hook_attn_out", self.drop(f"{name}.attn", out))
         if rows is not None and rows.residual is not None:
-            x = rows_of(x, rows.residual, self.stacked)
+            x = gather_rows(x, rows.residual, self.stacked)
         return x + out
 
     def _attention(self, name: str, weights: str, x: Tensor, rows: BlockRows | None) -> Tensor:
-        """Output of the attention layer for normed rows x: dense (..., batch, pos, d_model),
-        compact (..., N, d_model).
-        """
+        """Output of the attention layer for normed rows x (..., *, d_model)."""
+        q, k, v = self._project(name, weights, x, rows)
+        if rows is None:
+            causal = self.config.attention_dir == "causal"
+            mask = _causal_mask(x.shape[-2], x.device) if causal else None
+        else:
+            mask = None if rows.mask is None else rows.mask.unsqueeze(-3)
+        looked_up = rows is not None and rows.table
+        scores = self._gather_scores(q, k, rows) if looked_up else attention_scores(q, k)
+        pattern = self._pattern(name, scores, mask)
+        z = self.hook(f"{name}.hook_z", weighted_values(pattern, v))  # (..., B, Q, head, d_head)
+        w_o, bias = self.p[f"{weights}.W_O"], self.p.get(f"{weights}.b_O")
+        if getattr(self.hook, "wants_result", False):
+            each = torch.einsum("...hd,hdm->...hm", z, w_o)
+            out = self.hook(f"{name}.hook_result", each).sum(-2)
+            return out if bias is None else out + bias
+        z = z.flatten(-2)
         if rows is not None:
-            return attend_rows(self.p, name, weights, self.config, x, rows, self.hook)
-        if self.hook is no_hook:
-            return attend_dense(self.p, weights, self.config, x)
-        return attend_hooked(self.p, name, weights, self.config, x, self.hook)
+            z = z.flatten(-3, -2)  # (..., B·Q, head·d_head)
+            z = z if rows.out is None else gather_rows(z, rows.out, self.stacked)
+        return linear(z, w_o.flatten(-3, -2), bias)
 
+    def _project(
+        self, name: str, weights: str, x: Tensor, rows: BlockRows | None
+    ) -> tuple[Tensor, ...]:
+        """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x; of a table q and
+        k of the rows themselves, (..., rows, head, d_head).
+        """
+        n_heads = self.config.n_heads
+
+        def project(letters: str, x: Tensor) -> Tensor:
+            weight = torch.cat([self.p[f"{weights}.W_{letter}"] for letter in letters], -3)
+            bias = None
+            if f"{weights}.b_Q" in self.p:
+                bias = torch.cat([self.p[f"{weights}.b_{letter}"] for letter in letters], -2)
+            return heads(x, weight, bias)
+
+        if rows is None:
+            if self.hook is no_hook:
+                return project("QKV", x).split(n_heads, -2)
+            return tuple(
+                self.hook(f"{name}.hook_{letter.lower()}", project(letter, x)) for letter in "QKV"
+            )
+
+        def at_keys(x: Tensor) -> Tensor:
+            if rows.in_order:
+                return x.view(*rows.keys.shape, *x.shape[-2:])
+            return gather_rows(x, rows.keys, self.stacked)
+
+        if rows.query_is_key:
+            return at_keys(project("QKV", x)).split(n_heads, -2)
+        attending = x
+        if rows.query_rows is not None:
+            attending = gather_rows(x, rows.query_rows, self.stacked)
+        q, both = project("Q", attending), project("KV", x)
+        if rows.table:
+            k, v = both.split(n_heads, -2)
+            return q, k, at_keys(v)
+        return gather_rows(q, rows.queries, self.stacked), *at_keys(both).split(n_heads, -2)
+
+    def _gather_scores(self, q: Tensor, k: Tensor, rows: BlockRows) -> Tensor:
+        """Scores (..., B, head, Q, T) from the products of all rows q (..., U, head, d_head) with
+        all rows k (..., rows, head, d_head).
+        """
+        table = torch.matmul(q.transpose(-3, -2), k.movedim(-3, -1))  # (..., head, U, rows)
+        pairs = rows.queries.unsqueeze(-1) * table.shape[-1] + rows.keys.unsqueeze(-2)
+        table = table.flatten(-2).transpose(-2, -1)  # (..., U·rows, head)
+        return gather_rows(table, pairs, self.stacked).movedim(-1, -3)
+
+    def _pattern(self, name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """The attention pattern of unscaled scores (..., head, Q, T) under an additive mask."""
+        scale, rate = self.config.scale, self.config.attention_rate
+        if mask is None:
+            scores = scores / scale
+        else:  # added, not filled in: its gradient is that of the scores
+            scores = torch.add(mask.to(scores.dtype), scores, alpha=1 / scale)
+        pattern = self.hook(f"{name}.hook_attn_scores", scores).softmax(-1)
+        pattern = rate * pattern + (1 - rate) if rate < 1 else pattern
+        return self.hook(f"{name}.hook_pattern", pattern)
+
+    def attend_per_head(
+        self,
+        index: int,
+        queries: Float[Tensor, "*model head B Q d_model"],
+        keys: Float[Tensor, "*model head B T d_model"],
+        values: Float[Tensor, "*model head B T d_model"],
+        mask: Float[Tensor, "#B Q T"] | None,
+    ) -> Float[Tensor, "*model head B Q d_model"]:
+        """What each head of block `index` writes, without b_O, when its q, k and v read streams of
+        their own, as in path patching (Wang et al. 2023); with the parameters of one model.
+        """
+        name = f"blocks.{index % self.config.n_layers}"
+
+        def project(x: Tensor, letter: str) -> Tensor:
+            x = norm(self.p, f"{name}.ln1", "", self.config, x, no_hook)
+            y = torch.matmul(x.flatten(-3, -2), self.p[f"{name}.attn.W_{letter}"])
+            bias = self.p.get(f"{name}.attn.b_{letter}")
+            y = y if bias is None else y + bias.unsqueeze(-2)
+            return y.unflatten(-2, x.shape[-3:-1])  # (..., head, B, *, d_head)
+
+        scores = torch.matmul(project(queries, "Q"), project(keys, "K").transpose(-2, -1))
+        z = torch.matmul(self._pattern("", scores, mask), project(values, "V"))
+        out = torch.matmul(z.flatten(-3, -2), self.p[f"{name}.attn.W_O"])
+        return out.unflatten(-2, z.shape[-3:-1])
+
+    # --- MLP --------------------------------------------------------------------------------------
     def feed_forward(
         self, index: int, x: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
@@ -118,25 +217,16 @@ class Forward:
             x = x + self.hook(f"{name}.hook_mlp_out", self.drop(f"{name}.mlp", out))
         return self.hook(f"{name}.hook_resid_post", x)
 
-    def mlp(self, index: int, x: Tensor) -> Tensor:
-        """What the MLP of block `index` gives for the residual stream x (..., *, d_model), which it
-        norms first.
-        """
-        weights = f"blocks.{index % self.config.n_layers}"
-        x = norm(self.p, f"{weights}.ln2", f"blocks.{index}.ln2", self.config, x, self.hook)
-        return self._mlp(f"blocks.{index}.mlp", f"{weights}.mlp", x)
+    def mlp(self, index: int, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Output of the MLP of block `index` for the residual stream x, which it norms first."""
+        name, weights = f"blocks.{index}", f"blocks.{index % self.config.n_layers}"
+        x = norm(self.p, f"{weights}.ln2", f"{name}.ln2", self.config, x, self.hook)
+        pre = linear(x, self.p[f"{weights}.mlp.W_in"], self.p.get(f"{weights}.mlp.b_in"))
+        post = activation(self.config.act_fn, self.hook(f"{name}.mlp.hook_pre", pre))
+        post = self.hook(f"{name}.mlp.hook_post", post)
+        return linear(post, self.p[f"{weights}.mlp.W_out"], self.p.get(f"{weights}.mlp.b_out"))
 
-    def _mlp(self, name: str, weights: str, x: Tensor) -> Tensor:
-        """The MLP of normed rows x (..., *, d_model)."""
-        w_in, w_out = self.p[f"{weights}.W_in"], self.p[f"{weights}.W_out"]
-        b_in, b_out = self.p.get(f"{weights}.b_in"), self.p.get(f"{weights}.b_out")
-        act = self.config.act_fn
-        if self.hook is no_hook and by_onednn(x, w_in):
-            y = StackedMLP.apply(x.flatten(1, -2), w_in, b_in, w_out, b_out, act)
-            return y.view(x.shape)
-        pre = self.hook(f"{name}.hook_pre", linear(x, w_in, b_in))
-        return linear(self.hook(f"{name}.hook_post", activation(act, pre)), w_out, b_out)
-
+    # --- logits -----------------------------------------------------------------------------------
     def unembed(
         self, x: Float[Tensor, "*rows d_model"], group: int | None = None
     ) -> Float[Tensor, "*rows d_vocab_out"]:
@@ -155,10 +245,10 @@ class Forward:
         return linear(x, weight, bias)
 
     def read_out(
-        self, x: Float[Tensor, "*rows d_model"], layout: Layout, start: int = 0
+        self, x: Float[Tensor, "*rows d_model"], layout: RowLayout, start: int = 0
     ) -> Float[Tensor, "*reads d_vocab_out"]:
-        """Logits from the residual stream x before block `start`; output groups leave where
-        `read_layers` says.
+        """Logits from the residual stream x before block `start`; output groups are read after the
+        blocks that `read_layers` says.
         """
         after = self.config.read_layers
         if after is None:
@@ -168,10 +258,38 @@ class Forward:
             if depth > start:
                 x = self.blocks(x, layout, depth - 1, depth)
             hook = self.hook if depth == self.config.depth else no_hook
-            for group, leaves in enumerate(after):
-                if leaves == depth or (depth == start and leaves < start):
+            for group, read_after in enumerate(after):
+                if read_after == depth or (depth == start and read_after < start):
                     logits[group] = self._unembed(self._reads(x, layout), group, hook)
         return torch.cat([part for part in logits if part is not None], -1)
 
-    def _reads(self, rows: Tensor, layout: Layout) -> Tensor:
-        return rows if layout.reads is None else rows_of(rows, layout.reads, self.stacked)
+    def _reads(self, rows: Tensor, layout: RowLayout) -> Tensor:
+        return rows if layout.reads is None else gather_rows(rows, layout.reads, self.stacked)
+
+
+def attention_scores(
+    q: Float[Tensor, "*B Q head d_head"], k: Float[Tensor, "*B T head d_head"]
+) -> Float[Tensor, "*B head Q T"]:
+    """Dot products of queries and keys, unscaled."""
+    return _bmm(q.transpose(-3, -2), k.movedim(-3, -1))
+
+
+def weighted_values(
+    pattern: Float[Tensor, "*B head Q T"], v: Float[Tensor, "*B T head d_head"]
+) -> Float[Tensor, "*B Q head d_head"]:
+    """Values summed by the attention pattern."""
+    if pattern.shape[-2] * pattern.shape[-1] <= FEW_PAIRS:
+        return (pattern.movedim(-3, -1).unsqueeze(-1) * v.unsqueeze(-4)).sum(-3)
+    return _bmm(pattern, v.transpose(-3, -2)).transpose(-3, -2)
+
+
+def _bmm(a: Tensor, b: Tensor) -> Tensor:
+    """a (..., n, k) @ b (..., k, m) of equal leading axes, which `torch.matmul` would broadcast."""
+    leading = a.shape[:-2]
+    return torch.bmm(a.flatten(0, -3), b.flatten(0, -3)).view(*leading, a.shape[-2], b.shape[-1])
+
+
+@functools.lru_cache(maxsize=64)
+def _causal_mask(n: int, device: torch.device) -> Float[Tensor, "query key"]:
+    """-inf where the key comes after the query, 0 elsewhere."""
+    return torch.full((n, n), -torch.inf, device=device).triu(1)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mechint.config import Settings, setting
 from mechint.errors import ParameterError
-from mechint.models.pieces import Hook, Parameters, linear, no_hook
+from mechint.models.layers import Hook, Parameters, linear, no_hook
 from mechint.task import Batch
 
 

@@ -1,153 +1,174 @@
-"""Which rows a forward computes: every position of every example, or each distinct one once.
+"""The rows that a forward computes, and how each block passes them on.
 
-A row is one (token, position) pair, or one position of one example, on its way through the blocks.
+A row is one vector of the residual stream. A dense forward has a row for every position of every
+example; a `RowLayout` computes no more than what is read of it:
+
+    everywhere    examples of different lengths are packed end to end into sequences of slots, and
+                  do not attend to each other
+    first block   each distinct (token, position) pair is one row, and attention scores are
+                  computed once for each pair of such rows where that is less
+    last block    queries, attention output, MLP and unembedding at the slots that are read
+
+All of it is index arithmetic; the mathematics is `mechint.models.forward`. Letters of shapes: M
+models, B sequences, T slots of a sequence, Q queries of a sequence, R rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from mechint.config import ModelConfig
 
-@dataclass(frozen=True)
-class KeyBags:
-    """The keys of examples, for sums over them: keys (..., B, T) are rows, of which each model has
-    `n_rows`. Sums are of plain tensors, without a gradient.
-    """
-
-    keys: Tensor
-    n_rows: int
-
-    @cached_property
-    def _rows(self) -> Tensor:
-        """(model * B, T) the keys' rows among those of all models."""
-        keys = self.keys.reshape(-1, *self.keys.shape[-2:])
-        return _of_all_models(keys, len(keys), self.n_rows).flatten(0, 1)
-
-    @cached_property
-    def _examples(self) -> tuple[Tensor, Tensor]:
-        """(model * B * T,) the examples row by row, once for each key that the row is of them, and
-        (model * n_rows,) where those of each row begin.
-        """
-        rows, order = self._rows.flatten().sort(stable=True)
-        every = torch.arange(self.n_rows * self.keys[..., 0, 0].numel(), device=rows.device)
-        return order // self.keys.shape[-1], torch.searchsorted(rows, every)
-
-    def by_example(self, x: Float[Tensor, "*model row d"]) -> Float[Tensor, "every_example d"]:
-        """The sum of every example's keys' rows of x, of all models' examples."""
-        return F.embedding_bag(self._rows, x.reshape(-1, x.shape[-1]), mode="sum")
-
-    def by_row(self, y: Float[Tensor, "*model example d"]) -> Float[Tensor, "every_row d"]:
-        """The sum over the keys that every row is of y at their examples, of all models' rows."""
-        examples, starts = self._examples
-        return F.embedding_bag(examples, y.reshape(-1, y.shape[-1]), starts, mode="sum")
+FULL = 0.9
+"""From this share of filled slots on, padding is computed along: that is less than gathering the
+filled slots.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRows:
-    """How one block goes from the rows it is given to the rows it hands on. B batch, Q queries, T
-    keys, N rows out; `...` stands for the leading model axis of a stack.
-    """
+    """How one block goes from the rows it is given to the rows it passes on."""
 
     keys: Tensor
-    """(..., B, T) the row of each key."""
+    """(M, B, T) the row of each key."""
     queries: Tensor
-    """(..., B, Q) which of `query_rows` each query is."""
+    """(M, B, Q) which of `query_rows` each query is."""
     query_rows: Tensor | None = None
-    """(..., U) the rows that ask; None: all."""
+    """(M, U) the rows that attend; None: all."""
     out: Tensor | None = None
-    """(..., N) which of the B·Q queries go on; None: all."""
+    """(M, N) which of the B·Q queries are passed on; None: all."""
     residual: Tensor | None = None
-    """(..., N) the row whose residual stream each of them continues; None: its own."""
+    """(M, N) the row whose residual stream each of them continues; None: its own."""
     mask: Tensor | None = None
-    """(..., B | 1, Q, T) added to the scores, -inf where a query may not look; None: nothing."""
+    """(M | 1, B | 1, Q, T) added to the scores, -inf where a query must not attend; None: zeros."""
     table: bool = False
-    """Scores are computed once for every pair of rows and looked up."""
+    """Scores are computed once for every pair of rows and gathered."""
     in_order: bool = False
-    """The rows are the keys, B after B, and need no look-up."""
-    bags: KeyBags | None = None
-    """The keys once more, where every example asks once, of all its keys, and with the same row.
-    Attention may then go another way, past the hooks within it.
-    """
+    """The rows are the slots in order, and keys need no gather."""
 
     @property
     def query_is_key(self) -> bool:
-        """Whether every key asks, so that queries, keys and values take one product."""
+        """Whether every key attends, so that queries, keys and values take one product."""
         return self.query_rows is None and self.queries is self.keys and not self.table
-
-    def each_of(self, models: int) -> BlockRows:
-        """The same rows, of plain parameters so far, for every model of a stack of `models`."""
-        stacked = _expanded(self, models)
-        if self.queries is self.keys:
-            stacked["queries"] = stacked["keys"]
-        bags = self.bags and KeyBags(stacked["keys"], self.bags.n_rows)
-        return replace(self, **stacked, bags=bags)
-
-    def with_bags(self, n_rows: int) -> BlockRows:
-        """The same, with `bags` where they serve; it is given `n_rows` rows."""
-        alike = self.query_rows is not None and self.query_rows.shape[-1] == 1
-        if not (self.table and alike and self.queries.shape[-1] == 1):
-            return self
-        if self.out is not None or self.mask is not None:
-            return self
-        return replace(self, bags=KeyBags(self.keys, n_rows))
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a forward computes: the first rows, how blocks pass rows on, and which rows are read.
+class RowLayout:
+    """What a forward computes.
 
-    tokens, positions (..., rows); blocks: one BlockRows per block, or None for dense (rows are
-    (batch, pos)); reads: (..., reads) rows of the last block's output to unembed, None for all;
-    repeated: layouts of the same shapes come again and again, so that a kernel compiled for them
-    pays.
+    tokens, positions: of the rows that are embedded, (M, R), or (..., batch, pos) when dense.
+    blocks: one BlockRows per block; None for dense.
+    reads: (M, N) the rows of the last block's output that are unembedded; None for all.
+    entering: (M, N) for every block the rows that it is given at the slots that are read.
     """
 
     tokens: Tensor
     positions: Tensor
     blocks: tuple[BlockRows, ...] | None = None
     reads: Tensor | None = None
-    repeated: bool = False
+    entering: tuple[Tensor, ...] = ()
 
-    def each_of(self, models: int) -> Layout:
-        """The same layout, of plain parameters so far, for every model of a stack of `models`;
-        nothing is copied.
+    @property
+    def rows(self) -> int:
+        """Rows of the residual stream that the widest block computes, of one model."""
+        residuals = [block.residual for block in self.blocks or ()]
+        sizes = [each.shape[-1] for each in residuals if each is not None]
+        return max(self.tokens.shape[-1], *sizes, 0)
+
+    @classmethod
+    def dense(cls, tokens: Int[Tensor, "*batch pos"]) -> RowLayout:
+        """Every position of `tokens`, in TransformerLens's shapes."""
+        return cls(tokens, torch.arange(tokens.shape[-1], device=tokens.device).expand_as(tokens))
+
+    @classmethod
+    def of(
+        cls,
+        config: ModelConfig,
+        tokens: Int[Tensor, "M example pos"],
+        reads: Int[Tensor, "M N"],
+        lengths: Int[Tensor, "M example"] | None = None,
+        *,
+        embedded: bool = False,
+    ) -> RowLayout:
+        """The layout of a stacked batch.
+
+        Args:
+            reads: flat positions ``example * n_pos + position`` whose logits are wanted.
+            lengths: of the examples; what follows is padding. None: all are full.
+            embedded: the forward begins with the residual stream of every position before some
+                block, (M, example · pos, d_model), in place of the embedding.
         """
-        blocks = None if self.blocks is None else tuple(b.each_of(models) for b in self.blocks)
-        return replace(self, **_expanded(self, models), blocks=blocks)
+        grid = Grid.of(tokens, reads, lengths)
+        filled = grid.filled
+        if bool(filled.float().mean() >= FULL):
+            slots = torch.arange(filled[0].numel(), device=tokens.device)
+            number, every = slots.view(filled[0].shape).expand_as(filled), slots[None]
+            every = every.expand(len(filled), -1)
+        else:
+            number, (every, _) = _count_before(filled), select_flat(filled)
+        mask, staged = _mask(config, grid), config.read_layers is not None
+        first = [each.flatten(1).gather(1, every) for each in (grid.tokens, grid.positions)]
+        distinct, shared = False, number
+        if not embedded:
+            ids = grid.positions * config.d_vocab + grid.tokens
+            pairs, shared = _distinct(ids, grid.tokens.shape[-1] * config.d_vocab)
+            distinct = 2 * len(pairs) <= every.shape[1]
+            if distinct:
+                first = [pairs % config.d_vocab, pairs // config.d_vocab]
+                first = [each.expand(len(tokens), -1) for each in first]
+        blocks, entering = [], []
+        for index in range(config.depth):
+            once = distinct and index == 0
+            keys = shared if once else number
+            last = index == config.depth - 1 and not staged
+            if index > 1 and not last:
+                blocks.append(blocks[-1])
+            else:
+                blocks.append(_block_rows(keys, once, grid.reads if last else every, last, mask))
+            entering.append(keys.flatten(1).gather(1, grid.reads))
+        read = number.flatten(1).gather(1, grid.reads) if staged else None
+        return cls(*first, tuple(blocks), read, tuple(entering))
+
+    @classmethod
+    def at(
+        cls,
+        config: ModelConfig,
+        tokens: Int[Tensor, "example pos"],
+        positions: Int[Tensor, " example"],
+        *,
+        embedded: bool = False,
+    ) -> RowLayout:
+        """The layout of one model that is read at one position of each example."""
+        first = tokens.shape[1] * torch.arange(len(tokens), device=tokens.device)
+        return cls.of(config, tokens[None], (first + positions)[None], embedded=embedded)
+
+    def expand(self, models: int) -> RowLayout:
+        """The layout of one model, for every model of a stack of `models`; nothing is copied."""
+
+        def expanded(rows: RowLayout | BlockRows) -> dict[str, Tensor]:
+            values = {field.name: getattr(rows, field.name) for field in fields(rows)}
+            return {
+                name: value.expand(models, *value.shape[1:])
+                for name, value in values.items()
+                if isinstance(value, Tensor)
+            }
+
+        blocks = []
+        for block in self.blocks or ():
+            tensors = expanded(block)
+            if block.queries is block.keys:
+                tensors["queries"] = tensors["keys"]
+            blocks.append(replace(block, **tensors))
+        entering = tuple(each.expand(models, -1) for each in self.entering)
+        return replace(self, **expanded(self), blocks=tuple(blocks), entering=entering)
 
 
-def _expanded(rows: BlockRows | Layout, models: int) -> dict[str, Any]:
-    """The tensors of `rows` by field, each (models, *) without a copy."""
-    values = {field.name: getattr(rows, field.name) for field in fields(rows)}
-    return {
-        name: value.expand(models, *value.shape)
-        for name, value in values.items()
-        if isinstance(value, Tensor)
-    }
-
-
-def dense(tokens: Int[Tensor, "*batch pos"], first_position: int = 0) -> Layout:
-    """Every position of `tokens` (..., batch, pos)."""
-    positions = torch.arange(
-        first_position, first_position + tokens.shape[-1], device=tokens.device
-    )
-    return Layout(tokens, positions.expand(tokens.shape))
-
-
-def _of_all_models(index: Tensor, models: int, rows: int) -> Tensor:
-    """`index` (model, *) of each model's `rows` rows as that among the rows of all `models`."""
-    first = rows * torch.arange(models, device=index.device)
-    return index + first.view(-1, *[1] * (index.dim() - 1))
-
-
-def rows_of(
+def gather_rows(
     x: Shaped[Tensor, " ..."], index: Int[Tensor, " ..."], stacked: bool
 ) -> Shaped[Tensor, " ..."]:
     """x (..., rows, *) at `index` (..., *) of rows; the gradient is a scatter-add."""
@@ -155,6 +176,205 @@ def rows_of(
         return x.flatten(1).index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
     models, rows = x.shape[:2]
     if models > 1:
-        index = _of_all_models(index, models, rows)
+        first = rows * torch.arange(models, device=index.device)
+        index = index + first.view(-1, *[1] * (index.dim() - 1))
     flat = x.reshape(models * rows, -1).index_select(0, index.flatten())
     return flat.view(*index.shape, *x.shape[2:])
+
+
+# --- one block ------------------------------------------------------------------------------------
+def _block_rows(
+    keys: Int[Tensor, "M B T"],
+    distinct: bool,
+    out: Int[Tensor, "M N"],
+    last: bool,
+    mask: Float[Tensor, "#M #B T T"] | None,
+) -> BlockRows:
+    """One block whose keys are the rows `keys` of those it is given, each `distinct` one once; it
+    passes on the flat slots `out`.
+    """
+    models, sequences, slots = keys.shape
+    given = int(keys.max()) + 1 if keys.numel() else 0
+    in_order = not distinct and given == sequences * slots
+    if in_order and not last:
+        return BlockRows(keys=keys, queries=keys, mask=mask, in_order=True)
+    attending, rank = _queue(out, keys)
+    rows = keys.gather(2, attending)  # (M, B, Q)
+    flat_out = (out // slots) * attending.shape[2] + rank
+    query_rows: Tensor | None
+    if distinct:
+        used, queries = _distinct(rows, given)
+        query_rows = used.expand(models, -1)
+    else:
+        query_rows = keys.flatten(1).gather(1, out)
+        numbers = torch.arange(out.shape[1], device=out.device).expand_as(out)
+        queries = torch.zeros_like(rows).flatten(1).scatter_(1, flat_out, numbers).view_as(rows)
+    table = distinct and query_rows.shape[1] * given <= rows[0].numel() * slots
+    if query_rows.shape[1] == given:
+        query_rows, queries = None, rows
+    all_in_order = flat_out.shape[1] == rows[0].numel() and bool(
+        (flat_out[:, 1:] > flat_out[:, :-1]).all()
+    )
+    return BlockRows(
+        keys=keys,
+        queries=queries,
+        query_rows=query_rows,
+        out=None if all_in_order else flat_out,
+        residual=keys.flatten(1).gather(1, out) if last or distinct else None,
+        mask=_mask_of(mask, attending),
+        table=table,
+        in_order=in_order,
+    )
+
+
+def _queue(out: Tensor, keys: Tensor) -> tuple[Int[Tensor, "M B Q"], Int[Tensor, "M N"]]:
+    """The slots of each sequence that are among the flat slots `out`, its first again where it has
+    fewer than others; and the place of each of `out` among them.
+    """
+    attends = torch.zeros_like(keys, dtype=torch.bool).flatten(1).scatter_(1, out, True)
+    attends = attends.view_as(keys)
+    rank = attends.cumsum(2).sub_(1)
+    most = int(rank[..., -1].max()) + 1 if keys.numel() else 0
+    slots = torch.arange(keys.shape[2], device=keys.device).expand_as(keys)
+    queue = torch.zeros(*keys.shape[:2], most + 1, dtype=torch.int64, device=keys.device)
+    queue.scatter_(2, torch.where(attends, rank, most), slots)
+    return queue[..., :most], rank.flatten(1).gather(1, out)
+
+
+def _mask_of(mask: Tensor | None, attending: Int[Tensor, "M B Q"]) -> Tensor | None:
+    """The rows `attending` of the mask (M | 1, B | 1, T, T); None where they are all zero."""
+    if mask is None or not attending.numel():
+        return None
+    first = attending[0, 0]
+    if not bool((attending == first).all()):
+        sequences, slots = mask.shape[0] * mask.shape[1], mask.shape[2]
+        starts = slots * torch.arange(sequences, device=mask.device).view(*mask.shape[:2], 1)
+        return gather_rows(mask.flatten(0, 2), starts + attending, stacked=False)
+    if len(first) == mask.shape[2]:
+        return mask
+    part = mask[..., first, :]
+    return part if bool(part.any()) else None
+
+
+def _mask(config: ModelConfig, grid: Grid) -> Float[Tensor, "#M #B T T"] | None:
+    """(M | 1, B | 1, query, key) -inf where a query must not attend; None where it may attend
+    everywhere.
+    """
+    slots = torch.arange(grid.tokens.shape[-1], device=grid.tokens.device)
+    later = slots > slots[:, None]
+    mask = torch.zeros(1, 1, *later.shape, device=slots.device)
+    causal = config.attention_dir == "causal"
+    if causal:
+        mask = mask.masked_fill(later, -torch.inf)
+    if grid.example is not None and causal:  # nor before the first slot of its example
+        starts = slots - grid.positions
+        before = torch.zeros(later.shape, device=slots.device).masked_fill(later.mT, -torch.inf)
+        mask = before.index_select(0, starts.flatten()).view(*starts.shape, -1).add_(mask)
+    elif grid.example is not None:
+        same = grid.example[..., None] == grid.example[..., None, :]
+        mask = torch.where(same, mask, -torch.inf)
+    return mask if bool(mask.any()) else None
+
+
+# --- packing --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Grid:
+    """Slots of sequences, each one example, or several short ones end to end.
+
+    tokens, positions: (M, B, T), positions counted within the example. example: (M, B, T), -1 at
+    padding, or None where every sequence is one full example. reads: (M, N) flat slots.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    example: Tensor | None
+    reads: Tensor
+
+    @property
+    def filled(self) -> Bool[Tensor, "M B T"]:
+        """Whether each slot holds a token."""
+        if self.example is None:
+            return torch.ones(self.tokens.shape, dtype=torch.bool, device=self.tokens.device)
+        return self.example >= 0
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Int[Tensor, "M example pos"],
+        reads: Int[Tensor, "M N"],
+        lengths: Int[Tensor, "M example"] | None,
+    ) -> Grid:
+        """Examples packed into sequences as long as the longest; without lengths as they are."""
+        positions = torch.arange(tokens.shape[-1], device=tokens.device).expand_as(tokens)
+        if lengths is None:
+            return cls(tokens, positions, None, reads)
+        width = int(lengths.max())
+        starts = torch.tensor([pack(own, width) for own in lengths.tolist()], device=tokens.device)
+        sequences = int(starts.max()) // width + 1
+        slots = starts[..., None] + positions
+        real = (positions < lengths[..., None]).flatten().nonzero().flatten()
+        example = real // tokens.shape[2]
+        taken = slots.flatten()[real] + sequences * width * (example // tokens.shape[1])
+
+        def placed(values: Tensor, empty: int) -> Tensor:
+            flat = values.new_full((len(tokens) * sequences * width,), empty)
+            return flat.index_copy_(0, taken, values).view(len(tokens), sequences, width)
+
+        return cls(
+            placed(tokens.flatten()[real], 0),
+            placed(real % tokens.shape[2], 0),
+            placed(example % tokens.shape[1], -1),
+            slots.flatten(1).gather(1, reads),
+        )
+
+
+def pack(lengths: Sequence[int], width: int) -> list[int]:
+    """The first flat slot of each example when they are packed into sequences of `width` slots,
+    the longest first, each into the fullest sequence that has room.
+
+    >>> pack([1, 3, 2], width=3)
+    [5, 0, 3]
+    """
+    starts, sequences = [0] * len(lengths), 0
+    open_at: list[list[int]] = [[] for _ in range(width + 1)]  # free slots left → first free slots
+    rooms = 0  # bit n is set where open_at[n] has any
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        length = lengths[index]
+        enough = rooms >> length << length
+        if enough:
+            room = (enough & -enough).bit_length() - 1
+            start = open_at[room].pop()
+            if not open_at[room]:
+                rooms ^= 1 << room
+        else:
+            room, start, sequences = width, sequences * width, sequences + 1
+        starts[index] = start
+        open_at[room - length].append(start + length)
+        rooms |= 1 << room - length
+    return starts
+
+
+# --- indices --------------------------------------------------------------------------------------
+def select_flat(mask: Bool[Tensor, "M ..."]) -> tuple[Int[Tensor, "M N"], Bool[Tensor, "M N"]]:
+    """Flat indices of the True entries of each model's mask, and whether each is one: a model with
+    fewer than others has its first repeated.
+    """
+    flat = mask.flatten(1)
+    counts = flat.sum(1)
+    real = torch.arange(int(counts.max()), device=mask.device) < counts[:, None]
+    order = torch.zeros(real.shape, dtype=torch.int64, device=mask.device)
+    order[real] = flat.nonzero()[:, 1]
+    return torch.where(real, order, order[:, :1]), real
+
+
+def _count_before(mask: Bool[Tensor, "M ..."]) -> Int[Tensor, "M ..."]:
+    """For each True entry how many precede it in its model; 0 elsewhere."""
+    flat = mask.flatten(1)
+    return ((flat.cumsum(1) - 1) * flat).view(mask.shape)
+
+
+def _distinct(ids: Tensor, n: int) -> tuple[Int[Tensor, " U"], Tensor]:
+    """The ids below n that occur, ascending, and for each of `ids` its place among them."""
+    seen = torch.zeros(n, dtype=torch.int64, device=ids.device)
+    seen[ids] = 1
+    return seen.nonzero().flatten(), (seen.cumsum(0) - 1)[ids]

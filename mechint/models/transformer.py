@@ -24,7 +24,7 @@ from mechint.errors import CheckpointError, ParameterError
 from mechint.models.capability import Capability
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize, parameter_shapes
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.models.stacks import WeightStacks
 
 
@@ -141,10 +141,10 @@ class HookedTransformer(HookedRootModule, WeightStacks):
         forward = Forward(self.weights(), self.config, HookPointCaller(self))
         if start_at_layer is None:
             self._check(tokens)
-            first, layout = 0, dense(tokens)
+            first, layout = 0, RowLayout.dense(tokens)
             x = forward.embed(layout)
         else:
-            x, first, layout = tokens, start_at_layer, dense(tokens[..., 0].long())
+            x, first, layout = tokens, start_at_layer, RowLayout.dense(tokens[..., 0].long())
         if stop_at_layer is not None:
             return forward.blocks(x, layout, start=first, stop=stop_at_layer)
         return forward.read_out(x, layout, start=first)

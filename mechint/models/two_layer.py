@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mechint import hermite
 from mechint.config import Settings, setting
-from mechint.models.pieces import Hook, Parameters, linear, no_hook
+from mechint.models.layers import Hook, Parameters, linear, no_hook
 from mechint.task import Batch
 
 TINY = 1e-30

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mechint.errors import MechintError
-from mechint.models.allocator import ANALYSIS, keep_freed_memory
 
 EXACT_ENOUGH = (torch.float32, torch.float64)
 """Types of weights that probes measure in."""
@@ -81,7 +80,6 @@ def untouched(model: Any) -> Iterator[None]:
     """Inside: evaluation mode, plain arithmetic, gradients enabled, whatever the caller's modes.
     Afterwards: mode, gradients, hooks and torch's random state as before.
     """
-    keep_freed_memory(ANALYSIS)
     device = next(model.parameters()).device
     grads = {
         parameter: (parameter.requires_grad, parameter.grad) for parameter in model.parameters()

@@ -194,8 +194,7 @@ def train_many(
         workers: processes that train ensembles side by side, one thread each, on a CPU and for runs
             that have directories; with 1 everything happens in this process.
         parts: places in `specs` that train together, in place of the plan's own choice.
-        threads: of each ensemble; when None `THREADS` for a plan of one ensemble, else one. The
-            halves of a large ensemble step side by side where a thread is left, one each.
+        threads: of each ensemble; when None `THREADS` for a plan of one ensemble, else one.
         on_interrupt: "return" gives the runs back after Ctrl-C or SIGTERM, too, those that were
             stopped with status "interrupted".
 
@@ -232,14 +231,13 @@ def train_many(
             chosen = partition(specs, target.type, memory)
         elif waiting and parts is not None:
             chosen = [part_of(specs, members) for members in parts]
-        at_once = THREADS if threads is None else threads
         if threads is None:
             threads = THREADS if len(chosen) == 1 else 1
         chosen = [part for part in chosen if any(runs[i].status not in DONE for i in part.members)]
         for part in chosen:
             if part.bytes > free:
                 raise does_not_fit(specs[part.members[0]], part.bytes, free)
-        _train_parts(chosen, runs, target, resume, workers, progress, threads, at_once)
+        _train_parts(chosen, runs, target, resume, workers, progress, threads)
     if len(runs) == 1 and runs[0].status == "failed":
         raise NonFiniteError(runs[0].error)
     if on_interrupt == "raise":
@@ -255,7 +253,6 @@ def _train_parts(
     workers: int,
     progress: OnProgress | None,
     threads: int,
-    at_once: int,
 ) -> None:
     report = None if progress is None else _WholePlan(parts, runs, progress)
     if workers > 1 and len(parts) > 1:
@@ -269,7 +266,7 @@ def _train_parts(
                     break
                 members = [runs[i] for i in part.members]
                 numbered = None if report is None else report.of_part(number)
-                train_part(members, part.ensemble, device, numbered, resume, threads, at_once)
+                train_part(members, part.ensemble, device, numbered, resume, threads)
     for run in runs:
         if run.status in ("waiting", "running"):
             run.status = "interrupted"

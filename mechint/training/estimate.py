@@ -111,7 +111,8 @@ def _activation_bytes(spec: Spec) -> int:
 
 
 def _transformer_bytes(spec: Spec, config: ModelConfig) -> int:
-    from mechint.training.compact import compact, stack
+    from mechint.training.batches import stack
+    from mechint.training.learners import Prepared
 
     task, size = spec.task, spec.train.batch_size
     if isinstance(task, FiniteTask):
@@ -121,14 +122,14 @@ def _transformer_bytes(spec: Spec, config: ModelConfig) -> int:
     else:
         n = size or 1
         batch = task.sample(min(n, SAMPLE), 0, "train")
-    prepared = compact(stack([batch]), config)
+    prepared = Prepared.of(stack([batch]), config)
     wide = 8 * config.d_model + (0 if config.attn_only else 2 * (config.d_mlp or 0))
     pairs = sum(
         gather.queries.numel() * gather.keys.shape[-1] * config.n_heads * 3
         for gather in prepared.layout.blocks or ()
     )
     numbers = (
-        config.depth * prepared.rows * wide
+        config.depth * prepared.layout.rows * wide
         + pairs
         + 3 * prepared.targets.shape[1] * config.d_vocab_out
     )

@@ -1,14 +1,15 @@
 """What training asks of an architecture: initial weights, the losses of a stacked batch, and an
 evaluation.
 
-`TokenLearner` trains HookedTransformers on token tasks through the compact layout,
-`RegressionLearner` the students. An ensemble has one learner, and everything it returns has a
+`TokenLearner` trains HookedTransformers on token tasks through a `RowLayout`, `RegressionLearner`
+the students. An ensemble has one learner, and everything it returns has a
 leading `model` axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,20 +18,43 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mechint.config import ModelConfig, Settings, TrainConfig
-from mechint.models import products, single
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize
-from mechint.models.pieces import Hook, no_hook
+from mechint.models.layers import Hook, no_hook
+from mechint.models.rows import RowLayout, select_flat
 from mechint.task import IGNORE, Batch, FiniteTask, Task
-from mechint.training.compact import Prepared, compact
+from mechint.training.batches import stack_on
 from mechint.training.loss import autocast, combined, counts, cross_entropies
-from mechint.training.packing import EXACT, FEW_SHAPES, stack_on
 from mechint.training.parameters import FlatParameters
 from mechint.training.regression_learner import RegressionLearner
 
 EVALUATED = ("train", "test")
 CHUNK = 8192
 """Examples of all models together that one evaluation forward takes."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stacked batch ready for the forward.
+
+    targets (model, reads, output), IGNORE where a model has fewer reads than others; weights
+    likewise, or None.
+    """
+
+    layout: RowLayout
+    targets: Tensor
+    weights: Tensor | None
+
+    @classmethod
+    def of(cls, batch: Batch, config: ModelConfig) -> Prepared:
+        """The rows that the loss of a stacked batch reads, and their targets."""
+        reads, real = select_flat((batch.targets != IGNORE).any(-1))
+        chosen = reads[..., None].expand(-1, -1, batch.targets.shape[-1])
+        targets = (
+            batch.targets.flatten(1, 2).gather(1, chosen).masked_fill(~real[..., None], IGNORE)
+        )
+        weights = None if batch.weights is None else batch.weights.flatten(1, 2).gather(1, chosen)
+        return cls(RowLayout.of(config, batch.tokens, reads, batch.lengths), targets, weights)
 
 
 def evaluation_seed(task: Task, seed: int) -> int:
@@ -83,19 +107,13 @@ class TokenLearner:
             a is b for a, b in zip(batches, self._static[0], strict=True)
         ):
             return self._static[1]
-        prepared = self._compact(stack_on(self.device, batches))
+        prepared = self._laid_out(stack_on(self.device, batches))
         self._static = (batches, prepared)
         return prepared
 
-    def _compact(self, batch: Batch) -> Prepared:
-        """The layout of a batch of which there are many alike, in few shapes where each is compiled
-        for. Not with dropout, which draws for every row: it drops the same on every processor.
-        """
+    def _laid_out(self, batch: Batch) -> Prepared:
         self._check_padding(batch)
-        compiled = self.device.type == "cpu" and products.onednn_is_faster()
-        few = compiled and not self.configs[0].dropout
-        multiples = FEW_SHAPES if few else EXACT
-        return compact(batch, self.configs[0], multiples)
+        return Prepared.of(batch, self.configs[0])
 
     def _check_padding(self, batch: Batch) -> None:
         """Training would hide padding that the same model, run by anyone, reads: ParameterError."""
@@ -113,33 +131,18 @@ class TokenLearner:
         self, parameters: FlatParameters, prepared: Prepared, drop: Hook = no_hook
     ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends; their gradients fill those of `parameters`."""
-        config, layout = self.configs[0], prepared.layout
         with autocast(self.precision, self.device):
-            if drop is no_hook and single.serves(parameters.views, config, layout):
-                return self._descend_alone(parameters, prepared)
             losses = self.losses(parameters.views, prepared, drop)
         parameters.differentiate(losses.sum())
-        return losses.detach()
-
-    def _descend_alone(self, parameters: FlatParameters, prepared: Prepared) -> Tensor:
-        """As `descend`, a lone model: autograd is asked for the gradient of the logits only."""
-        rows, gradient = single.logits(parameters.alone, self.configs[0], prepared.layout)
-        logits = rows.unsqueeze(0).requires_grad_()
-        losses = self._of_logits(logits, prepared)
-        (to_logits,) = torch.autograd.grad(losses.sum(), logits)
-        parameters.fill(gradient(to_logits.squeeze(0)))
         return losses.detach()
 
     def losses(
         self, weights: Mapping[str, Tensor], prepared: Prepared, drop: Hook = no_hook
     ) -> Float[Tensor, " model"]:
         """(model,) losses that training descends."""
-        logits = Forward(weights, self.configs[0], drop=drop).logits(prepared.layout)
-        return self._of_logits(logits, prepared)
-
-    def _of_logits(self, logits: Tensor, prepared: Prepared) -> Tensor:
-        """(model,) losses of the logits (model, reads, d_vocab_out) that the layout reads."""
-        sizes = self.configs[0].output_sizes
+        config = self.configs[0]
+        logits = Forward(weights, config, drop=drop).logits(prepared.layout)
+        sizes = config.output_sizes
         assert sizes is not None  # filled in by ModelConfig
         return combined(
             cross_entropies(logits, prepared.targets, prepared.weights, sizes, self.loss),
@@ -174,7 +177,7 @@ class TokenLearner:
             parts = [
                 whole[:, start : start + size] for start in range(0, whole.tokens.shape[1], size)
             ]
-            self._evaluation[key] = [self._compact(part) for part in parts]
+            self._evaluation[key] = [self._laid_out(part) for part in parts]
         return self._evaluation[key]
 
     @torch.no_grad()
@@ -264,7 +267,7 @@ class TokenLearner:
         model, example, _ = wanted.nonzero().unbind(1)
         marks[model, example, reads[wanted]] = 0
         lengths = reads.amax(-1).clamp_min(0) + 1
-        prepared = compact(Batch(tokens, marks, lengths=lengths).to(self.device), self.configs[0])
+        prepared = Prepared.of(Batch(tokens, marks, None, lengths).to(self.device), self.configs[0])
         logits = Forward(weights, self.configs[0]).logits(prepared.layout).cpu()
         nth = (wanted.flatten(1).cumsum(1) - 1).clamp_min(0)  # of a model's reads, in order
         found = logits.gather(1, nth[..., None].expand(-1, -1, logits.shape[-1]))

@@ -88,9 +88,8 @@ def combined(
     """
     if how == "equal":
         return each.mean(-1)
-    # divided by numbers: a tensor of them would be copied to the GPU, which no CUDA graph records
-    columns = zip(each.unbind(-1), sizes, strict=True)
-    return torch.stack([losses / math.log(max(2, size)) for losses, size in columns], -1).sum(-1)
+    scales = each.new_tensor([math.log(max(2, size)) for size in sizes])
+    return (each / scales).sum(-1)
 
 
 def counts(

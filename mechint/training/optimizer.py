@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -32,11 +31,6 @@ PER_MODEL_FIELDS = (
     "grokfast_alpha",
 )
 """Fields of TrainConfig in which models of one ensemble may differ."""
-
-AHEAD = 128
-"""Steps whose rates are moved to the device together: a copy from the CPU waits for the device to
-finish its queue, so that one a step would leave a GPU idle while Python prepares the next.
-"""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -110,81 +104,33 @@ class Optimizer:
                 device=like.device,
             )
         self._decayed = parameters.matrices() if config.decay_matrices_only else None
-        self._tensors()
+        self._columns()
 
-    def _tensors(self) -> None:
-        """What differs between models, as (model, 1) tensors; and what changes with the step, for
-        `advance` to fill.
-        """
+    def _column(self, values: Iterable[float]) -> Float[Tensor, "model 1"]:
         like = self.parameters.values
+        return torch.tensor([[value] for value in values], dtype=like.dtype, device=like.device)
 
-        def column(name: str) -> Tensor:
-            return torch.tensor(
-                [[getattr(config, name)] for config in self.configs],
-                dtype=like.dtype,
-                device=like.device,
-            )
-
+    def _columns(self) -> None:
+        """Settings in which models differ, as (model, 1) tensors."""
         self.decay, self.lamb, self.alpha = (
-            column("weight_decay"),
-            column("grokfast_lamb"),
-            column("grokfast_alpha"),
+            self._column(getattr(config, name) for config in self.configs)
+            for name in ("weight_decay", "grokfast_lamb", "grokfast_alpha")
         )
-        self.rate, self.muon_rate = torch.zeros_like(self.decay), torch.zeros_like(self.decay)
-        self.count = torch.zeros(())  # on the CPU, whose kernel reads it
-        self.corrections = torch.ones(2, dtype=like.dtype, device=like.device)
-        self.blend = torch.zeros_like(self.decay)
-        self._ahead: dict[str, Tensor] = {}
-        self._first = self._until = 0
 
     def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`, after the parameters did."""
         self.configs = [self.configs[i] for i in index.tolist()]
         self.state = {name: value[index].clone() for name, value in self.state.items()}
-        self._tensors()
-
-    def _look_ahead(self) -> None:
-        """What changes with the step, for `AHEAD` steps from the coming one on: (step, model, 1)
-        rates and (step, 2) corrections.
-        """
-        steps = range(self.steps, self.steps + AHEAD)
-
-        def moved(values: list[Any]) -> Tensor:
-            return torch.tensor(values, dtype=self.rate.dtype).to(self.rate.device)
-
-        def rates(configs: Sequence[TrainConfig]) -> Tensor:
-            return moved([[[learning_rate(own, step)] for own in configs] for step in steps])
-
-        betas = self.configs[0].betas
-        self._ahead = {
-            "rate": rates(self.configs),
-            "corrections": moved([[1 - beta ** (step + 1) for beta in betas] for step in steps]),
-        }
-        if self.hidden:
-            self._ahead["muon_rate"] = rates([_for_muon(own) for own in self.configs])
-        self._first, self._until = steps.start, steps.stop
-
-    def advance(self) -> None:
-        """Set the rates of the coming step; apart from `apply`, so that a captured graph can replay
-        `apply`.
-        """
-        if not self._first <= self.steps < self._until:
-            self._look_ahead()
-        for name, values in self._ahead.items():
-            getattr(self, name).copy_(values[self.steps - self._first])
-        config = self.configs[0]
-        self.steps += 1
-        self.count.fill_(self.steps)
-        starts = self.steps == 1 and config.grokfast_start == "first"
-        self.blend.copy_(torch.ones_like(self.alpha) if starts else 1 - self.alpha)
+        self._columns()
 
     @torch.no_grad()
-    def apply(self, models: slice = slice(None)) -> None:
-        """One update of `models` from the gradients in `parameters.grad`; these are spent."""
-        config = self.configs[0]
-        values, grad = self.parameters.values[models], self.parameters.grad[models]
-        state = {name: value[models] for name, value in self.state.items()}
-        rate, decay = self.rate[models], self.decay[models]
+    def apply(self) -> None:
+        """One update from the gradients in `parameters.grad`; these are spent."""
+        config, state = self.configs[0], self.state
+        values, grad = self.parameters.values, self.parameters.grad
+        rates = [learning_rate(own, self.steps) for own in self.configs]
+        rate, decay = self._column(rates), self.decay
+        self.steps += 1
         if config.orthogonal_grad:
             for span in self.parameters.spans.values():
                 orthogonal_to(grad[:, span], values[:, span])
@@ -192,11 +138,11 @@ class Optimizer:
             norm = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
             grad.mul_((config.clip / (norm + 1e-6)).clamp_max(1.0))
         if config.grokfast:
-            self._filter(grad, state, models)
+            self._filter(grad)
         decay = decay if self._decayed is None else decay * self._decayed
         moved: dict[str, Tensor] = {}
         if config.optimizer == "muon":
-            moved = self._moved(values, grad, state["momentum"], self.muon_rate[models], decay)
+            moved = self._moved(decay)
         if config.optimizer in ("adamw", "muon"):
             values.mul_(1 - rate * decay)
         else:
@@ -206,33 +152,28 @@ class Optimizer:
                 grad = state["momentum"].mul_(config.momentum).add_(grad)
             values.sub_(rate * grad)
             return
-        adam = self._adam_on_cpu if values.device.type == "cpu" else self._adam
-        adam(values, grad, state["mean"], state["square"], rate)
+        self._adam(rates)
         for name, value in moved.items():
             values[:, self.parameters.spans[name]] = value
 
-    def _adam(
-        self, values: Tensor, grad: Tensor, mean: Tensor, square: Tensor, rate: Tensor
-    ) -> None:
-        """Adam's step, without weight decay, that a CUDA graph can record."""
-        betas = self.configs[0].betas
-        mean.lerp_(grad, 1 - betas[0])
-        square.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
-        scale = square.sqrt().div_(self.corrections[1].sqrt()).add_(self.configs[0].eps)
-        step = torch.div(mean, scale, out=scale).mul_(rate / self.corrections[0])
-        values.sub_(step)
-
-    def _adam_on_cpu(
-        self, values: Tensor, grad: Tensor, mean: Tensor, square: Tensor, rate: Tensor
-    ) -> None:
-        """The same by PyTorch's own kernel, which reads and writes every number once."""
+    def _adam(self, rates: Sequence[float]) -> None:
+        """Adam's step, without weight decay, by PyTorch's fused kernel, which reads and writes every
+        number once: one call for all models of one rate.
+        """
+        values, grad, state = self.parameters.values, self.parameters.grad, self.state
         (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps
-        for own, *numbers in zip(rate.flatten().tolist(), values, grad, mean, square, strict=True):
+        count = torch.tensor(float(self.steps), device=values.device)
+        for rate in dict.fromkeys(rates):
+            models = [model for model, own in enumerate(rates) if own == rate]
+            numbers = [
+                [each[model] for model in models]
+                for each in (values, grad, state["mean"], state["square"])
+            ]
             torch.ops.aten._fused_adam_(
-                *([one] for one in numbers),
+                *numbers,
                 [],
-                [self.count],
-                lr=own,
+                [count] * len(models),
+                lr=rate,
                 beta1=beta1,
                 beta2=beta2,
                 weight_decay=0.0,
@@ -241,12 +182,16 @@ class Optimizer:
                 maximize=False,
             )
 
-    def _moved(
-        self, values: Tensor, grad: Tensor, momentum: Tensor, rate: Tensor, decay: Tensor
-    ) -> dict[str, Tensor]:
-        """Where Muon moves the hidden matrices: W ← (1 - ηλ) W - η O, with O the orthogonalized
+    def _moved(self, decay: Tensor) -> dict[str, Tensor]:
+        """The hidden matrices after Muon's step: W ← (1 - ηλ) W - η O, with O the orthogonalized
         Nesterov momentum.
         """
+        values, grad, momentum = (
+            self.parameters.values,
+            self.parameters.grad,
+            self.state["momentum"],
+        )
+        rate = self._column(learning_rate(_for_muon(own), self.steps - 1) for own in self.configs)
         mu = self.configs[0].muon_momentum
         nesterov = grad + mu * momentum.mul_(mu).add_(grad)
         spans = {name: self.parameters.spans[name] for name in self.hidden}
@@ -257,14 +202,16 @@ class Optimizer:
             moved[name] = values[:, span] * (1 - rate * decays) - rate * steps[name]
         return moved
 
-    def _filter(self, grad: Tensor, state: Mapping[str, Tensor], models: slice) -> None:
+    def _filter(self, grad: Tensor) -> None:
         """g ← g + λ μ, with μ the slow part of the gradient."""
-        slow, lamb = state["slow"], self.lamb[models].expand_as(grad)
-        if self.configs[0].grokfast == "ema":
-            slow.lerp_(grad, self.blend[models].expand_as(grad))
+        config, slow, lamb = self.configs[0], self.state["slow"], self.lamb.expand_as(grad)
+        if config.grokfast == "ema":
+            starts = self.steps == 1 and config.grokfast_start == "first"
+            blend = torch.ones_like(self.alpha) if starts else 1 - self.alpha
+            slow.lerp_(grad, blend.expand_as(grad))
             grad.addcmul_(slow, lamb)
             return
-        window = state["window"]
+        window = self.state["window"]
         size = window.shape[1]
         place = (self.steps - 1) % size
         slow.add_((grad - window[:, place]) / size)

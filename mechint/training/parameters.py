@@ -7,7 +7,6 @@ with a leading `model` axis.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -21,8 +20,7 @@ class FlatParameters:
     """Stacked parameters of models of one shape.
 
     `values` and `grad` are (model, parameter); `views` name → leaf tensor (model, *shape) whose
-    storage is `values`; `alone` name → those of a lone model, (*shape), of which autograd knows
-    nothing.
+    storage is `values`.
     """
 
     def __init__(
@@ -45,8 +43,6 @@ class FlatParameters:
             span = slice(start, start + int(torch.Size(shape).numel()))
             view = self.values[:, span].view(-1, *shape).requires_grad_()
             self.views[name], self.spans[name], start = view, span, span.stop
-        lone = self.views if len(values) == 1 else {}
-        self.alone = {name: view.detach().squeeze(0) for name, view in lone.items()}
 
     def __len__(self) -> int:
         return self.values.shape[0]
@@ -60,20 +56,10 @@ class FlatParameters:
         )
         torch.cat([grad.flatten(1) for grad in grads], 1, out=self.grad)
 
-    def fill(self, gradients: Mapping[str, Tensor]) -> None:
-        """Fill `grad` with the gradients of a lone model by name, without the model axis."""
-        torch.cat([gradients[name].flatten() for name in self.views], out=self.grad[0])
-
     def keep(self, index: Int[Tensor, " kept"]) -> None:
         """Drop all models but those at `index`."""
         values = self.values[index].clone()
         self._lay_out(values, torch.zeros_like(values))
-
-    def part(self, models: slice) -> FlatParameters:
-        """Those of `models`, in the same memory; autograd does not see it when others change."""
-        part = copy.copy(self)
-        part._lay_out(self.values.data[models], self.grad.data[models])
-        return part
 
     def weights(self, model: int) -> dict[str, Tensor]:
         """A copy of one model's parameters, float32 on the CPU."""

@@ -10,7 +10,6 @@ import torch
 
 from mechint.errors import MechintError
 from mechint.models.untouched import plain_arithmetic
-from mechint.training.graphs import current
 from mechint.training.resume import open_runs
 from mechint.training.run import Run
 from mechint.training.schedule import Progress
@@ -29,6 +28,7 @@ def as_planned(device: torch.device, threads: int | None = None) -> Iterator[Non
         plain_arithmetic(device),
         torch.enable_grad(),
         torch.device("cpu") if elsewhere else contextlib.nullcontext(),
+        torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext(),
     ):
         torch.set_num_threads(threads or before)
         try:
@@ -44,20 +44,18 @@ def train_part(
     progress: Callable[[Progress], None] | None = None,
     resume: bool = False,
     threads: int = 1,
-    at_once: int = 1,
 ) -> None:
     """Train the runs of one part of a plan; each then holds what became of it.
 
     Args:
         runs: in the order of the plan; ensemble: the part's identifier.
         resume: whether a directory may hold its run already.
-        threads: to compute with; at_once: blocks of an ensemble that step side by side, which does
-            not change what they compute.
+        threads: to compute with.
 
     Raises:
         RunError: a directory holds something else, is damaged, or another process writes there.
     """
-    with as_planned(device, threads), current(device), contextlib.ExitStack() as locks:
+    with as_planned(device, threads), contextlib.ExitStack() as locks:
         new = set[Path | None]()  # where no earlier call has written
         for run in runs:
             if run.directory is not None:
@@ -68,9 +66,7 @@ def train_part(
         for group in open_runs(runs, ensemble, resume):
             trained = None
             try:
-                trained = Ensemble(
-                    group.runs, group.states, device, progress, group.ensemble, at_once=at_once
-                )
+                trained = Ensemble(group.runs, group.states, device, progress, group.ensemble)
                 trained.train()
             except MechintError:
                 if trained is None or trained.step == 0:

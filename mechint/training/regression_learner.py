@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mechint.config import Settings, TrainConfig
 from mechint.errors import ParameterError
-from mechint.models.pieces import Hook, no_hook
+from mechint.models.layers import Hook, no_hook
 from mechint.task import Batch, Task
-from mechint.training.compact import stack
+from mechint.training.batches import stack
 from mechint.training.loss import autocast
 from mechint.training.parameters import FlatParameters
 
@@ -45,7 +45,6 @@ class RegressionLearner:
                 f"{tasks[0].name}: one ensemble of students shares its task; got different "
                 "parameters"
             )
-        # placed once: a CUDA graph that is recorded copies nothing from the CPU
         self.truth, self.exact_truth = (
             self.student.placed(tasks[0], torch.empty(0, dtype=dtype, device=device))
             for dtype in (self.dtype, torch.float64)

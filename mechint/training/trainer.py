@@ -4,9 +4,8 @@ A lone run is an ensemble of one. A model that stops early, reaches its goal or 
 leaves the ensemble; the others go on. What a model computes does not depend on the others but for
 the order in which sums are taken: the same ensemble gives the same bits, another one differs by
 rounding (`docs/reliability.md` has the measured size). Which runs form an ensemble follows from the
-plan alone (`mechint.training.plan`), and so do the blocks in which large ones step on a CPU
-(`mechint.training.blocks`). Cost of a step: one compact forward and backward, and one pass over the
-flat parameters. Long because a step is read here from top to bottom.
+plan alone (`mechint.training.plan`). Cost of a step: one forward and backward of the rows that the
+loss reads, and one pass over the flat parameters.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -25,19 +22,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.errors import RunError
-from mechint.models.allocator import TRAINING, keep_freed_memory
-from mechint.models.pieces import Hook, no_hook
+from mechint.models.layers import Hook, no_hook
 from mechint.task import Batch
-from mechint.threads import side_by_side
-from mechint.training.blocks import cut
 from mechint.training.dropout import dropout
-from mechint.training.estimate import model_bytes
-from mechint.training.graphs import Captured, can_capture
 from mechint.training.interrupt import interruptible
-from mechint.training.learners import TokenLearner, learner_of
+from mechint.training.learners import learner_of
 from mechint.training.optimizer import Optimizer
 from mechint.training.parameters import FlatParameters
-from mechint.training.regression_learner import RegressionLearner
 from mechint.training.run import Run
 from mechint.training.run_directory import State
 from mechint.training.schedule import Progress, kept_steps, loss_change, loss_of, stops
@@ -48,22 +39,6 @@ STATE_SECONDS = 20.0
 SYNC = 100
 """On a GPU, after how many steps the losses are fetched and checked."""
 
-AHEAD = 1 << 16
-"""On a CPU, how many tokens of a lone model's batches are laid out in a row at most: many small
-operations, whose code then is still in the cache.
-"""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Models of an ensemble that step together, their learner, and their parameters in the memory
-    of the whole.
-    """
-
-    models: slice
-    learner: TokenLearner | RegressionLearner
-    parameters: FlatParameters
-
 
 class Ensemble:
     """Runs of one shape in training.
@@ -72,8 +47,6 @@ class Ensemble:
         runs: opened runs, all at the same step; states: what each goes on from, None at the start.
         device: where; progress: called at evaluations and a few times a second.
         ensemble: the identifier that is kept with the states.
-        capture: on a GPU, replay steps on the whole training set as a CUDA graph.
-        at_once: blocks that step side by side, as many as PyTorch has threads when None.
     """
 
     def __init__(
@@ -83,21 +56,16 @@ class Ensemble:
         device: torch.device,
         progress: Callable[[Progress], None] | None = None,
         ensemble: str = "",
-        *,
-        capture: bool = True,
-        at_once: int | None = None,
     ) -> None:
-        keep_freed_memory(TRAINING)
-        first = runs[0].spec
-        self.capture = capture and device.type == "cuda" and can_capture(first.train, first.model)
         self.runs, self.device, self.progress = list(runs), device, progress
         self.check_every = 1 if device.type == "cpu" else SYNC
-        self.identifier, self.at_once = ensemble, at_once
+        self.identifier = ensemble
         self.left: list[tuple[Run, State]] = []  # models that are done, not committed yet
         self.config = runs[0].spec.train
         self.step = runs[0].step
         specs = [run.spec for run in runs]
-        self.learner = self._learner(slice(None))
+        configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
+        self.learner = learner_of(configs, tasks, self.config, device)
         initial = [self.learner.initial(i, spec.train.seed) for i, spec in enumerate(specs)]
         dtype = torch.float64 if self.config.precision == "float64" else torch.float32
         self.parameters = FlatParameters(initial, device, dtype)
@@ -117,23 +85,6 @@ class Ensemble:
             spec.task == specs[0].task and spec.data_seed == specs[0].data_seed for spec in specs
         )
         self.streams = self._open_streams()
-        self.ahead: list[Any] = []  # laid out for the next steps, the next one last
-        self.captured: Captured | None = None
-        self.blocks = self._blocks()
-
-    def _learner(self, models: slice) -> TokenLearner | RegressionLearner:
-        specs = [run.spec for run in self.runs[models]]
-        configs, tasks = [spec.model for spec in specs], [spec.task for spec in specs]
-        return learner_of(configs, tasks, self.config, self.device)
-
-    def _blocks(self) -> list[Block]:
-        """The blocks of this ensemble: of token models on a CPU as `cut` cuts them."""
-        several = len(self.runs) > 1 and self.device.type == "cpu"
-        if several and isinstance(self.learner, TokenLearner):
-            blocks = cut(len(self.runs), model_bytes(self.runs[0].spec))
-            if len(blocks) > 1:
-                return [Block(b, self._learner(b), self.parameters.part(b)) for b in blocks]
-        return [Block(slice(None), self.learner, self.parameters)]
 
     # --- state ------------------------------------------------------------------------------------
     def _load(self, model: int, state: State) -> None:
@@ -200,67 +151,22 @@ class Ensemble:
         batches = [next(stream) for stream in self.streams]
         return batches * len(self.runs) if self.shared and batches else batches
 
-    def _prepared(self) -> Any:
-        """The next step's batches, laid out."""
-        if not self.ahead:
-            self.ahead = [self.learner.prepare(self._batches()) for _ in range(self._at_once())]
-            self.ahead.reverse()
-        return self.ahead.pop()
-
-    def _at_once(self) -> int:
-        """How many steps' batches are laid out in a row, none beyond the last step."""
-        if self.device.type != "cpu" or len(self.runs) > 1 or self.config.batch_size is None:
-            return 1
-        tokens = self.config.batch_size * getattr(self.runs[0].spec.model, "n_ctx", 1)
-        return max(1, min(AHEAD // tokens, 16, self.config.steps - self.step))
-
     # --- one step ---------------------------------------------------------------------------------
-    def _drop(self, models: slice) -> Hook:
+    @property
+    def _drop(self) -> Hook:
         """Dropout with each model's own generator, where there is any."""
         rate = getattr(self.runs[0].spec.model, "dropout", 0.0)
         if not rate:
             return no_hook
-        generators = self.generators[models]
-        return lambda _, tensor: dropout(tensor, rate, generators)
-
-    def _descend(self, prepared: Any, block: Block | None = None) -> Tensor:
-        """Forward, backward and update of a block, all models where None; returns the losses
-        (model,) before the update.
-        """
-        block = block or self.blocks[0]
-        losses = block.learner.descend(block.parameters, prepared, self._drop(block.models))
-        self.optimizer.apply(block.models)
-        return losses
+        return lambda _, tensor: dropout(tensor, rate, self.generators)
 
     def advance(self) -> Float[Tensor, " model"]:
-        """One optimizer step; the losses (model,)."""
-        if len(self.blocks) > 1:
-            return self._advance_by_blocks()
-        prepared = self._prepared()
-        self.optimizer.advance()
+        """One optimizer step: the losses (model,) before it."""
+        prepared = self.learner.prepare(self._batches())
+        losses = self.learner.descend(self.parameters, prepared, self._drop)
+        self.optimizer.apply()
         self.step += 1
-        if self.capture and self.step > 1:
-            if self.captured is None or self.captured.subject is not prepared:
-                self.captured = Captured(
-                    lambda: self._descend(prepared),
-                    prepared,
-                    self.generators,
-                    [self.parameters.values, *self.optimizer.state.values()],
-                    self.device,
-                )
-            return self.captured.replay()
-        return self._descend(prepared)
-
-    def _advance_by_blocks(self) -> Tensor:
-        batches = self._batches()  # drawn one after another: a task need not be safe in threads
-        self.optimizer.advance()
-        self.step += 1
-
-        def step(block: Block) -> Tensor:
-            return self._descend(block.learner.prepare(batches[block.models]), block)
-
-        steps = [partial(step, block) for block in self.blocks]
-        return torch.cat(side_by_side(steps, self.at_once))
+        return losses
 
     # --- the whole run ----------------------------------------------------------------------------
     def train(self) -> None:
@@ -336,8 +242,8 @@ class Ensemble:
 
     def _evaluate(self) -> None:
         """Record metrics, keep due checkpoints, and let go of the models that are done."""
-        parts = side_by_side([partial(self._rows, block) for block in self.blocks], self.at_once)
-        rows = [row for part in parts for row in part]
+        seeds = [run.spec.data_seed for run in self.runs]
+        rows = self.learner.evaluate(self.parameters.views, seeds, self.config.eval_examples)
         bad = [model for model, row in enumerate(rows) if not math.isfinite(loss_of(row))]
         for model in bad:
             self._fail(model, self.step)
@@ -356,11 +262,6 @@ class Ensemble:
         for model in done:
             self._finish(model, "stopped")
         self.drop_models(done)
-
-    def _rows(self, block: Block) -> list[dict[str, float]]:
-        """The metrics of a block's models."""
-        seeds = [run.spec.data_seed for run in self.runs[block.models]]
-        return block.learner.evaluate(block.parameters.views, seeds, self.config.eval_examples)
 
     def _counted(self, run: Run) -> Mapping[str, float]:
         """The last evaluation that patience counts: those of `checkpoints` come on top."""
@@ -402,8 +303,6 @@ class Ensemble:
             self.parameters.keep(index)
             self.optimizer.keep(index)
             self.learner.keep(stay)
-            self.captured = None
-            self.blocks = self._blocks()
 
 
 @contextlib.contextmanager

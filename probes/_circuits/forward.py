@@ -25,10 +25,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mechint.interventions import detached_weights, select_positions
-from mechint.models.attention import attend_apart
 from mechint.models.forward import Forward
-from mechint.models.pieces import no_hook, norm
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from probes._circuits.graph import Graph
 
 Tap = Callable[[int, Tensor], Tensor]
@@ -49,7 +47,7 @@ def sender_outputs(
     weights, config = detached_weights(model), model.config
     with torch.no_grad():
         forward = Forward(weights, config, keep)
-        forward.blocks(forward.embed(dense(tokens)), dense(tokens))
+        forward.blocks(forward.embed(RowLayout.dense(tokens)), RowLayout.dense(tokens))
     parts = [kept["hook_embed"][None], kept["hook_pos_embed"].expand_as(kept["hook_embed"])[None]]
     for layer in range(config.depth):
         z = kept[f"blocks.{layer}.attn.hook_z"].permute(2, 0, 1, 3).flatten(1, 2)
@@ -183,20 +181,16 @@ class _Run:
     def attend(self, layer: int, at_reads: bool = False, tap: Tap | None = None) -> None:
         """The heads of a block; `at_reads`: from here on only what is read is computed."""
         f, heads = self.f, self.f.config.n_heads
-        at, block = layer * f.per_block, f"blocks.{layer % f.config.n_layers}"
+        at = layer * f.per_block
         if at_reads:
             keys, values = self.inputs(at + heads, 2 * heads).split(heads, 1)
             self._keep_reads()
             queries = self.inputs(at, heads)
         else:
             queries, keys, values = self.inputs(at, 3 * heads, tap).split(heads, 1)
-        q, k, v = (
-            norm(f.weights, f"{block}.ln1", "", f.config, x, no_hook)
-            for x in (queries, keys, values)
-        )
         mask = self._causal(keys.shape[-2])
-        written = attend_apart(
-            f.weights, f"{block}.attn", f.config, q, k, v, mask
+        written = Forward(f.weights, f.config).attend_per_head(
+            layer, queries, keys, values, mask
         )  # (circuit, head, example, pos, d_model)
         self._add(written.movedim(1, 0))
         self._add_bias(layer)

@@ -14,7 +14,7 @@ from torch.func import grad, vmap
 from mechint.errors import MechintError
 from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.models.untouched import all_finite
 from mechint.task import IGNORE, Batch, Task
 
@@ -93,7 +93,7 @@ class Gradients:
             self.free = {name: value for name, value in self.p.items() if name in names}
 
     def _loss(self, free: Weights, tokens: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        logits = Forward({**self.p, **free}, self.config).logits(dense(tokens))
+        logits = Forward({**self.p, **free}, self.config).logits(RowLayout.dense(tokens))
         return weighted_loss(self.task, logits, targets, weights)
 
     def _flat(self, gradient: Mapping[str, Tensor]) -> Tensor:

@@ -27,7 +27,7 @@ from torch.func import grad_and_value, vmap
 from mechint.interventions import detached_weights, resumes
 from mechint.models.forward import Forward
 from mechint.models.replaced import call_with_weights
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.models.untouched import all_finite
 from mechint.task import Batch, Task, rng
 from probes._llc import curvature
@@ -271,7 +271,7 @@ class _With:
     def __call__(self, *arguments: Tensor) -> Tensor:
         if resumes(self.model):  # mathematics of ours, which can be mapped over chains
             weights = {**detached_weights(self.model), **self.weights}
-            return Forward(weights, self.model.config).logits(dense(arguments[0]))
+            return Forward(weights, self.model.config).logits(RowLayout.dense(arguments[0]))
         return call_with_weights(self.model, self.weights, arguments)
 
 

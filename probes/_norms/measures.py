@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mechint.models.forward import Forward
 from mechint.models.initial import initialize
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.probe import Need, unmet_need
 from mechint.subject import Subject
 from mechint.task import Batch, rng
@@ -187,7 +187,7 @@ def _stacked_norms(
 
     with torch.no_grad():
         same = tokens.expand(len(drawn), *tokens.shape)  # (model, example, pos)
-        Forward(stack, config, keep).logits(dense(same))
+        Forward(stack, config, keep).logits(RowLayout.dense(same))
     return norms
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mechint.config import ModelConfig
 from mechint.models.forward import Forward
-from mechint.models.rows import dense
+from mechint.models.rows import RowLayout
 from mechint.models.transformer import HookedTransformer, initialize
 
 BATCH = 3
@@ -77,11 +77,11 @@ def test_stacked_models_compute_what_each_does_alone(config, n_models):
         for name in alone[0]
     }
     tokens = tokens_for(config, n_models)
-    together = Forward(stacked, config).logits(dense(tokens))
+    together = Forward(stacked, config).logits(RowLayout.dense(tokens))
     assert together.shape == (n_models, BATCH, config.n_ctx, config.d_vocab_out)
     together.square().sum().backward()
     for index, model in enumerate(alone):
-        logits = Forward(model, config).logits(dense(tokens[index]))
+        logits = Forward(model, config).logits(RowLayout.dense(tokens[index]))
         torch.testing.assert_close(together[index], logits)
         logits.square().sum().backward()
         for name, value in model.items():
@@ -104,7 +104,9 @@ def test_the_hooked_module_computes_the_same(config):
     model.use_attn_result = True
     hooks = [(name, lambda tensor, hook: seen.append(hook.name)) for name in model.hook_dict]
     logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
-    torch.testing.assert_close(logits, Forward(model.weights(), config).logits(dense(tokens)))
+    torch.testing.assert_close(
+        logits, Forward(model.weights(), config).logits(RowLayout.dense(tokens))
+    )
     # with groups that leave early the norm before the unembedding runs unhooked for them
     silent = {name for name in model.hook_dict if name not in seen}
     assert all(name.startswith("ln_final") for name in silent) and (
@@ -116,10 +118,10 @@ def test_the_hooked_module_computes_the_same(config):
 @given(configs())
 def test_a_causal_model_reads_no_later_token_and_a_bidirectional_one_may(config):
     weights, tokens = parameters(config, 2), tokens_for(config)
-    before = Forward(weights, config).logits(dense(tokens))
+    before = Forward(weights, config).logits(RowLayout.dense(tokens))
     changed = tokens.clone()
     changed[:, -1] = (changed[:, -1] + 1) % config.d_vocab
-    after = Forward(weights, config).logits(dense(changed))
+    after = Forward(weights, config).logits(RowLayout.dense(changed))
     if config.attention_dir == "causal" and config.attention_rate == 1:
         assert torch.equal(before[:, :-1], after[:, :-1])
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tasks
 from mechint.config import TrainConfig
 from mechint.training import spec, train, train_many
 from mechint.training.loss import combined, cross_entropies, stablemax
 from mechint.training.muon import as_matrices, from_matrices, orthogonalize
-from mechint.training.optimizer import AHEAD, Optimizer, _for_muon, learning_rate
+from mechint.training.optimizer import Optimizer, _for_muon, learning_rate
 from mechint.training.parameters import FlatParameters
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -73,7 +71,6 @@ def test_muon_moves_hidden_matrices_and_adamw_the_rest() -> None:
         for name, parameter in theirs.items():
             parameter.grad = gradients[name].clone()
         seen.append(gradients["blocks.0.mlp.W_in"])
-        optimizer.advance()
         optimizer.apply()
         adamw.step()
     ours = {n: flat.views[n][0].detach() for n in names}
@@ -96,7 +93,6 @@ def test_a_step_is_that_of_torch(name: str, shape: tuple[int, int]) -> None:
     flat = FlatParameters([{name: start}], dtype=torch.float64)
     flat.grad.copy_(gradient.flatten()[None])
     optimizer = Optimizer([dataclasses.replace(config, warmup=0)], flat)
-    optimizer.advance()
     optimizer.apply()
     ours = flat.views[name][0].detach() - start
     out_in = (lambda x: x) if name == "W" else (lambda x: x.mT)
@@ -154,7 +150,6 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
     gradients = {"W": drawn(3, 2, seed=seed + 2), "b": drawn(4, seed=seed + 3)}
     flat.grad.copy_(torch.cat([value.flatten() for value in gradients.values()]))
     optimizer = Optimizer([config], flat)
-    optimizer.advance()
     optimizer.apply()
     for name, theta in start.items():
         along = (theta * gradients[name]).sum() / (theta * theta).sum()
@@ -163,15 +158,11 @@ def test_the_gradient_loses_its_part_along_the_weights(seed: int) -> None:
         assert abs(float((moved * theta).sum())) < 1e-10
 
 
-@pytest.mark.parametrize("kernel", [True, False], ids=["on a CPU", "anywhere"])
+@pytest.mark.parametrize("rates", [(1e-2, 3e-3), (1e-2, 1e-2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_adam_is_that_of_torch(
-    kernel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adam_is_that_of_torch(rates: tuple[float, float], dtype: torch.dtype) -> None:
     """Models of their own rates and decays, step by step."""
-    if not kernel:
-        monkeypatch.setattr(Optimizer, "_adam_on_cpu", Optimizer._adam)
-    rates, decays = (1e-2, 3e-3), (0.0, 0.5)
+    decays = (0.0, 0.5)
     configs = [
         TrainConfig(lr=lr, weight_decay=decay, grokfast=None, betas=(0.9, 0.98), warmup=0)
         for lr, decay in zip(rates, decays, strict=True)
@@ -191,7 +182,6 @@ def test_adam_is_that_of_torch(
         for one, own, reference in zip(theirs, grad, torchs, strict=True):
             one.grad = own.clone()
             reference.step()
-        optimizer.advance()
         optimizer.apply()
     for one, own in zip(theirs, flat.values, strict=True):
         tolerance = 1e-5 if dtype == torch.float32 else 1e-7  # rates are float32's
@@ -231,16 +221,6 @@ def test_regressions_have_no_classes_for_stablemax() -> None:
         train(task, {"width": 2}, {"steps": 2, "loss": "stablemax"})
 
 
-class Made(TorchDispatchMode):
-    """How many tensors a block makes of numbers of Python, as every copy from the CPU begins."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += "lift_fresh" in str(function)
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 def test_the_rate_of_muon_falls_to_the_share_that_the_other_rate_falls_to(schedule: str) -> None:
     config = TrainConfig(lr=1e-3, min_lr=1e-4, muon_lr=0.02, steps=50, schedule=schedule)
@@ -249,55 +229,10 @@ def test_the_rate_of_muon_falls_to_the_share_that_the_other_rate_falls_to(schedu
         assert learning_rate(_for_muon(config), step) == pytest.approx(share * config.muon_lr)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt"])
-def test_rates_are_those_of_their_step_and_seldom_copied(schedule):
-    """Through many look-aheads, after models left, and after the steps were set as by a resume."""
-    steps, betas = 3 * AHEAD, (0.9, 0.98)
-    settings = {
-        "optimizer": "muon",
-        "schedule": schedule,
-        "warmup": 7,
-        "steps": steps,
-        "betas": betas,
-        "min_lr": 1e-5,
-    }
-    configs = [TrainConfig(lr=rate, muon_lr=10 * rate, **settings) for rate in (1e-3, 2e-3, 3e-3)]
-    flat = FlatParameters([{"blocks.0.mlp.W_in": torch.zeros(2, 2)}] * 3)
-    optimizer = Optimizer(configs, flat)
-    assert optimizer.hidden
-
-    def follow(n: int) -> int:
-        with Made() as made:
-            for _ in range(n):
-                step = optimizer.steps
-                optimizer.advance()
-                rates = [learning_rate(own, step) for own in configs]
-                assert optimizer.rate.tolist() == rounded([[rate] for rate in rates])
-                assert optimizer.muon_rate.shape == optimizer.rate.shape
-                ends = [1 - beta ** (step + 1) for beta in betas]
-                assert optimizer.corrections.tolist() == rounded(ends)
-        return made.count
-
-    def rounded(values):
-        return np.array(values, np.float32).tolist()
-
-    assert follow(AHEAD + 2) == 6, "two look-aheads of rates, Muon's rates and corrections"
-    index = torch.tensor([0, 2])
-    flat.keep(index)
-    optimizer.keep(index)
-    configs = [configs[0], configs[2]]
-    follow(3)
-    optimizer.steps = 2 * AHEAD + 5
-    follow(3)
-    optimizer.steps = 4
-    follow(3)
-
-
-def test_losses_over_ln_q_are_those_of_one_division_bit_for_bit():
+def test_losses_over_ln_q_are_those_of_one_division():
     sizes = (2, 3, 5, 97)
-    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    ours = combined(each, sizes, "log")
-    theirs = (each / torch.tensor([math.log(size) for size in sizes])).sum(-1)
-    assert torch.equal(ours, theirs)
-    gradients = [torch.autograd.grad(one.square().sum(), each)[0] for one in (ours, theirs)]
-    assert torch.equal(*gradients)
+    each = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+    expected = [
+        sum(float(x) / math.log(q) for x, q in zip(row, sizes, strict=True)) for row in each
+    ]
+    assert combined(each, sizes, "log").tolist() == pytest.approx(expected, rel=1e-6)

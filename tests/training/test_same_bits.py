@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from mechint.training.compact import Prepared
 
 import tasks
 from mechint.task import Batch
 from mechint.training import Run, spec, train_many, trainer
 from mechint.training import api as training_api
-from mechint.training.compact import Prepared
 from mechint.training.learners import TokenLearner
 from mechint.training.plan import Part, partition
 

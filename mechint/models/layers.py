@@ -1,6 +1,6 @@
-"""The small pieces of a transformer's mathematics, on parameters plain or stacked along `model`.
+"""Layers of a transformer, with parameters of one model or of a stack of models.
 
-`...` in shape comments stands for that axis.
+`...` in shape comments stands for the leading model axis of a stack.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mechint.config import ModelConfig
-from mechint.models.products import StackedLinear, by_onednn, by_onednn_once, product
 
 Parameters = Mapping[str, Tensor]
 Hook = Callable[[str, Tensor], Tensor]
 
 
 def no_hook(name: str, tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The hook of a plain forward: gives every activation back as it is."""
+    """Return the activation as it is: the hook of a plain forward."""
     return tensor
+
+
+def activation(name: str, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Apply the nonlinearity `name`: relu, silu, gelu or gelu_new (by tanh)."""
+    if name == "relu":
+        return F.relu(x)
+    if name == "silu":
+        return F.silu(x)
+    return F.gelu(x, approximate="tanh" if name == "gelu_new" else "none")
 
 
 def linear(
@@ -31,28 +39,18 @@ def linear(
 ) -> Float[Tensor, "*rows d_out"]:
     """x (..., *, d_in) @ weight (..., d_in, d_out) + bias (..., d_out)."""
     if weight.dim() == 2:
-        if by_onednn_once(x, weight):
-            return product(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], weight.shape[1])
         return F.linear(x, weight.T, bias)
-    if _is_shared(weight, bias):
-        one = None if bias is None else bias[:1]
-        return linear(x.flatten(0, -2).unsqueeze(0), weight[:1], one).view(*x.shape[:-1], -1)
-    if by_onednn(x, weight):
-        y = StackedLinear.apply(x.flatten(1, -2), weight, bias)
-        return y.view(*x.shape[:-1], weight.shape[-1])
-    if weight.shape[0] == 1:
-        flat, weight = x.flatten(0, -2), weight.squeeze(0)
-        y = flat @ weight if bias is None else torch.addmm(bias.squeeze(0), flat, weight)
-        return y.view(*x.shape[:-1], weight.shape[-1])
-    flat = x.flatten(1, -2)
-    y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+    if len(weight) == 1 or _is_expanded(weight, bias):  # one product serves all models
+        flat, one = x.flatten(0, -2), None if bias is None else bias[0]
+        y = flat @ weight[0] if one is None else torch.addmm(one, flat, weight[0])
+    else:
+        flat = x.flatten(1, -2)
+        y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias[:, None], flat, weight)
     return y.view(*x.shape[:-1], weight.shape[-1])
 
 
-def _is_shared(*weights: Tensor | None) -> bool:
-    """Whether each of these stacks (model, ...) is one model's weights, expanded to several: one
-    product then serves all models.
-    """
+def _is_expanded(*weights: Tensor | None) -> bool:
+    """Whether each of these stacks (model, ...) is one model's weights, expanded to several."""
     return all(each is None or (len(each) > 1 and each.stride(0) == 0) for each in weights)
 
 
@@ -75,8 +73,9 @@ def norm(
     x: Float[Tensor, "*rows d_model"],
     hook: Hook,
 ) -> Float[Tensor, "*rows d_model"]:
-    """Layer norm over d_model; with weights for LN, without for LNPre, the identity where the model
-    has none.
+    """Layer norm over d_model: with weights for LN, without for LNPre, the identity for None.
+
+    y = (x - mean(x)) / sqrt(var(x) + eps) · w + b
     """
     if config.normalization_type is None:
         return x
