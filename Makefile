@@ -82,15 +82,10 @@ audit: constraints.txt  ## known vulnerabilities of the versions in constraints.
 bench: $(STAMP)  ## ours against the peers, as ratios; CHECK=1 compares them with those kept of this processor
 	$(BIN)/python -m benchmarks $(if $(CHECK),--check)
 
-# on a machine with a GPU: a Python whose torch sees it; CONTRIBUTING.md says what else it needs
 GPU_PYTHON ?= $(BIN)/python
-GPU_OUT ?= benchmarks/results/gpu
-MINUTES ?= 9.5
-PART_MINUTES ?= 8
 
-gpu:  ## what needs a GPU: PARTS="equivalence precision" of it, for MINUTES, each at most PART_MINUTES, kept in GPU_OUT; QUICK=1
-	$(GPU_PYTHON) -m benchmarks.on_gpu $(PARTS) --folder $(GPU_OUT) --minutes $(MINUTES) \
-	    --part-minutes $(PART_MINUTES) $(if $(QUICK),--quick)
+gpu:  ## compare a GPU with the CPU and time three rows on it, with a Python whose torch sees it; QUICK=1
+	$(GPU_PYTHON) -m benchmarks.gpu $(if $(QUICK),--quick)
 
 peer: $(PEER)/.installed  ## TransformerLens 3.9 in an environment of its own, for `make bench` to run against
 

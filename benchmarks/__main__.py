@@ -28,7 +28,6 @@ SECTIONS = (
     "commands",
     "growth",
     "memory",
-    "gpu",
 )
 
 

@@ -1,5 +1,4 @@
-"""Training steps: ours against TransformerLens's, sixteen models at once against one by one, and
-against the hardware.
+"""Training steps: ours against TransformerLens's, and sixteen models at once against one by one.
 
 Ours is `Ensemble.advance`: data, forward, loss, backward, optimizer. The peer's is the same model
 in HookedTransformer with PyTorch's AdamW, data ready made; of remainders it takes one cross-entropy
@@ -8,22 +7,14 @@ over all classes where ours takes one a prime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import torch
-
-from benchmarks.arithmetic import flops
 from benchmarks.peers.process import NONE
-from benchmarks.profile import where
 from benchmarks.timing import Bench, Row, missing, paired, timer, versus
-from benchmarks.workloads import ADDITION, STEPS, Workload, listops
-from mechint.models.products import has_onednn, product
-from mechint.training.learners import TokenLearner
+from benchmarks.workloads import STEPS, Workload, listops
 
-WARM_UP, MODELS, SQUARE = 12, 16, 2048
-"""Steps before the timing (the allocator has then seen what a step needs), models of the ensemble,
-and the side of the matrices.
-"""
+WARM_UP, MODELS = 12, 16
+"""Steps before the timing, and models of the ensemble."""
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -31,7 +22,6 @@ def rows(bench: Bench) -> Iterator[Row]:
     for workload in STEPS:
         yield against_peer(bench, workload)
     yield against_one_by_one(bench)
-    yield from against_hardware(bench)
 
 
 def against_peer(bench: Bench, workload: Workload) -> Row:
@@ -50,8 +40,7 @@ def against_peer(bench: Bench, workload: Workload) -> Row:
         ours, lambda: peer.ask(run=workload.name, steps=turn)["seconds"] / turn, repeats
     )
     peer.ask(drop=workload.name)
-    row = versus(name, measured, workload.target, against="TransformerLens 3.9 HookedTransformer")
-    return row if row["met"] else {**row, "note": where(ensemble.advance)}
+    return versus(name, measured, workload.target, against="TransformerLens 3.9 HookedTransformer")
 
 
 def against_one_by_one(bench: Bench) -> Row:
@@ -77,47 +66,3 @@ def against_one_by_one(bench: Bench) -> Row:
         workload.target,
         against="one by one",
     )
-
-
-def multiplications() -> dict[str, Callable[[], float]]:
-    """Seconds of the product of two large float32 matrices, by each library that PyTorch has."""
-    a, b = torch.randn(2, SQUARE, SQUARE, generator=torch.Generator().manual_seed(0))
-    timed = {"torch.mm": timer(lambda: torch.mm(a, b), 2)}
-    if has_onednn():
-        timed["oneDNN"] = timer(lambda: product(a, b), 2)
-    for multiply in timed.values():
-        multiply()
-    return timed
-
-
-def against_hardware(bench: Bench) -> Iterator[Row]:
-    """The addition step's matrix products as a share of what this machine multiplies in float32: by
-    `torch.mm`, against which the target was set, and by oneDNN, which serves the step where it is
-    faster.
-    """
-    ensemble = ADDITION.ensemble()
-    assert isinstance(ensemble.learner, TokenLearner)
-    layout = ensemble.learner.prepare([next(stream) for stream in ensemble.streams]).layout
-    useful = flops(ensemble.learner.configs[0], layout)
-    for _ in range(WARM_UP):
-        ensemble.advance()
-    for library, multiply in multiplications().items():
-        step, best, share = paired(
-            timer(ensemble.advance, ADDITION.turn),
-            lambda multiply=multiply: multiply() * useful / (2 * SQUARE**3),
-            bench.repeats(7),
-        )
-        rates = {"gflops": useful / step / 1e9, "machine_gflops": useful / best / 1e9}
-        note = (
-            f"{useful / 1e9:.2f} GFLOP a step at {rates['gflops']:.0f} GFLOP/s; a product of two "
-            f"{SQUARE}² matrices by {library} runs at {rates['machine_gflops']:.0f}"
-        )
-        row = versus(
-            f"useful arithmetic of the addition-113 step, by {library}'s rate",
-            (step, best, share),
-            0.6,
-            against=f"{library}'s rate",
-            note=note,
-            **rates,
-        )
-        yield row if row["met"] else {**row, "note": f"{note}; {where(ensemble.advance)}"}

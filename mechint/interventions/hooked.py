@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mechint.activations import select_positions
 from mechint.errors import ParameterError
-from mechint.interventions.shortened import Shortened
 from mechint.interventions.sites import ResidSite
 from mechint.interventions.values import Intervention, hooks_of
 from mechint.models.capability import Capability
@@ -100,39 +99,38 @@ def change(
 
 
 def logits_under_each(
-    forwards: Shortened,
+    model: Any,
+    tokens: Int[Tensor, "example pos"],
+    answer_positions: Int[Tensor, " example"],
+    base: Float[Tensor, "example d_vocab_out"],
     activations: Mapping[str, Tensor],
     interventions: Sequence[Intervention],
     at_once: int,
 ) -> Float[Tensor, "intervention example d_vocab_out"]:
     """Logits at the answers under each intervention alone, `at_once` of them on stacked copies of
-    the inputs; those in late blocks together, where the blocks before can be left out. One that
-    changes nothing of the `activations` recorded runs no forward.
+    the inputs. One that changes nothing of the `activations` recorded has the logits `base`.
     """
-    model, positions = forwards.model, forwards.answer_positions
     check_edits(model, [one.site.hook for one in interventions])
-    result = torch.stack([forwards.base] * len(interventions))
-    order = [
-        index for index, one in enumerate(interventions) if _changes(activations, one, positions)
+    result = torch.stack([base] * len(interventions))
+    changing = [
+        index
+        for index, one in enumerate(interventions)
+        if _changes(activations, one, answer_positions)
     ]
-    order.sort(key=lambda index: interventions[index].site.layer or 0)
     with counting_within("interventions") as count:
-        for start in range(0, len(order), at_once):
-            count(start, len(order))
-            part = order[start : start + at_once]
+        for start in range(0, len(changing), at_once):
+            count(start, len(changing))
+            part = changing[start : start + at_once]
             hooks = [
-                (interventions[index].site.hook, _edit_of(row, interventions[index], positions))
+                (
+                    interventions[index].site.hook,
+                    _edit_of(row, interventions[index], answer_positions),
+                )
                 for row, index in enumerate(part)
             ]
-            if forwards.possible and not any("unembed" in name for name, _ in hooks):
-                block = interventions[part[0]].site.layer or 0
-                logits = forwards.logits(len(part), hooks, block)
-            else:
-                with torch.no_grad():
-                    logits = model.run_with_hooks(
-                        forwards.tokens.repeat(len(part), 1), fwd_hooks=hooks
-                    )
-                logits = select_positions(logits, positions.repeat(len(part)))
+            with torch.no_grad():
+                logits = model.run_with_hooks(tokens.repeat(len(part), 1), fwd_hooks=hooks)
+            logits = select_positions(logits, answer_positions.repeat(len(part)))
             result[part] = logits.unflatten(0, (len(part), -1))
     return result
 

@@ -6,8 +6,8 @@
 Every patch and every ablation of a head, a layer, a neuron or a direction adds something to the
 residual stream at one site. All that arrive at one site are stacked along the batch and share one
 forward, which begins there, and which after the last attention computes only the rows that are
-read. On a model that cannot resume, interventions are stacked likewise and run through plain hooks,
-on a bridge from the first block that they change. Exact: equal to a hooked forward from the tokens.
+read. On a model that cannot resume, interventions are stacked likewise and run through plain hooks.
+Exact: equal to a hooked forward from the tokens.
 
 Cost: one forward to record; then the blocks that follow each site. Memory: `memory` bytes per
 stacked forward.
@@ -35,7 +35,6 @@ from mechint.interventions.resume import (
     resumes,
     select_positions,
 )
-from mechint.interventions.shortened import Shortened
 from mechint.interventions.sites import Position, ResidSite
 from mechint.interventions.values import Add, Intervention
 from mechint.models.forward import Forward
@@ -164,15 +163,15 @@ class RecordedForward:
         if others:
             chosen = [interventions[index] for index in others]
             result[others] = hooked.logits_under_each(
-                self.shortened, self.activations, chosen, self._stack(ResidSite.pre(0))
+                self.model,
+                self.tokens,
+                self.answer_positions,
+                self.logits,
+                self.activations,
+                chosen,
+                self._stack(ResidSite.pre(0)),
             )
         return result
-
-    @cached_property
-    def shortened(self) -> Shortened:
-        """Forwards without what no intervention changes, where the model cannot resume."""
-        given = self.model, self.tokens, self.answer_positions
-        return Shortened(*given, self.logits, self.residual)
 
     def written(
         self, intervention: Intervention
@@ -238,7 +237,7 @@ class RecordedForward:
         shape, (examples, positions) = self.shape, self.tokens.shape
         rows = examples if self._only_answers(site) else examples * positions
         per_edit = 4 * (rows * shape.width(positions, 1) + examples * self.logits.shape[-1])
-        if not self.resumes and not self.shortened.possible:  # all logits, and nothing is dropped
+        if not self.resumes:  # the logits of every position
             per_edit = 4 * rows * (shape.width(positions) + self.logits.shape[-1])
         return max(1, int(self.memory // per_edit))
 

@@ -7,10 +7,10 @@ With x the residual stream, in every block (Elhage et al. 2021)
     x ← x + Σ_heads softmax(q kᵀ / scale + mask) v W_O + b_O      q, k, v from LN(x)
     x ← x + act(LN(x) W_in + b_in) W_out + b_out
 
-and logits = LN(x) W_U + b_U. Parameters have TransformerLens's names and one of two shapes: of one
-model, or stacked along a leading model axis, which activations then have, too; `...` in shape
-comments stands for it. A `RowLayout` says which rows are computed: dense ones have TransformerLens's
-shapes, which hooks of users need.
+and logits = LN(x) W_U + b_U. Parameters have TransformerLens's names. They are those of one model,
+or stacked along a leading model axis, which activations then have, too; `...` in shape comments
+stands for it. A `RowLayout` says which rows are computed: dense ones have TransformerLens's shapes,
+which hooks of users need.
 
 Cost: one forward. Memory: the activations that autograd keeps.
 """
@@ -39,7 +39,7 @@ class Forward:
     """Forwards with one set of parameters.
 
     p: parameters by name. hook: called as hook(name, activation) at every hook point; what it
-    returns takes the activation's place. drop: likewise for what attention and MLP add, for dropout.
+    returns takes the activation's place. drop: likewise for what attention and MLP add (dropout).
     """
 
     p: Parameters
@@ -123,8 +123,8 @@ class Forward:
     def _project(
         self, name: str, weights: str, x: Tensor, rows: BlockRows | None
     ) -> tuple[Tensor, ...]:
-        """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x; of a table q and
-        k of the rows themselves, (..., rows, head, d_head).
+        """q (..., B, Q, head, d_head), k and v (..., B, T, head, d_head) of rows x; where scores
+        are gathered, q and k of the rows themselves, (..., rows, head, d_head).
         """
         n_heads = self.config.n_heads
 

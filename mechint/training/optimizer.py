@@ -157,8 +157,8 @@ class Optimizer:
             values[:, self.parameters.spans[name]] = value
 
     def _adam(self, rates: Sequence[float]) -> None:
-        """Adam's step, without weight decay, by PyTorch's fused kernel, which reads and writes every
-        number once: one call for all models of one rate.
+        """Adam's step, without weight decay, by PyTorch's fused kernel, which reads and writes
+        every number once: one call for all models of one rate.
         """
         values, grad, state = self.parameters.values, self.parameters.grad, self.state
         (beta1, beta2), eps = self.configs[0].betas, self.configs[0].eps

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -106,6 +107,14 @@ class PatchedForward:
         with torch.no_grad():
             parts = [self._run(part, self._start(part)) for part in kept.split(self._stack())]
         return torch.cat(parts)
+
+    def path_logits(self) -> Float[Tensor, "edge example d_vocab_out"]:
+        """Logits at the answers when each edge alone carries the source."""
+        edges = torch.arange(len(self.graph.edges), device=self.reads.device)
+        # those that lead to one depth together: a forward begins at its first changed receiver
+        order = torch.from_numpy(np.argsort(self.graph.depths, kind="stable")).to(edges.device)
+        parts = [self.logits(edges != some[:, None]) for some in order.split(self._stack())]
+        return torch.cat(parts)[order.argsort()]
 
     def _stack(self) -> int:
         """How many circuits fit one forward."""

@@ -25,7 +25,6 @@ from mechint.pairs import Pairs
 from mechint.task import IGNORE, Task
 from probes._circuits.forward import PatchedForward, sender_outputs
 from probes._circuits.graph import Graph
-from probes._circuits.paths import path_logits
 from probes._patching import logit_difference
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Scorer:
         task = self.subject.task
         assert task is not None
         found = [
-            score(task, path_logits(patched), pairs, self.ablation).double().cpu().numpy()
+            score(task, patched.path_logits(), pairs, self.ablation).double().cpu().numpy()
             for pairs, patched in self.parts()
         ]
         return np.concatenate(found, -1)

@@ -236,11 +236,11 @@ def readers(site: SwapSite) -> Float[Tensor, "width outputs"] | None:
     Weights behind a norm are given as they read the stream in front of it: times the norm's own,
     and centered over d_model. Its scale, one number for all directions, is left out.
     """
-    if site.path in ("hooks", "inside a layer"):
+    if site.start is None:
         return None
     if site.writes is not None:
         return site.writes.double()
-    p, config = site.p, site.config
+    p, config = site.weights, site.model.config
 
     def behind(norm: str, weight: Tensor) -> Tensor:
         # every norm of these models is a layer norm; one without weights (LNPre) centers, too

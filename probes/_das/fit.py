@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -13,8 +12,6 @@ from torch import Tensor
 from mechint.errors import ParameterError
 from mechint.task import IGNORE, Task
 from probes._das.swap import SwapSite
-
-BETAS, EPS = (0.9, 0.999), 1e-8
 
 
 def fit(
@@ -75,57 +72,23 @@ def fit_jointly(
         )
     generator = torch.Generator().manual_seed(seed)
     labels = [site.pairs.labels for site in sites] if labels is None else labels
-    columns = random_subspace(width, total, generator).to(sites[0].base)
-    moments, losses = (torch.zeros_like(columns), torch.zeros_like(columns)), []
+    free = random_subspace(width, total, generator).to(sites[0].base).requires_grad_()
+    adam, losses = torch.optim.Adam([free], lr=lr), []
     for step in range(steps):
         with torch.enable_grad():
-            columns.requires_grad_()
-            parts = []
-            for site, part, wanted in zip(
-                sites, columns.split(list(dimensions), 1), labels, strict=True
-            ):
+            columns, parts = orthonormal(free).split(list(dimensions), 1), []
+            for site, part, wanted in zip(sites, columns, labels, strict=True):
                 rows = torch.randint(len(site.pairs), (batch_size,), generator=generator)
                 rows = rows.to(site.base.device)
                 parts.append(answer_loss(task, site.swapped(part, rows), wanted[rows]))
             loss = torch.stack(parts).sum()
-            (gradient,) = torch.autograd.grad(loss, columns)
-        with torch.no_grad():  # back onto the manifold, so that the step size keeps its meaning
-            columns = columns.detach()
-            through = through_orthonormal(columns, gradient)
-            change = adam(through, moments, step, lr * (1 - step / steps))
-            columns = orthonormal(columns - change)
+            (free.grad,) = torch.autograd.grad(loss, free)
+        adam.param_groups[0]["lr"] = lr * (1 - step / steps)
+        adam.step()
+        with torch.no_grad():  # orthonormal again, so that the step size keeps its meaning
+            free.copy_(orthonormal(free))
         losses.append(loss.detach())
-    return columns, torch.stack(losses).tolist()
-
-
-def adam(
-    gradient: Float[Tensor, "width k"],
-    moments: tuple[Float[Tensor, "width k"], Float[Tensor, "width k"]],
-    step: int,
-    lr: float,
-) -> Float[Tensor, "width k"]:
-    """What Adam takes off at `step`, from 0 on (Kingma and Ba 2015, Algorithm 1, with its
-    constants); `moments` are brought up to date in place.
-    """
-    first, second = moments
-    first.lerp_(gradient, 1 - BETAS[0])
-    second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-    corrections = [1 - beta ** (step + 1) for beta in BETAS]
-    spread = (second.sqrt() / math.sqrt(corrections[1])).add_(EPS)
-    return first / spread * (lr / corrections[0])
-
-
-def through_orthonormal(
-    columns: Float[Tensor, "width k"], gradient: Float[Tensor, "width k"]
-) -> Float[Tensor, "width k"]:
-    """The gradient before `orthonormal` where it changes nothing, at orthonormal columns, from the
-    one behind it: that of a QR decomposition (Walter and Lehmann 2010) at R = 1.
-
-    >>> through_orthonormal(torch.tensor([[1.0], [0.0]]), torch.tensor([[3.0], [4.0]])).tolist()
-    [[0.0], [4.0]]
-    """
-    overlap = (gradient.T @ columns).tril()
-    return gradient - columns @ (overlap + overlap.tril(-1).T)
+    return free.detach(), torch.stack(losses).tolist()
 
 
 def orthonormal(free: Float[Tensor, "width k"]) -> Float[Tensor, "width k"]:

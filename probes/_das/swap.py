@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -15,15 +15,12 @@ from mechint.errors import MechintError, ParameterError
 from mechint.interventions import (
     RecordedForward,
     Replace,
-    ResidSite,
     Site,
     detached_weights,
     resume,
     resumes,
     select_positions,
 )
-from mechint.interventions.one_row import OneRow
-from mechint.models.forward import Forward
 from mechint.models.protocol import check_edits
 from mechint.models.untouched import all_finite
 from mechint.pairs import Pairs
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 NOT_A_VECTOR = ("hook_pattern", "hook_attn_scores", "hook_scale", "hook_result")
 
 T = TypeVar("T")
-Path = Literal["answer row", "one row", "residual stream", "inside a layer", "hooks"]
 
 
 def swap(
@@ -49,8 +45,8 @@ class SwapSite:
     """Where pairs are interchanged.
 
     base, source (pair, width): the activations at `hook` and `positions` (pair,), `width` that of
-    all heads together. A replaced base runs on only from here, and on a model that resumes only
-    what reads it is computed again.
+    all heads together. Where the activation is added to the residual stream of a model that
+    resumes, a changed base is resumed from there; otherwise it runs from its tokens, under a hook.
 
     Args:
         hook: an activation vector at every position.
@@ -69,17 +65,18 @@ class SwapSite:
         self.positions = pairs.reads if pos is None else fixed
         source_positions = pairs.source_reads if pos is None else fixed
         self.site = Site(hook, "answer" if pos is None else pos % n_ctx)
+        self.start = self.site.resid if resumes(subject.model) else None
+        until = None
+        if self.start is not None:
+            until = min(self.site.layer or 0, subject.n_layers - 1)
         base, source, stream = [], [], []
-        resumed, block = resumes(subject.model), self.site.layer or 0
-        start = self.site.resid or ResidSite.pre(block)
-        until = min(block, subject.n_layers - 1) if resumed else None
         for rows in torch.arange(len(pairs), device=subject.device).split(subject.chunk):
             one = RecordedForward(
                 subject.model, pairs.base[rows], pairs.reads[rows], [hook], until=until
             )
             base.append(select_positions(one.activations[hook], self.positions[rows]).flatten(1))
-            if resumed:
-                stream.append(one.residual(start))
+            if self.start is not None:
+                stream.append(one.residual(self.start))
             one = RecordedForward(
                 subject.model, pairs.source[rows], pairs.source_reads[rows], [hook], until=until
             )
@@ -88,54 +85,34 @@ class SwapSite:
         self.base, self.source = torch.cat(base), torch.cat(source)
         if not (all_finite(self.base) and all_finite(self.source)):
             raise MechintError(f"das: activation {hook} of {subject.describe()} is not finite")
-        self.difference = self.source - self.base
         self.width = self.base.shape[-1]
-        self.start = start
-        self.path: Path = self._prepare(torch.cat(stream)) if resumed else "hooks"
+        if self.start is not None:
+            self.weights = detached_weights(subject.model)
+            self.writes, self.stream = self._write_matrix(), torch.cat(stream)
 
     def __str__(self) -> str:
         return f"{self.hook} @ {'answer' if self.pos is None else self.pos}"
 
-    def _prepare(self, x: Tensor) -> Path:
-        """Keep of the residual stream x (pair, pos, d_model) at `start` what later swaps need."""
-        self.p, self.config = detached_weights(self.model), self.model.config
-        last = self.config.depth - 1
-        if self.site.resid is None:
-            self.stream = x
-            return "inside a layer"
-        self.writes = self._write_matrix()
-        start = self.start.at_depth(self.config.depth)
-        same = self.positions == self.pairs.reads
-        if self.config.read_layers is None and start > ResidSite.pre(last):
-            self.stream = select_positions(x, self.pairs.reads)[:, None]  # (pair, 1, d_model)
-            self.reaches = same
-            return "answer row"
-        if start == ResidSite.pre(last) and OneRow.serves(
-            self.config, self.positions, self.pairs.reads
-        ):
-            self.one_row = OneRow(self.p, self.config, x, self.positions, self.pairs.reads)
-            return "one row"
-        self.stream = x
-        return "residual stream"
-
     def _write_matrix(self) -> Tensor | None:
         """(width, d_model) how the activation is added to the residual stream; None: as it is."""
-        block = f"blocks.{(self.site.layer or 0) % self.config.n_layers}"
+        block = f"blocks.{(self.site.layer or 0) % self.model.config.n_layers}"
         if self.site.kind == "head":
-            return self.p[f"{block}.attn.W_O"].flatten(0, 1)
+            return self.weights[f"{block}.attn.W_O"].flatten(0, 1)
         if self.site.kind == "neuron":
-            return self.p[f"{block}.mlp.W_out"]
+            return self.weights[f"{block}.mlp.W_out"]
         return None
 
     def logits(
         self, replaced: Float[Tensor, "row width"], rows: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_vocab_out"]:
-        """Logits of the base inputs `rows` with their activation replaced."""
-        if self.path == "hooks":
+        """Logits of the base inputs `rows` with their activation replaced; differentiable."""
+        if self.start is None:
             return self._hooked(replaced, rows)
-        if self.path == "inside a layer":
-            return self._inside(replaced, rows)
-        return self._changed(replaced - self.base[rows], rows)
+        change = replaced - self.base[rows]
+        change = change if self.writes is None else change @ self.writes
+        index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
+        x = self.stream[rows].index_put(index, change, accumulate=True)
+        return resume(self.model, x, self.start, self.pairs.reads[rows], weights=self.weights)
 
     def swapped(
         self, subspace: Float[Tensor, "width k"], rows: Int[Tensor, " row"]
@@ -143,36 +120,7 @@ class SwapSite:
         """Logits of the base inputs `rows` with their coordinates in `subspace`, orthonormal
         columns, taken from their sources.
         """
-        if self.path in ("hooks", "inside a layer"):
-            return self.logits(swap(subspace, self.base[rows], self.source[rows]), rows)
-        return self._changed((self.difference.index_select(0, rows) @ subspace) @ subspace.T, rows)
-
-    def _changed(self, change: Tensor, rows: Tensor) -> Tensor:
-        change = change if self.writes is None else change @ self.writes
-        if self.path == "one row":
-            return self.one_row.logits(change, rows)
-        x, reads = self.stream[rows], self.pairs.reads[rows]
-        if self.path == "answer row":
-            x = x + (change * self.reaches[rows, None])[:, None]
-            reads = torch.zeros_like(reads)
-        else:
-            index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
-            x = x.index_put(index, change, accumulate=True)
-        return resume(self.model, x, self.start, reads, weights=self.p)
-
-    def _inside(self, replaced: Tensor, rows: Tensor) -> Tensor:
-        index = (torch.arange(len(rows), device=rows.device), self.positions[rows])
-
-        def override(name: str, tensor: Tensor) -> Tensor:
-            if name != self.hook:
-                return tensor
-            return tensor.index_put(index, replaced.view(-1, *tensor.shape[2:]))
-
-        layer, x = self.start.layer, self.stream[rows]
-        x = Forward(self.p, self.config, override).block(layer, x)
-        return resume(
-            self.model, x, ResidSite.pre(layer + 1), self.pairs.reads[rows], weights=self.p
-        )
+        return self.logits(swap(subspace, self.base[rows], self.source[rows]), rows)
 
     def _hooked(self, replaced: Tensor, rows: Tensor) -> Tensor:
         reads = self.pairs.reads[rows]

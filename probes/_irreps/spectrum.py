@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import permutations
 
 import numpy as np
@@ -15,7 +15,6 @@ from mechint.groups.finite import FiniteGroup
 from mechint.groups.representations import Representations, representations
 from mechint.null import orderings
 from mechint.task import rng
-from mechint.threads import side_by_side
 from probes._fourier.cosines import TIE, flat_level, higher
 from probes._fourier.spectra import Array, Spectrum, step_down
 
@@ -114,7 +113,7 @@ class IrrepSpectra:
 
             generator = rng("irreps relabeling null", seed)
             orders = [generator.permutation(n) for _ in range(self.rule.permutations)]
-            all_of = np.array(side_by_side([partial(relabeled, order) for order in orders]))
+            all_of = np.array([relabeled(order) for order in orders])
             largest = (all_of @ characters.T / norms).max(-1, initial=0)
             return higher(largest.T + TIE, self.rule.alpha)
 

@@ -1,4 +1,4 @@
-"""Rows that are computed once, packed or left out: the logits and gradients of each example alone."""
+"""Rows computed once, packed or left out: the logits and gradients of each example alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks._listops.task import ListOps
 from torch import Tensor
 
 from mechint.config import ModelConfig
@@ -18,6 +17,7 @@ from mechint.task import IGNORE, Batch
 from mechint.training import spec
 from mechint.training.batches import stack, stack_on
 from mechint.training.learners import Prepared, TokenLearner
+from tasks._listops.task import ListOps
 
 SHAPES = st.sampled_from([(1, 5, 2, 3), (2, 6, 4, 2), (3, 20, 3, 2), (1, 9, 1, 4), (2, 1, 4, 1)])
 """models, examples, positions, tokens: few tokens make rows repeat, many make them distinct."""

@@ -23,7 +23,7 @@ from mechint import planted
 from mechint.config import ModelConfig
 from mechint.counterfactuals import choose_variable, draw
 from mechint.errors import DataError, ParameterError, UnknownNameError
-from mechint.interventions import RecordedForward, ResidSite, select_positions
+from mechint.interventions import select_positions
 from mechint.models.transformer import HookedTransformer
 from mechint.registry import TASKS
 from mechint.subject import Subject
@@ -46,7 +46,6 @@ from probes._das.controls import (
     reader_split,
 )
 from probes._das.drawing import search_pairs
-from probes._das.fit import adam, orthonormal, through_orthonormal
 
 SMALL: dict[str, Any] = {
     "steps": 60,
@@ -293,8 +292,10 @@ def test_model_and_random_state_are_left_as_they_were(deep: Subject) -> None:
 
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 @pytest.mark.parametrize("pos", [0, 1, None])
-def test_one_row_is_differentiable_as_a_whole_forward(direction: str, pos: int | None) -> None:
-    """The gradient of the search, where only the readers of a row are computed again."""
+@pytest.mark.parametrize("hook", ["blocks.0.hook_resid_mid", "blocks.1.hook_resid_pre"])
+def test_a_replaced_activation_and_its_gradient_are_those_of_a_hook(
+    hook: str, direction: str, pos: int | None
+) -> None:
     task = TASKS["comparison"](n=12)
     shape = {"n_ctx": task.n_ctx, "d_vocab": task.d_vocab, "d_vocab_out": 2}
     config = ModelConfig(
@@ -302,44 +303,20 @@ def test_one_row_is_differentiable_as_a_whole_forward(direction: str, pos: int |
     )
     subject = Subject(HookedTransformer(config, seed=1).double(), task)
     pairs = draw(subject, choose_variable(task, "rank of a"), 16, 1, only_correct=False)
-    site = SwapSite(subject, pairs, "blocks.1.hook_resid_pre", pos)
-    assert site.path == "one row"
-    rows = torch.arange(4, 12)
-    gradients = []
-    for path in ("one row", "residual stream"):
-        if path == "residual stream":
-            recorded = RecordedForward(subject.model, pairs.base, pairs.reads)
-            site.stream, site.path = recorded.residual(ResidSite.pre(1)), path
-        replaced = site.source[rows].clone().requires_grad_()
-        logits = site.logits(replaced, rows)
-        gradients.append(torch.autograd.grad(logits.square().sum(), replaced)[0])
-        columns = random_subspace(8, 2, torch.Generator().manual_seed(0))
-        swapped = site.swapped(columns, rows)
-        assert torch.allclose(
-            swapped, site.logits(swap(columns, site.base[rows], site.source[rows]), rows)
-        )
-    assert torch.allclose(*gradients, atol=1e-10)
-    assert gradients[0].abs().max() > 1e-6
+    site, rows = SwapSite(subject, pairs, hook, pos), torch.arange(4, 12)
+    replaced = site.source[rows].clone().requires_grad_()
 
+    def put(activation: Tensor, hook: object) -> Tensor:
+        return activation.index_put((torch.arange(8), site.positions[rows]), replaced)
 
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_gradient_at_orthonormal_columns_is_that_of_autograd(k: int) -> None:
-    columns = random_subspace(9, k, torch.Generator().manual_seed(k)).requires_grad_()
-    weight = torch.randn(9, k, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    (expected,) = torch.autograd.grad((orthonormal(columns) * weight).sum(), columns)
-    assert torch.allclose(through_orthonormal(columns.detach(), weight), expected, atol=1e-12)
-
-
-def test_adam_is_torchs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    ours, moments = torch.randn(4, 2, generator=generator), (torch.zeros(4, 2), torch.zeros(4, 2))
-    theirs = nn.Parameter(ours.clone())
-    optimizer = torch.optim.Adam([theirs], lr=0.1)
-    for step in range(5):
-        theirs.grad = torch.randn(4, 2, generator=generator)
-        optimizer.step()
-        ours = ours - adam(theirs.grad, moments, step, 0.1)
-    assert torch.allclose(ours, theirs, atol=1e-6)
+    logits = site.logits(replaced, rows)
+    hooked = subject.model.run_with_hooks(pairs.base[rows], fwd_hooks=[(hook, put)])
+    hooked = hooked[torch.arange(8), pairs.reads[rows]]
+    assert torch.allclose(logits, hooked, atol=1e-10)
+    ours, theirs = (
+        torch.autograd.grad(each.square().sum(), replaced)[0] for each in (logits, hooked)
+    )
+    assert torch.allclose(ours, theirs, atol=1e-10) and ours.abs().max() > 1e-6
 
 
 def test_the_search_reaches_what_pyvenes_rotation_reaches(plant: planted.Planted) -> None:

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from mechint.training.compact import Prepared
 
 import tasks
-from mechint.task import Batch
-from mechint.training import Run, spec, train_many, trainer
+from mechint.training import Run, spec, train_many
 from mechint.training import api as training_api
-from mechint.training.learners import TokenLearner
 from mechint.training.plan import Part, partition
 
 ADDITION = tasks.make("modular-arithmetic", p=7, train_fraction=0.6)
@@ -57,23 +54,6 @@ def test_workers_do_not_matter(tmp_path: Path, workers: int) -> None:
     assert same(bits(apart), bits(alone))
 
 
-def test_laying_batches_out_ahead_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = tasks.make("listops", n=10, operands=2)
-    plan = spec(task, SMALL, {"steps": 19, "batch_size": 8, "evaluate_every": 5}, seed=1)
-    prepare, drawn = TokenLearner.prepare, []
-
-    def counted(self: TokenLearner, batches: list[Batch]) -> Prepared:
-        drawn.append(len(batches))
-        return prepare(self, batches)
-
-    monkeypatch.setattr(TokenLearner, "prepare", counted)
-    ahead = train_many([plan])
-    monkeypatch.setattr(trainer, "AHEAD", 1)
-    one_by_one = train_many([plan])
-    assert ahead[0].metrics == one_by_one[0].metrics and same(bits(ahead), bits(one_by_one))
-    assert drawn == [1] * 38  # and nothing beyond the last step
-
-
 @pytest.fixture
 def cores() -> Iterator[Callable[[int], None]]:
     """Sets how many threads torch uses where nobody asks, which it takes from the cores."""
@@ -98,8 +78,6 @@ def test_cores_do_not_matter(
         manifest = json.loads((tmp_path / str(number) / "manifest.json").read_text())
         assert manifest["threads"] == 2
     assert same(*left)
-    (other,) = train_many([spec(task, {"d_model": 32, "n_layers": 2}, train)], threads=1)
-    assert not same(left[0], bits([other])), "the threads of the plan do matter"
 
 
 def test_ensembles_of_a_larger_plan_have_one_thread(tmp_path: Path) -> None:
@@ -170,12 +148,3 @@ def test_a_model_alone_differs_by_rounding(task, model, train) -> None:
     for name, value in alone.weights.items():
         ours = together[1].weights[name]
         assert torch.allclose(ours, value, rtol=1e-6, atol=1e-7), name
-
-
-@pytest.mark.parametrize("more", [3, 5])
-def test_full_batches_do_not_depend_on_how_many_train_beside(more: int) -> None:
-    """With a fixed training set, ensembles of two and more give a model the same bits."""
-    two = train_many([spec(ADDITION, SMALL, BRIEF, seed=seed) for seed in range(2)])
-    several = train_many([spec(ADDITION, SMALL, BRIEF, seed=seed) for seed in range(more)])
-    for name, value in two[0].weights.items():
-        assert torch.allclose(several[0].weights[name], value, rtol=1e-4, atol=1e-6), name
