@@ -1,24 +1,20 @@
-"""The attention view: choose an example, a head and a query; compare examples and checkpoints.
-
-The figure holds what the view needs beside an ordinary drawing of its first example, so that it
-saves and prints like any other.
-"""
+"""The attention view: choose an example, a head and a query; compare examples and checkpoints."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mechint.figures.build import image_grid
 from mechint.figures.figure import Figure
-from mechint.figures.images import image_grid
+from mechint.figures.steps import MAX_WEIGHTS
 from mechint.figures.theme import numbers
 
-MOST_WEIGHTS = 120_000
-"""Weights that one view holds; examples are left out beyond it."""
 PANELS = 12
-"""Heads in the drawing."""
+"""Heads in the static drawing."""
 
 
 def attention(
@@ -40,39 +36,42 @@ def attention(
             last.
 
     Returns:
-        A figure whose specification has a "view" beside the drawing. Examples that are too many
-        for one page are left out, and heads that are too many for a drawing are left out of that;
-        the caption says so.
+        A figure with a view beside the static drawing of its first example. Examples that are too
+        many for a page, and heads that are too many for the drawing, are left out; the caption
+        says so. Patterns that are the same in every example and query are stated in a sentence.
 
     >>> shown = attention(["L0H0"], {"a": ["1", "="]}, {"a": [[[1, 0], [0.5, 0.5]]]},
     ...     title="Attention", caption="Where it looks.")
-    >>> shown.spec["view"]["frames"]
+    >>> shown.view["frames"]
     [[[[1.0, 0.0, 0.5, 0.5]]]]
     """
     assert heads and examples, "no head or no example"
     moments = {**(steps or {}), -1: patterns}
+    every = [np.asarray(patterns[name], dtype=np.float64) for name in examples]
+    if not steps and all(np.ptp(one) == 0 for one in every) and every[0].shape[-1] > 1:
+        value = float(every[0].flat[0])
+        return Figure("sentence", title, f"{title}: {value:.3g} from every token to every token.")
     cost, kept = 0, []
     for name, tokens in examples.items():
         cost += len(moments) * len(heads) * len(tokens) ** 2
-        if kept and cost > MOST_WEIGHTS:
+        if kept and cost > MAX_WEIGHTS:
             break
         kept.append(name)
-    frames = [[_heads(moment[name]) for name in kept] for moment in moments.values()]
     view = {
         "kind": "attention",
         "heads": list(heads),
         "examples": [{"name": name, "tokens": [*map(str, examples[name])]} for name in kept],
-        "frames": frames,
+        "frames": [[_heads(moment[name]) for name in kept] for moment in moments.values()],
         "steps": [*(str(step) for step in steps or {}), "this checkpoint"] if steps else [],
     }
     if len(kept) < len(examples):
-        caption += f" There is room for the first {len(kept)} of {len(examples)} examples."
+        caption += f" The first {len(kept)} of {len(examples)} examples can be chosen."
     if len(heads) > PANELS:
-        caption += f" Saved as a drawing, it shows the first {PANELS} heads."
+        caption += f" Its static drawing has the first {PANELS} heads."
     first = kept[0]
     drawn = image_grid(
-        {name: _hidden(patterns[first][i]) for i, name in enumerate(heads[:PANELS])},
-        title=f"{title}: {first}",
+        {name: _unmasked(patterns[first][i]) for i, name in enumerate(heads[:PANELS])},
+        title=title,
         x_title="key (token)",
         y_title="query (token)",
         z_title="attention (0–1)",
@@ -80,8 +79,7 @@ def attention(
         limits=(0, 1),
         labels=[str(token) for token in examples[first]],
     )
-    layout = {**drawn.spec["layout"], "title": {**drawn.spec["layout"]["title"], "text": title}}
-    return Figure({**drawn.spec, "layout": layout, "view": view}, caption)
+    return dataclasses.replace(drawn, kind="attention", view=view)
 
 
 def _heads(pattern: Any) -> list[list[float]]:
@@ -90,8 +88,8 @@ def _heads(pattern: Any) -> list[list[float]]:
     return [head.ravel().tolist() for head in values]
 
 
-def _hidden(pattern: Any) -> Any:
-    """The matrix without what a causal model cannot look at."""
+def _unmasked(pattern: Any) -> Any:
+    """The matrix without what a causal model cannot attend to."""
     matrix = np.array(pattern, dtype=np.float64)
     if not np.triu(matrix, 1).any():
         matrix[np.triu_indices(len(matrix), 1)] = np.nan

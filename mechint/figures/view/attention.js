@@ -12,8 +12,8 @@
   };
   // Paper is light whatever the screen is: print has the colors of the style's first rule.
   let printing = false;
-  const light = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).find((rule) => rule.selectorText === ":root").style;
-  const color = (name) => (printing ? light : getComputedStyle(document.documentElement)).getPropertyValue(name).trim();
+  const light = { "--ink": "#1b1f24", "--rule": "#dfe2e4", "--accent": "#00639c", "--bad": "#b3420a" };
+  const color = (name) => (printing ? light[name] : getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 
   const show = (root, spec) => {
     const state = { example: 0, step: spec.frames.length - 1, minus: 0, head: 0, query: 0, locked: false, arcs: false };
@@ -181,10 +181,15 @@
     offer();
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    document.addEventListener("theme", draw);
     for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => { printing = now; draw(); });
     new ResizeObserver(() => draw()).observe(root);
     exampleBox.value = state.example;
   };
 
-  for (const source of document.querySelectorAll("script[data-view]")) show(document.getElementById(source.dataset.view), JSON.parse(source.textContent));
+  for (const source of document.querySelectorAll("script[data-view]")) {
+    const root = document.getElementById(source.dataset.view);
+    root.previousElementSibling.hidden = true;  // the static drawing
+    show(root, JSON.parse(source.textContent));
+  }
 })();

@@ -1,0 +1,750 @@
+"""Builders of figures: numbers in, a `Figure` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from mechint.figures.figure import Axis, Figure, Kind, Layer, Line, Plot, Scale
+from mechint.figures.theme import (
+    COLORS,
+    MUTED,
+    NULL,
+    finite,
+    numbers,
+    palette,
+)
+
+Caption = str | Mapping[str, str]
+"""A caption, or verdict ("yes", "no", "unclear") → caption, that of "yes" being the default."""
+LONGEST = 60
+"""Characters that the names below a plot may have together before its bars lie down."""
+NEGLIGIBLE = 0.01
+"""Share of a total below which values are stated in a sentence and not drawn."""
+FLAT = 0.05
+"""Share of a color scale that a panel has to span to be drawn as colors."""
+
+
+def lines(
+    x: Any,
+    series: Mapping[str, Any],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: Caption,
+    x_log: bool = False,
+    y_log: bool = False,
+    bands: Mapping[str, tuple[Any, Any]] | None = None,
+    levels: Mapping[str, float] | None = None,
+    marks: Mapping[str, float] | None = None,
+    null: tuple[float, float, float] | None = None,
+    markers: bool = False,
+    dashed: Sequence[str] = (),
+    y_range: tuple[float, float] | None = None,
+    groups: Mapping[str, str] | None = None,
+    total: float | None = None,
+    height: int | None = None,
+) -> Figure:
+    """Curves over one axis.
+
+    Args:
+        x: common x values (n,), or a mapping name → x values where the curves differ.
+        series: name → y values (n,); NaN makes a gap.
+        x_title, y_title: the quantity, with its unit in brackets: "loss (nats)".
+        bands: name → (low, high), an area around that curve.
+        levels: label → y of a dashed horizontal line (chance, a threshold, a prediction).
+        marks: label → x of a dotted vertical line.
+        null: (mean, low, high) of the null, drawn as a gray band.
+        markers: points on the curves, for few values.
+        dashed: names of curves that are fits or predictions.
+        groups: name → group; curves of one group share a color and one entry in the legend.
+        total: values below 1% of it are stated in a sentence and not drawn.
+
+    >>> lines([1, 2], {"train": [0.5, 1.0]}, title="Accuracy", x_title="step",
+    ...     y_title="accuracy (0–1)", caption="It learns.").plots[0].layers[0].y
+    [0.5, 1.0]
+    """
+    if (small := _negligible(series.values(), total, y_title)) is not None:
+        return _sentence(title, small)
+    group_of = {name: (groups or {}).get(name, name) for name in series}
+    names = list(dict.fromkeys(group_of.values()))
+    color_of = dict(zip(names, palette(len(names)), strict=True))
+    layers, seen = [], set[str]()
+    axis_names: Sequence[str] | None = None
+    for name, y in series.items():
+        group = group_of[name]
+        places, axis_names = _places(x[name] if isinstance(x, Mapping) else x)
+        low, high = (numbers(edge) for edge in (bands or {}).get(name, (None, None)))
+        layers.append(
+            Layer(
+                "curve",
+                places,
+                numbers(y),
+                name=group,
+                color=color_of[group],
+                dash="dash" if name in dashed else "",
+                low=low,
+                high=high,
+                markers=markers,
+                legend=group not in seen,
+            )
+        )
+        seen.add(group)
+    return _plot(
+        "lines",
+        title,
+        caption,
+        layers,
+        Axis(x_title, x_log, axis_names),
+        Axis(y_title, y_log, span=y_range),
+        [*_levels(levels, null), *_marks(marks)],
+        size=height,
+    )
+
+
+def fits(
+    points: Mapping[str, tuple[Any, Any]],
+    curves: Mapping[str, tuple[Any, Any, Any, Any]],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: Caption,
+    x_log: bool = False,
+    y_log: bool = False,
+    y_range: tuple[float, float] | None = None,
+    levels: Mapping[str, float] | None = None,
+    height: int | None = None,
+) -> Figure:
+    """Measured points, and curves through them with their confidence bands, one color per name.
+
+    Args:
+        points: name → (x, y) of what was measured.
+        curves: name → (x, fit, low, high); a name without a curve shows its points alone.
+
+    >>> fits({"a": ([1, 2], [0.0, 1.0])}, {}, title="T", x_title="width",
+    ...     y_title="accuracy (0–1)", caption="C").plots[0].layers[0].kind
+    'points'
+    """
+    layers = []
+    for color, (name, (x, y)) in zip(palette(len(points)), points.items(), strict=True):
+        if name in curves:
+            at, fit, low, high = (numbers(values) for values in curves[name])
+            curve = Layer("curve", at, fit, name=name, color=color, low=low, high=high)
+            layers.append(dataclasses.replace(curve, legend=False, dash="dash"))
+        layers.append(Layer("points", numbers(x), numbers(y), name=name, color=color))
+    axes = Axis(x_title, x_log), Axis(y_title, y_log, span=y_range)
+    return _plot("lines", title, caption, layers, *axes, _levels(levels, None), size=height)
+
+
+def bars(
+    x: Any,
+    series: Mapping[str, Any],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: Caption,
+    levels: Mapping[str, float] | None = None,
+    null: tuple[float, float, float] | None = None,
+    highlight: Sequence[Any] = (),
+    stacked: bool = False,
+    y_log: bool = False,
+    y_range: tuple[float, float] | None = None,
+    errors: Mapping[str, Any] | None = None,
+    horizontal: bool | None = None,
+    total: float | None = None,
+    height: int | None = None,
+) -> Figure:
+    """Bars over categories or integers.
+
+    Args:
+        x: names, which may repeat, or numbers (n,); series: name → heights (n,).
+        highlight: values of `x` whose bars are colored, the others gray (one series only).
+        errors: name → half-length of an error bar (n,).
+        levels, null, total: as for `lines`.
+        y_log: heights on a logarithmic axis, as points, since a bar has no start there.
+        horizontal: bars from left to right; when None, where names are too long or too many to
+            stand beside each other. `x_title` stays the name of the categories.
+
+    >>> names = [f"L0 MLP[{i}] of the layer" for i in range(9)]
+    >>> bars(names, {"loss": range(9)}, title="T", x_title="component", y_title="loss (nats)",
+    ...     caption="C").plots[0].layers[0].lying
+    True
+    """
+    if (small := _negligible(series.values(), total, y_title)) is not None:
+        return _sentence(title, small)
+    places, names = _places(x)
+    long = names is not None and sum(len(name) + 2 for name in names) > LONGEST
+    lying = long if horizontal is None else horizontal
+    chosen = set(numbers(highlight)) if len(series) == 1 else set()
+    layers = []
+    for color, (name, y) in zip(palette(len(series)), series.items(), strict=True):
+        shown = [COLORS[1] if one in chosen else MUTED for one in names or places]
+        layers.append(
+            Layer(
+                "points" if y_log else "bars",
+                numbers(y) if lying else places,
+                places if lying else numbers(y),
+                name=name,
+                color=shown if chosen else color,
+                error=None if name not in (errors or {}) else numbers((errors or {})[name]),
+                lying=lying,
+                stacked=stacked,
+            )
+        )
+    lines = _levels(levels, null)
+    values, categories = Axis(y_title, y_log, span=y_range), Axis(x_title, names=names)
+    if lying:
+        lines = [dataclasses.replace(line, axis="x") for line in lines]
+        axes = values, dataclasses.replace(categories, reverse=True)
+    else:
+        axes = categories, values
+    return _plot("bars", title, caption, layers, *axes, lines, size=height)
+
+
+def scatter(
+    x: Any,
+    y: Any,
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    caption: Caption,
+    color: Any = None,
+    color_title: str = "",
+    groups: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    labels: bool = False,
+    diverging: bool = False,
+    cyclic: bool = False,
+    equal: bool = False,
+    x_log: bool = False,
+    y_log: bool = False,
+    x_range: tuple[float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
+    levels: Mapping[str, float] | None = None,
+    marks: Mapping[str, float] | None = None,
+    medians: bool = False,
+    height: int | None = None,
+) -> Figure:
+    """Points.
+
+    Args:
+        x, y: coordinates (n,), numbers or names.
+        color: numbers (n,), shown by a color scale named `color_title`: sequential, `diverging` or
+            `cyclic` (residues, phases).
+        groups: class of each point (n,), shown by color and legend, in place of `color`.
+        text: name of each point (n,), shown on hover, and beside the points with `labels`.
+        equal: one unit is as long on both axes.
+        levels, marks: label → y, label → x of a straight line.
+        medians: a curve through the median of the points at each x.
+    """
+    (across, x_names), (up, y_names) = _places(x), _places(y)
+    names = None if text is None else [str(item) for item in text]
+    if groups is not None:
+        kinds = list(dict.fromkeys(groups))
+        layers = []
+        for shade, kind in zip(palette(len(kinds)), kinds, strict=True):
+            own = [i for i, group in enumerate(groups) if group == kind]
+            own_text = None if names is None else [names[i] for i in own]
+            at, on = [across[i] for i in own], [up[i] for i in own]
+            layers.append(Layer("points", at, on, str(kind), shade, text=own_text, labels=labels))
+    else:
+        kind: Any = "cyclic" if cyclic else "diverging" if diverging else "sequential"
+        scale = None if color is None else _scale(numbers(color), color_title, kind, None)
+        values = None if color is None else numbers(color)
+        layers = [
+            Layer("points", across, up, text=names, labels=labels, values=values, scale=scale)
+        ]
+    if medians:
+        layers += [_median(layer) for layer in layers]
+    return _plot(
+        "dots",
+        title,
+        caption,
+        layers,
+        Axis(x_title, x_log, x_names, x_range),
+        Axis(y_title, y_log, y_names, y_range),
+        [*_levels(levels, None), *_marks(marks)],
+        equal=equal,
+        size=height,
+    )
+
+
+def _median(points: Layer) -> Layer:
+    """A curve through the median of the points at each x."""
+    held: dict[Any, list[float]] = {}
+    for at, value in zip(points.x, points.y, strict=True):
+        if value is not None and at is not None:
+            held.setdefault(at, []).append(value)
+    x = sorted(held)
+    y = [float(np.median(held[at])) for at in x]
+    color = points.color if isinstance(points.color, str) else COLORS[0]
+    return Layer("curve", x, y, points.name, color, legend=False, width=1.5)
+
+
+def histogram(
+    series: Mapping[str, Any],
+    *,
+    title: str,
+    x_title: str,
+    caption: Caption,
+    bins: int = 40,
+    y_title: str = "density (1 / unit of x)",
+    marks: Mapping[str, float] | None = None,
+    regions: Mapping[str, tuple[float, float]] | None = None,
+    x_range: tuple[float, float] | None = None,
+    null: bool = False,
+    height: int | None = None,
+) -> Figure:
+    """Densities of samples, one step curve each over common bins; the samples are not stored.
+
+    Args:
+        marks: label → x of a vertical line (the observed value).
+        regions: label → (low, high) of a shaded part of the axis, such as published values.
+        x_range: ends of the axis and of the bins, where the quantity has natural ends.
+        null: the samples are a null's and are drawn gray.
+    """
+    samples = {
+        name: np.asarray(numbers(values, 9), dtype=np.float64).ravel()
+        for name, values in series.items()
+    }
+    pool = np.concatenate([*samples.values(), np.asarray([*(marks or {}).values()], np.float64)])
+    edges = np.histogram_bin_edges(pool[np.isfinite(pool)], bins=bins, range=x_range)
+    shades = [NULL] * len(samples) if null else palette(len(samples))
+    layers = []
+    for color, (name, values) in zip(shades, samples.items(), strict=True):
+        density, _ = np.histogram(values[np.isfinite(values)], bins=edges, density=True)
+        y = numbers([*density.tolist(), 0.0])
+        zero = [0.0] * len(y)
+        layers.append(
+            Layer("curve", numbers(edges), y, name, color, low=zero, high=y, step=True, width=1.5)
+        )
+    lines = [
+        Line("x", float(value), name, dash="", color=COLORS[1]) for name, value in numbers_of(marks)
+    ]
+    lines += [Line("x", low, name, to=high) for name, (low, high) in (regions or {}).items()]
+    axes = Axis(x_title, span=x_range), Axis(y_title)
+    return _plot("histogram", title, caption, layers, *axes, lines, size=height)
+
+
+def heatmap(
+    z: Any,
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    z_title: str,
+    caption: Caption,
+    x: Sequence[Any] | None = None,
+    y: Sequence[Any] | None = None,
+    diverging: bool = False,
+    limits: tuple[float, float] | None = None,
+    total: float | None = None,
+    annotate: bool | None = None,
+    square: bool = False,
+    rings: Sequence[tuple[int, int]] = (),
+    height: int | None = None,
+) -> Figure:
+    """A matrix as colors, row 0 on top as matrices are printed.
+
+    Args:
+        z: (rows, columns); NaN leaves a hole.
+        x, y: names or numbers of columns and rows, which may repeat; their indices when None.
+        z_title: quantity of the color, with its unit in brackets: "attention (0–1)".
+        diverging: colors symmetric about zero.
+        limits: (least, largest) of the color scale; total: the quantity's reference (the model's
+            logit difference, say), which is then the end of the scale. A matrix below 1% of
+            `total`, or the same everywhere, is stated in a sentence.
+        annotate: write the numbers into the cells; when None, where there are at most 80.
+        square: cells as high as wide.
+        rings: (row, column) of cells that are ringed, such as predictions.
+
+    >>> heatmap([[1.0, 2.0]], title="T", x_title="key", y_title="query", z_title="attention (0–1)",
+    ...     caption="C", limits=(0, 4)).plots[0].layers[0].scale.high
+    4
+    >>> heatmap([[1e-17]], title="Heads", x_title="key", y_title="query", z_title="logits (nats)",
+    ...     caption="C", total=45.4).caption
+    'Heads: at most 1e-17 of 45.4 nats, below 1%.'
+    """
+    matrix = _matrix(z)
+    if (small := _negligible([matrix], total, z_title)) is not None:
+        return _sentence(title, f"{title}: {small}")
+    if limits is None and total is not None:
+        limits = (-abs(total), abs(total)) if diverging else (0.0, abs(total))
+    held = matrix[np.isfinite(matrix)]
+    if held.size > 1 and limits is None and np.ptp(held) <= 1e-6 * np.abs(held).max():
+        return _sentence(title, f"{title}: {held.flat[0]:.3g} everywhere, {z_title}.")
+    kind: Any = "diverging" if diverging else "sequential"
+    scale = _scale(matrix, z_title, kind, limits)
+    cells = _cells(matrix) if (matrix.size <= 80 if annotate is None else annotate) else None
+    x_names, y_names = _tick_names(x), _tick_names(y)
+    layers = [Layer("matrix", z=numbers(matrix, 4), scale=scale, cells=cells)]
+    if rings:
+        down, across = zip(*rings, strict=True)
+        layers.append(Layer("rings", list(across), list(down), color=COLORS[1], legend=False))
+    axes = Axis(x_title, names=x_names), Axis(y_title, names=y_names, reverse=True)
+    size = height or (460 if square else min(640, max(220, 120 + 24 * len(matrix))))
+    return _plot("matrix", title, caption, layers, *axes, (), equal=square, size=size)
+
+
+def image_grid(
+    panels: Mapping[str, Any],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    z_title: str,
+    caption: Caption,
+    columns: int | None = None,
+    diverging: bool = False,
+    limits: tuple[float, float] | None = None,
+    total: float | None = None,
+    size: int | None = None,
+    labels: Sequence[str] | None = None,
+) -> Figure:
+    """Small multiples: matrices under one color scale, one panel per head, neuron or layer.
+
+    Panels that each show one color on a scale with given ends are drawn as one dot each.
+
+    Args:
+        panels: name → matrix (rows, columns) each, row 0 on top.
+        columns: panels per line; when None, up to four.
+        limits, total: as for `heatmap`.
+        size: height of a panel in pixels; about its width when None.
+        labels: of rows and columns of square panels, which may repeat: the tokens of a text.
+    """
+    matrices = {name: _matrix(panel) for name, panel in panels.items()}
+    assert matrices, "no panel"
+    every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    if (small := _negligible([every], total, z_title)) is not None:
+        return _sentence(title, f"{title}: {small}")
+    if limits is None and total is not None:
+        limits = (-abs(total), abs(total)) if diverging else (0.0, abs(total))
+    if limits is not None and labels is None and (dots := _as_dots(matrices, limits)) is not None:
+        return bars(
+            list(dots),
+            {"": list(dots.values())},
+            title=title,
+            x_title="panel",
+            y_title=z_title,
+            caption="Each is the same for every input.",
+            y_range=limits,
+            horizontal=True,
+        )
+    kind: Any = "diverging" if diverging else "sequential"
+    scale = _scale(every, z_title, kind, limits)
+    names = _tick_names(labels)
+    shown = [
+        Plot(
+            Axis(x_title, names=names),
+            Axis(y_title, names=names, reverse=True),
+            [Layer("matrix", z=numbers(matrix, 4), scale=scale)],
+            title=name,
+            equal=size is None,
+        )
+        for name, matrix in matrices.items()
+    ]
+    across = columns or min(4, len(matrices))
+    return _made("matrix", title, caption, shown, columns=max(across, 1), size=size)
+
+
+def _as_dots(
+    matrices: Mapping[str, np.ndarray], limits: tuple[float, float]
+) -> dict[str, float] | None:
+    """The mean of each panel where none spans 5% of the scale; None where one does."""
+    spread = FLAT * (limits[1] - limits[0])
+    held = {name: matrix[np.isfinite(matrix)] for name, matrix in matrices.items()}
+    if any(values.size < 16 or np.ptp(values) > spread for values in held.values()):
+        return None
+    return {name: float(values.mean()) for name, values in held.items()}
+
+
+def stacked(
+    panels: Sequence[Panel],
+    *,
+    x_title: str,
+    title: str,
+    caption: Caption,
+    marks: Mapping[str, float] | None = None,
+    x_log: bool = False,
+) -> Figure:
+    """Panels above each other that share their x axis.
+
+    Args:
+        marks: label → x of a dotted line through all panels.
+        x_log: the x axis is logarithmic; points at 0 are then not drawn.
+
+    >>> panels = [Panel("accuracy (0–1)", {"test": ([0, 9], [0.1, 1.0])})]
+    >>> stacked(panels, x_title="step", title="Dynamics", caption="It learns.").plots[0].y.title
+    'accuracy (0–1)'
+    """
+    names = dict.fromkeys(name for one in panels if len(one.series) > 1 for name in one.series)
+    color_of = dict(zip(names, palette(len(names)), strict=True))
+    shown, seen = [], set[str]()
+    for place, one in enumerate(panels):
+        layers = [_image(one)] if one.image is not None else []
+        for name, (x, y) in one.series.items():
+            band = one.bands.get(name)
+            at, up, *edges = _drawable(x_log, x, y, *(band[1:] if band else ()))
+            low, high = edges or (None, None)
+            color = color_of.get(name, COLORS[0])
+            first = len(one.series) > 1 and name not in seen
+            layers.append(Layer("curve", at, up, name, color, low=low, high=high, legend=first))
+            seen |= {name} if first else set()
+        lines = _marks(marks)
+        if place:
+            lines = [dataclasses.replace(line, text="") for line in lines]
+        y_axis = Axis(one.title, one.log, span=one.y_range)
+        shown.append(Plot(Axis(x_title, x_log), y_axis, layers, lines))
+    return _made("panels", title, caption, shown)
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One panel of `stacked`.
+
+    title: the quantity, with its unit in brackets; series: name → (x, y); bands: name → (x, low,
+    high) around that curve; image: (x (n,), y (m,), z (m, n)) in place of curves; log: the axis is
+    logarithmic; y_range: of a linear axis.
+    """
+
+    title: str
+    series: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    bands: Mapping[str, tuple[Any, Any, Any]] = dataclasses.field(default_factory=dict)
+    image: tuple[Any, Any, Any] | None = None
+    log: bool = False
+    y_range: tuple[float, float] | None = None
+
+
+def _image(panel: Panel) -> Layer:
+    x, y, z = (numbers(values, 4) for values in panel.image or ())
+    scale = dataclasses.replace(_scale(z, panel.title, "sequential", None), bar=False)
+    return Layer("matrix", x, y, z=z, scale=scale)
+
+
+def _drawable(x_log: bool, x: Any, *values: Any) -> list[list[Any]]:
+    """x and values without the points that a logarithmic x axis cannot show."""
+    rows = zip(numbers(x), *map(numbers, values), strict=True)
+    kept = [row for row in rows if not x_log or row[0] > 0]
+    return [list(column) for column in zip(*kept, strict=True)] or [[] for _ in (x, *values)]
+
+
+SPLITS = {"train": COLORS[0], "validation": COLORS[2], "test": COLORS[1]}
+
+
+def training_curve(
+    rows: Sequence[Mapping[str, Any]], chance: float | None = None, step: int | None = None
+) -> Figure | None:
+    """Accuracy above, loss below (log scale), over the steps of a run.
+
+    Args:
+        rows: a mapping per evaluation: "step", "train.accuracy", "test.loss" (nats) and so on.
+        chance: accuracy of the best constant answer, drawn as a dashed line.
+        step: step of the checkpoint that is looked at, drawn as a vertical line.
+
+    Returns:
+        The figure, or None where fewer than two evaluations hold an accuracy or a loss.
+
+    >>> rows = [{"step": 0, "test.accuracy": 0.1}, {"step": 10, "test.accuracy": 0.9}]
+    >>> [layer.y for layer in training_curve(rows).plots[0].layers]
+    [[0.1, 0.9]]
+    """
+    held = {
+        quantity: [layer for split in SPLITS if (layer := _split(rows, split, quantity))]
+        for quantity in ("accuracy", "loss")
+    }
+    if not any(held.values()):
+        return None
+    panels, seen = [], set[str]()
+    for quantity, layers in held.items():
+        if not layers:
+            continue
+        layers = [dataclasses.replace(one, legend=one.name not in seen) for one in layers]
+        seen |= {one.name for one in layers}
+        lines = [] if step is None else [Line("x", step, dash="dot")]
+        if quantity == "accuracy":
+            axis = Axis("accuracy (0–1)", span=(-0.03, 1.03))
+            lines += [] if chance is None else [Line("y", numbers(float(chance)), "chance")]
+        else:  # without an accuracy the loss is a squared error
+            axis = Axis("loss (nats)" if held["accuracy"] else "loss", log=True)
+        panels.append(Plot(Axis("step (optimizer steps)"), axis, layers, lines))
+    names = " and ".join(name for name, layers in held.items() if layers)
+    return _made("panels", "Training", f"{names.capitalize()} as the model trained.", panels)
+
+
+def _split(rows: Sequence[Mapping[str, Any]], split: str, quantity: str) -> Layer | None:
+    name = f"{split}.{quantity}"
+    held = [row for row in rows if isinstance(row.get(name), int | float) and "step" in row]
+    if len(held) < 2:
+        return None
+    x, y = [int(row["step"]) for row in held], [float(row[name]) for row in held]
+    return Layer("curve", x, numbers(y), split, SPLITS[split])
+
+
+def graph(
+    nodes: Mapping[str, tuple[float, float]],
+    edges: Sequence[tuple[str, str, float]],
+    *,
+    title: str,
+    caption: Caption,
+    kinds: Sequence[str] | None = None,
+    faint: Sequence[tuple[str, str]] = (),
+    unit: str = "effect",
+) -> Figure:
+    """A flow from node to node, without axes.
+
+    Args:
+        nodes: name → (x, y), y upwards.
+        edges: (from, to, effect); the width of an edge is its effect beside the largest.
+        kinds: class of each edge, shown by color and legend.
+        faint: edges drawn gray behind the others, such as those outside a circuit.
+
+    >>> made = graph({"a": (0, 0), "b": (0, 1)}, [("a", "b", 2.0)], title="T", caption="C")
+    >>> made.plots[0].layers[0].width
+    [6.0]
+    """
+
+    def ends(pairs: Sequence[tuple[str, str]]) -> tuple[list[Any], list[Any]]:
+        return tuple([[nodes[a][i], nodes[b][i]] for a, b in pairs] for i in (0, 1))  # type: ignore[return-value]
+
+    largest = max((abs(effect) for _, _, effect in edges), default=0.0) or 1.0
+    layers = []
+    if faint:
+        x, y = ends(faint)
+        layers.append(Layer("edges", x, y, color=NULL, width=[0.6] * len(x), legend=False))
+    groups = list(kinds) if kinds is not None else [""] * len(edges)
+    names = list(dict.fromkeys(groups))
+    for color, name in zip(palette(len(names)), names, strict=True):
+        own = [edge for edge, group in zip(edges, groups, strict=True) if group == name]
+        x, y = ends([(a, b) for a, b, _ in own])
+        width = [round(1 + 5 * abs(effect) / largest, 2) for _, _, effect in own]
+        text = [f"{a} → {b}: {effect:.3g} {unit}" for a, b, effect in own]
+        layers.append(Layer("edges", x, y, name, color, width=width, text=text))
+    x, y = zip(*nodes.values(), strict=True)
+    node = Layer("points", numbers(x), numbers(y), color=COLORS[-1], text=list(nodes), labels=True)
+    panel = Plot(Axis(""), Axis(""), [*layers, dataclasses.replace(node, legend=False)], bare=True)
+    rows = len({at for _, at in nodes.values()})
+    return _made("graph", title, caption, [panel], size=max(300, 90 + 75 * rows))
+
+
+# --- shared ---------------------------------------------------------------------------------------
+def _plot(
+    kind: Kind,
+    title: str,
+    caption: Caption,
+    layers: Sequence[Layer],
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    *,
+    equal: bool = False,
+    size: int | None = None,
+) -> Figure:
+    """A figure of one panel."""
+    return _made(kind, title, caption, [Plot(x, y, layers, lines, equal=equal)], size=size)
+
+
+def _made(kind: Kind, title: str, caption: Caption, plots: Sequence[Plot], **more: Any) -> Figure:
+    """The figure, with a caption for each verdict where there are several."""
+    assert title.strip(), "a figure without a title"
+    for plot in plots:
+        assert plot.bare or (plot.x.title.strip() and plot.y.title.strip()), "an unnamed axis"
+    if isinstance(caption, str):
+        return Figure(kind, title, caption, list(plots), **more)
+    others = {verdict: text for verdict, text in caption.items() if verdict != "yes"}
+    return Figure(kind, title, caption["yes"], list(plots), captions=others, **more)
+
+
+def _sentence(title: str, text: str) -> Figure:
+    return Figure("sentence", title, text)
+
+
+def _negligible(values: Any, total: float | None, unit: str) -> str | None:
+    """The sentence for values below 1% of `total`; None where they are not, or it is unknown."""
+    if total is None or not total:
+        return None
+    largest = max(map(abs, finite([numbers(one) for one in values])), default=0.0)
+    if largest >= NEGLIGIBLE * abs(total):
+        return None
+    bracket = unit[unit.rfind("(") + 1 : unit.rfind(")")] if "(" in unit else unit
+    return f"at most {largest:.2g} of {abs(total):.3g} {bracket}, below 1%."
+
+
+def _places(values: Any) -> tuple[list[Any], list[str] | None]:
+    """Places on an axis, and the names of the places 0, 1, … where the values are names."""
+    held = numbers(list(values) if isinstance(values, range | tuple) else values)
+    if held and isinstance(held[0], str):
+        return list(range(len(held))), [str(one) for one in held]
+    return held, None
+
+
+def _tick_names(values: Sequence[Any] | None) -> list[str] | None:
+    return None if values is None else [str(one) for one in numbers(list(values))]
+
+
+def numbers_of(marks: Mapping[str, float] | None) -> list[tuple[str, float]]:
+    """Labels and short values of lines; those that are not finite are left out."""
+    held = [(name, numbers(float(value))) for name, value in (marks or {}).items()]
+    return [(name, value) for name, value in held if value is not None]
+
+
+def _levels(
+    levels: Mapping[str, float] | None, null: tuple[float, float, float] | None
+) -> list[Line]:
+    """Dashed horizontal lines, and the band of the null behind them."""
+    lines = [Line("y", value, name) for name, value in numbers_of(levels)]
+    if null is not None and all(map(math.isfinite, null)):
+        mean, low, high = numbers([float(value) for value in null])
+        lines += [Line("y", low, "", to=high, color=NULL)]
+        lines += [Line("y", mean, "null", dash="dot", color=NULL)]
+    return lines
+
+
+def _marks(marks: Mapping[str, float] | None) -> list[Line]:
+    return [Line("x", value, name, dash="dot") for name, value in numbers_of(marks)]
+
+
+def _matrix(z: Any) -> np.ndarray:
+    values = np.asarray(z.tolist() if hasattr(z, "tolist") else z, dtype=np.float64)
+    assert values.ndim == 2, f"a matrix was expected, got shape {values.shape}"
+    return values
+
+
+def _scale(
+    values: Any,
+    title: str,
+    kind: Literal["sequential", "diverging", "cyclic"],
+    limits: tuple[float, float] | None,
+) -> Scale:
+    """The color scale of `values`; a diverging one is symmetric about zero."""
+    if limits is not None:
+        return Scale(title, numbers(limits[0]), numbers(limits[1]), kind)
+    held = finite(numbers(values)) or [0.0, 1.0]
+    low, high = float(min(held)), float(max(held))
+    if kind == "diverging":
+        high = max(-low, high) or 1.0
+        low = -high
+    return Scale(title, numbers(low), numbers(high), kind)
+
+
+def _cells(values: np.ndarray) -> list[list[str]]:
+    """The numbers that stand in the cells: two digits, and 0 for what is small beside the largest.
+
+    >>> _cells(np.array([[0.2181, -0.0000136, 1.0]]))
+    [['0.22', '0', '1']]
+    """
+    least = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) / 200
+
+    def shown(value: float) -> str:
+        if not math.isfinite(value):
+            return ""
+        return "0" if abs(value) < least else f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+
+    return [[shown(value) for value in row] for row in values.tolist()]
